@@ -1,4 +1,4 @@
-# push-gateway: everything a developer runs. `make help` lists the targets.
+# push-gateway: the commands for developers. `make help` lists the targets.
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
@@ -23,60 +23,60 @@ test: setup ## all tests, against a private Postgres in .local/
 test-swift: setup ## the Swift tests alone: make test-swift FILTER=JSON
 	@scripts/test.sh --swift $(FILTER)
 
-test-sql: setup ## the schema, backends (psql, psycopg, pgbouncer), and what the pages show
+test-sql: setup ## tests of the schema, of backends (psql, psycopg, pgbouncer), and of the commands in docs/
 	@scripts/test.sh --sql
 
-fuzz: setup ## everything a provider writes, coverage-guided: make fuzz SECONDS=600 (in all), TARGET=hpack for one
+fuzz: setup ## fuzz the parsers of provider input, coverage-guided: make fuzz SECONDS=600 (in all), TARGET=hpack for one
 	@scripts/fuzz.sh --seconds $(or $(SECONDS),60) $(TARGET)
 
-sim: setup ## replicas that freeze, a Postgres that crashes: make sim SEEDS=5000, or SEED=17 for one and its story
+sim: setup ## simulate replicas that freeze and a Postgres that crashes: make sim SEEDS=5000, or SEED=17 for one seed and its events
 	@scripts/sim.sh $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),500) $(if $(FIRST),--first $(FIRST)))
 
-sim-mutants: setup ## which seed of the simulation finds out which broken rule: a build and a minute
+sim-mutants: setup ## check that the simulation detects every broken rule: a build and a minute
 	@scripts/sim-mutants.py $(if $(SEEDS),--seeds $(SEEDS)) $(MUTANTS)
 
-test-api: setup ## the HTTP API against schemathesis, then against attackers: five minutes
+test-api: setup ## test the HTTP API with schemathesis, then with attacks: five minutes
 	@scripts/test-api.sh
 
-test-alerts: setup build ## every alert, caused by simulators, seen by a real Prometheus: two minutes
+test-alerts: setup build ## make every alert fire in a real Prometheus, by faults of simulators: two minutes
 	@scripts/test-alerts.sh
 
-test-hostile: setup ## providers that misbehave, bounds of a quiet machine, packets that are lost: a minute; ONLY=GOAWAY
+test-hostile: setup ## test misbehaving providers and lost packets, on an idle machine: a minute; ONLY=GOAWAY
 	@scripts/test-hostile.sh $(if $(UPDATE_DOCS),--update-docs) $(if $(ONLY),'$(ONLY)')
 
-test-dashboard: setup build ## the dashboard in headless Chromium
+test-dashboard: setup build ## test the dashboard in headless Chromium
 	@Tests/dashboard/run.sh
 
 demo: setup ## ring three simulated phones and print the timeline
 	@scripts/demo.sh
 
-bench: release ## every benchmark, into docs/performance.md; ONLY="pipeline latency" for some, SMALL=1 for a look
+bench: release ## run every benchmark and update docs/performance.md; ONLY="pipeline latency" for some, SMALL=1 for a short run
 	$(SWIFT) build -c release --package-path benchmarks --static-swift-stdlib
 	@SWIFT="$(SWIFT)" benchmarks/bench $(if $(SMALL),--small,--update-docs) $(ONLY)
 
-bench-ops: setup ## every ops view over 20 million rows of history: about eight minutes
+bench-ops: setup ## time every view for operators on 20 million rows of history: about eight minutes
 	@scripts/bench-ops.sh
 
-bench-scrape: release ## what a scrape costs while 100,000 deliveries are owed
+bench-scrape: release ## measure a scrape while 100,000 deliveries are owed
 	@PUSH_GATEWAY=.build/release/push-gateway scripts/bench-scrape.sh
 
-soak: release ## a cut, a crash, a freeze or a promotion every 5 s for ten minutes (docs/soak.md); SMALL=1, SEED=N
+soak: release ## ten minutes with a cut, a crash, a freeze or a promotion every 5 s (docs/soak.md); SMALL=1, SEED=N
 	@PUSH_GATEWAY=.build/release/push-gateway scripts/soak.sh $(if $(SMALL),--small) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-soak-providers: setup ## stalls, GOAWAYs, a key rotation, hangs: about ten minutes; SMALL=1 for a small run
+soak-providers: setup ## soak tests with stalls, GOAWAYs, a key rotation, hangs: about ten minutes; SMALL=1 for a short run
 	@scripts/soak-providers.sh $(if $(SMALL),--small) $(FILTER)
 
 sbom: setup ## release build, and its SBOM (CycloneDX): .build/push-gateway.cdx.json, checked for completeness
 	$(SWIFT) build -c release --product push-gateway --static-swift-stdlib -Xlinker --dependency-file=$(CURDIR)/.build/push-gateway.link.d
 	@scripts/sbom.py
 
-dependencies: build ## the tables of docs/dependencies.md, from a debug build
+dependencies: build ## update the tables of docs/dependencies.md from a debug build
 	@scripts/sbom.py --page --write --configuration debug
 
 tarball: setup ## the release tarball of the last commit, with its SHA-256, into dist/ (docs/releases.md)
 	@SWIFT="$(SWIFT)" scripts/release.sh
 
-tarball-check: setup ## the tarball twice, from two clones in two folders: the same bytes? Two release builds
+tarball-check: setup ## build the tarball twice, in two folders, and compare the bytes: two release builds
 	@SWIFT="$(SWIFT)" scripts/release-check.sh
 
 image: ## the container image of a release; its bases must be pinned by digest
@@ -85,13 +85,13 @@ image: ## the container image of a release; its bases must be pinned by digest
 image-pin: ## look up the digests of the image's bases and write them into deploy/image-bases: needs Docker and a network
 	@scripts/image.sh pin
 
-lint: setup ## every file, without changing any: ONLY="swift text" for some linters of scripts/lint.sh
+lint: setup ## check every file without changing any: ONLY="swift text" for some linters of scripts/lint.sh
 	@SWIFT="$(SWIFT)" scripts/lint.sh $(ONLY)
 
 format: ## format the sources
 	$(SWIFT) format --in-place --recursive Package.swift Plugins Sources Tests benchmarks/Package.swift benchmarks/Sources
 
-schema: setup ## docs/schema.sql, the schema in one piece, from migrations/
+schema: setup ## write docs/schema.sql, the complete schema, from migrations/
 	@scripts/dump-schema.sh --write
 
 clean: ## remove build and .local/ (stops the private Postgres)

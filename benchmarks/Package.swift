@@ -1,6 +1,6 @@
 // swift-tools-version:6.2
-// What `make bench` measures with: programs beside the gateway, and its rivals. A package of its own, so that nobody who
-// builds the gateway builds these. benchmarks/README.md says what each is for.
+// Programs of `make bench`: parts of the gateway, and the programs that they are compared with. A separate package, so
+// that a build of the gateway does not build them. benchmarks/README.md describes each.
 import PackageDescription
 
 let strict: [SwiftSetting] = [
@@ -11,7 +11,7 @@ let strict: [SwiftSetting] = [
   .treatAllWarnings(as: .error),
 ]
 
-/// The strictest that C has to offer, since what is written here is trusted with figures.
+/// Strict warnings, because these programs produce published figures.
 let strictC: [CSetting] = [
   .define("_GNU_SOURCE"), .treatAllWarnings(as: .error),
 ]
@@ -33,7 +33,7 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
   ],
   targets: [
-    // C libraries, found through pkg-config, for the rivals written in C.
+    // C libraries, found through pkg-config, for the programs written in C.
     .systemLibrary(name: "LibPQ", path: "Sources/CLibs/LibPQ", pkgConfig: "libpq"),
     .systemLibrary(name: "LibCurl", path: "Sources/CLibs/LibCurl", pkgConfig: "libcurl"),
 

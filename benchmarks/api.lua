@@ -1,4 +1,4 @@
--- For api.py: posts calls, each with another id. Arguments: key, the rest of the payload's object, recipients.
+-- For api.py: posts calls with different ids. Arguments: key, the rest of the payload's object, recipients.
 
 local head, tail, count = "", "", 0
 local run = string.format("%08x", math.random(0, 0x7fffffff))

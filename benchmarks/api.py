@@ -1,8 +1,8 @@
-"""Calls over the HTTP API beside calls over SQL, each durable when it is answered.
+"""Compares calls over the HTTP API with calls over SQL, each durable when it is answered.
 
-64 connections post calls as fast as they are answered; 16 connections to Postgres call `push.enqueue_call`, a commit each.
-They take turns, each with a fresh database. Nobody serves the calls' app, so that nothing but enqueueing is measured. Then
-one connection alone, for what a lone call pays.
+64 connections post calls as fast as they are answered; 16 connections to Postgres call `push.enqueue_call`, with a commit
+each. They take turns, each with a fresh database. No gateway serves the calls' app, so only enqueueing is measured. Then one
+connection alone measures the latency of a single call.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def over_http(bench: Bench, seconds: float, connections: int) -> dict[str, float
         if figures["errors"] > 0:
             raise BenchError(f"{figures['errors']} requests failed: {told}")
         made = database.number("select count(*) from push.outbox")
-        # Those under way when wrk ended were not counted by it.
+        # wrk does not count the requests that are pending when it ends.
         if not figures["requests"] <= made <= figures["requests"] + connections:
             raise BenchError(f"{figures['requests']} calls were answered with 202, and {made} are there")
     return figures

@@ -1,4 +1,4 @@
-"""The old version that the new one is measured beside: the commit named in baseline.txt, built for release once.
+"""The old version that the new one is compared with: the commit in baseline.txt, built for release once.
 
 Its program is kept under the commit's id in .local/bench-baseline. BENCH_BASELINE names another program to compare with.
 """
@@ -19,11 +19,11 @@ PATIENCE = 3_600  # seconds a build may take
 
 
 class NoBaseline(Exception):
-    """Why there is nothing to compare with."""
+    """There is no old version to compare with; the message gives the reason."""
 
 
 def program(root: pathlib.Path, say: Callable[[str], None]) -> pathlib.Path:
-    """The old gateway's program, built now if it has not been; NoBaseline when it cannot be had."""
+    """The old gateway's program, built now if necessary; NoBaseline if it cannot be built."""
     given = os.environ.get("BENCH_BASELINE")
     if given:
         path = pathlib.Path(given).absolute()
@@ -50,7 +50,7 @@ def recorded() -> str:
 def build(
     root: pathlib.Path, commit: str, directory: pathlib.Path, built: pathlib.Path, say: Callable[[str], None]
 ) -> None:
-    """Builds the commit from an archive of its files, as `make release` does, and keeps nothing but the program."""
+    """Builds the commit from an archive of its files, as `make release` does, and keeps only the program."""
     known = subprocess.run(["git", "-C", root, "cat-file", "-e", commit + "^{commit}"], capture_output=True, check=False)
     if known.returncode != 0:
         raise NoBaseline(

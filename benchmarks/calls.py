@@ -1,4 +1,4 @@
-"""Calls to enqueue: lines for COPY, every call, user and token another."""
+"""Calls to enqueue: lines for COPY, each with its own call, users and tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def write_calls(
     kind: str = "incoming_call", prefix: str = "bench", first: int = 0,
     providers: Sequence[str] = ("apns", "fcm", "expo"), token_prefix: str = "",
 ) -> int:
-    """Writes a line a call, with columns as `Database.copy_calls` names them; returns the number of deliveries.
+    """Writes a line for each call, with columns as `Database.copy_calls` names them; returns the number of deliveries.
 
     The devices of a call take turns over `providers`, the calls over `apps`. `prefix` and `first` tell the ids of one
     file from another's, `token_prefix` begins every FCM and Expo token: for the rules of a fault plan.

@@ -22,7 +22,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """A database that is always there, for making others; starts the cluster if need be."""
+        """A permanent database for creating others; starts the cluster if necessary."""
         if self._url is None:
             self._url = run([self._script, "start", self.directory]).strip()
         return self._url
@@ -36,7 +36,7 @@ class Cluster:
 
     @property
     def program_directory(self) -> pathlib.Path:
-        """Where the server's own programs are, pgbench among them."""
+        """The folder of the server's own programs, such as pgbench."""
         return pathlib.Path(os.readlink(f"/proc/{self.postmaster_pid}/exe")).parent
 
     def version(self) -> str:
@@ -49,7 +49,7 @@ class Cluster:
 
 @functools.cache
 def psql_program() -> str:
-    """psql itself: Debian's is a wrapper in Perl that takes longer to start than most of our questions to answer."""
+    """psql itself: Debian's is a Perl wrapper that takes longer to start than most queries take to run."""
     found = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/psql"), key=lambda path: int(path.parts[-3]))
     return os.fspath(found[-1]) if found else "psql"
 
@@ -64,25 +64,25 @@ def psql(url: str, *statements: str) -> str:
 
 @dataclasses.dataclass
 class Copied:
-    """What a COPY took, and the cluster's write-ahead log when it was committed."""
+    """The time of a COPY, and the cluster's write-ahead log position at its commit."""
 
     seconds: float
     wal_bytes: int
 
 
 class Database:
-    """A migrated database of its own, made anew. Leaving its `with` block drops it."""
+    """A newly migrated database. Leaving its `with` block drops it."""
 
     def __init__(self, cluster: Cluster, name: str, gateway_binary: pathlib.Path, directory: pathlib.Path) -> None:
         self.cluster = cluster
         self.name = f"bench_{name}"
         self.url = cluster.url_of(self.name)
         self.gateway_binary = gateway_binary
-        """Whose schema it has, and who serves it."""
+        """The version of its schema and of its gateways."""
         self._directory = directory
         psql(cluster.url, f"drop database if exists {self.name} with (force)", f"create database {self.name}")
         run([gateway_binary, "migrate"], env={"DATABASE_URL": self.url})
-        # Calls are taken of apps that a gateway has served.
+        # Calls are accepted only for apps that a gateway has served.
         psql(self.url, "select push.register_app('porteiro', 60)")
 
     def __enter__(self) -> Database:
@@ -121,7 +121,7 @@ class Database:
             backends = children(self.postmaster_pid)
             ended = cpu_seconds(self.postmaster_pid, with_children=True)
             running = sum(cpu_seconds(pid) for pid in backends)
-            # A backend that ends meanwhile would be counted twice or never.
+            # A backend that ends during the sum would be counted twice or never.
             if children(self.postmaster_pid) == backends:
                 return ended + running
 
@@ -145,13 +145,13 @@ class Database:
         return {outcome: int(count) for outcome, count in (row.split("|") for row in rows.splitlines())}
 
     def wait_until_settled(self, processes: Sequence[Process], seconds: float = 600) -> float:
-        """Waits until nothing is owed, or fails: when a process ends, or time is up. Seconds it took.
+        """Waits until nothing is owed and returns the seconds. Fails if a process ends or the time is up.
 
         One session looks, every 10 ms, in transactions of their own, which hold back no vacuum. It looks at the last
         calls first: by their key that costs next to nothing, whereas a scan would read all that has been deleted.
         """
         start = time.monotonic()
-        # The planner knows nothing of tables that were filled a moment ago, and would read all of them a hundred times a second.
+        # Without statistics of the newly filled tables, the plan would read all of them a hundred times a second.
         looking = [psql_program(), "-qX", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", "set enable_seqscan = off", "-c", WAIT]
         with Process("wait", looking, self._directory) as wait:
             while wait.exit_status is None:

@@ -22,7 +22,7 @@ class Cost:
 
     @property
     def all(self) -> float:
-        """Seconds of everything that runs."""
+        """CPU seconds of all processes."""
         return self.gateway + self.postgres + self.simulators
 
     def of_each(self, deliveries: int) -> Cost:
@@ -32,7 +32,7 @@ class Cost:
 
 
 class Meter:
-    """What gateways, Postgres and simulators have cost since it was made, and write-ahead log since it had so many bytes."""
+    """CPU of gateways, Postgres and simulators since this was created, and write-ahead log since the given number of bytes."""
 
     def __init__(
         self, database: Database, gateways: Sequence[Gateway], simulators: Simulators, wal_bytes: int
@@ -52,7 +52,7 @@ class Meter:
 
 @dataclasses.dataclass
 class Drain:
-    """What it took."""
+    """The result of a drain."""
 
     deliveries: int
     copy_seconds: float

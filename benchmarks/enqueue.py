@@ -1,8 +1,8 @@
-"""What enqueueing costs the backend's transaction.
+"""Measures the cost of enqueueing in the backend's transaction.
 
-*Fan-out*: calls inserted into `push.outbox`, with the checks and the fan-out by its triggers, beside the bare inserts:
-the very same rows into tables of the same columns, constraints and indexes without triggers, calls and deliveries by
-one statement each. The cost is CPU of the server process, as the kernel counts it (/proc/self/schedstat); both take
+*Fan-out*: compares calls inserted into `push.outbox`, with the checks and the fan-out of its triggers, with bare inserts:
+the same rows into tables with the same columns, constraints and indexes, but without triggers, one statement for calls
+and one for deliveries. The cost is CPU of the server process, as the kernel counts it (/proc/self/schedstat). Both take
 turns in one session, over batches of 500 calls.
 
 *One call*: `push.enqueue_call` for three devices in a transaction of its own, timed inside the server, without the

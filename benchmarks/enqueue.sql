@@ -10,7 +10,7 @@ create table calls (
 :copy
 analyze calls;
 
--- The tables without triggers, and the rows that belong into them, from a fan-out that is then forgotten.
+-- The tables without triggers, and their rows, taken from a fan-out that is then deleted.
 create schema bare;
 create table bare.outbox (like push.outbox including all);
 create table bare.delivery (like push.delivery including all);
@@ -32,7 +32,7 @@ checkpoint;
 
 create procedure cpu(out microseconds double precision) language plpgsql as $$
 begin
-  -- The kernel brings the figure up to date when a process is switched out, and otherwise only every few milliseconds.
+  -- The kernel updates the value when a process is switched out, and otherwise only every few milliseconds.
   perform pg_sleep(0.00005);
   microseconds := split_part(pg_read_file('/proc/self/schedstat'), ' ', 1)::double precision / 1000;
 end
@@ -98,7 +98,7 @@ begin
 end
 $$;
 
--- The first batch makes the plans.
+-- The first batch creates the plans.
 select 'fan_out', percentile_cont(0.5) within group (order by bare) / (3 * :batch),
   percentile_cont(0.5) within group (order by ours) / (3 * :batch),
   percentile_cont(0.5) within group (order by ours / bare)

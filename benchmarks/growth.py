@@ -1,9 +1,9 @@
-"""Whether throughput depends on what has been (20 million rows of history), or on how many there are (10 and 200 apps).
+"""Whether throughput depends on the size of history (20 million rows) or on the number of apps (10 and 200).
 
-The rivals take turns, in the same cluster, with gateways of their own that stay: a host that is fast in one minute and
-slow in the next is so for all of them, and the median of the turns' ratios counts. Connections are open before the
-clock starts: 200 apps have thousands, and a gateway that runs has opened them once. Then, of the one app and of one
-among many, what a call waits on an idle system.
+The cases take turns in the same cluster, each with its own running gateway: changes in the speed of the host then affect
+all of them, and the median of the turns' ratios counts. Connections are open before the clock starts: 200 apps have
+thousands, which a running gateway has opened already. Then the latency of a call on an idle system is measured, for a
+single app and for one of many.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ HISTORY_ROWS, SMALL_HISTORY_ROWS = 20_000_000, 200_000
 CALLS, SMALL_CALLS = 33_334, 2_000
 TURNS, SMALL_TURNS = 9, 1
 WARM_DRAINS = 2
-"""As large as what is measured: a pool opens a connection more each time three quarters of its streams are in use."""
+"""As large as the measured load: a pool opens another connection each time three quarters of its streams are in use."""
 WARM_CALLS_AN_APP = 10
 HISTORY = ROOT / "scripts" / "bench-ops.sql"
-"""A fortnight's history, also what ops ask is measured on."""
+"""Two weeks of history, also used to measure the views for operators."""
 
 
 @dataclasses.dataclass
@@ -63,10 +63,10 @@ def title(count: int) -> str:
 
 
 def fill(bench: Bench, database: Database) -> int:
-    """Makes the history; how many rows it has. Vacuum comes after it here, not while others are measured."""
+    """Creates the history and returns its number of rows. Vacuums now, so that no vacuum runs during measurements."""
     rows = SMALL_HISTORY_ROWS if bench.small else HISTORY_ROWS
     bench.progress(f"growth: making {rows:,} rows of history")
-    # Their log would need as much disk again.
+    # Logging them would need as much disk space again.
     settings = [("max_wal_size", "'1GB'"), ("autovacuum", "off")]
     database.sql(*(f"alter system set {name} = {value}" for name, value in settings), "select pg_reload_conf()")
     database.script(HISTORY, rows=rows)
@@ -79,7 +79,7 @@ def fill(bench: Bench, database: Database) -> int:
 
 
 def compare(bench: Bench, calls: int, small: Rival, others: Sequence[Rival]) -> None:
-    """Measures them in turn; each one's throughput as a part of the small case's, turn by turn."""
+    """Measures the cases in turn; returns each one's throughput as a share of the small case's, for each turn."""
     rivals = [small, *others]
     turns = SMALL_TURNS if bench.small else TURNS
     drained = 0
@@ -88,7 +88,7 @@ def compare(bench: Bench, calls: int, small: Rival, others: Sequence[Rival]) -> 
             served = [(rival, stack.enter_context(bench.gateway(rival.database, simulators, apps=rival.apps)))
                       for rival in rivals]
             for turn in range(-WARM_DRAINS, turns):
-                # The order turns round, so that nobody always comes first.
+                # The order is reversed each time, so that no case is always first.
                 for rival, gateway in served if turn % 2 == 0 else reversed(served):
                     result = measure(bench, rival, gateway, simulators, calls, turn)
                     drained += result.deliveries
@@ -117,7 +117,7 @@ def measure(
 
 
 def wait_of_a_call(bench: Bench, rival: Rival) -> None:
-    """Calls for the app in the middle, while nothing else is going on."""
+    """Calls for the app in the middle of the list, on an idle system."""
     path = bench.directory / "growth.tsv"
     with bench.simulators() as simulators, bench.gateway(rival.database, simulators, apps=rival.apps) as gateway:
         warmed = write_calls(path, WARM_CALLS_AN_APP * max(len(rival.apps), 20), apps=rival.apps, prefix="warm-idle")

@@ -1,7 +1,7 @@
 """What all benchmarks use: a private Postgres, simulated providers, gateways, calls to enqueue, a place for results.
 
 A benchmark is a module of this folder with `def run(bench: Bench) -> None`; its name is the module's. It verifies its
-own work before it reports a figure, and raises BenchError when something broke. To miss a target is no error.
+own work before it reports a figure, and raises BenchError if something failed. A missed target is no error.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Build:
     """A version of the gateway."""
 
     name: str
-    """new: what is measured; old: what it is compared with."""
+    """new: the version that is measured; old: the one that it is compared with."""
     program: pathlib.Path
 
 
@@ -85,7 +85,7 @@ class Bench:
 
     def __init__(self, *, small: bool = False, directory: pathlib.Path | None = None) -> None:
         self.small = small
-        """A short run: everything exercised, nothing proven."""
+        """A short run, which exercises everything and proves nothing."""
         given = os.environ.get("BENCH_DIRECTORY")
         self.directory = (directory or (pathlib.Path(given) if given else ROOT / ".local" / "bench")).resolve()
         self.gateway_binary = _program("PUSH_GATEWAY", ROOT / ".build" / "release" / "push-gateway", "make release")
@@ -93,10 +93,10 @@ class Bench:
         self.tools = pathlib.Path(os.environ.get("BENCH_TOOLS") or ROOT / "benchmarks" / ".build" / "release").resolve()
         """The programs of the nested package."""
         self.runs = 1 if small else 3
-        """How often a rival is measured; the median counts."""
+        """The number of measurements of each case; the median counts."""
         self.new = Build("new", self.gateway_binary)
         self.rows: list[Row] = []
-        """Of the benchmark that runs."""
+        """The rows of the running benchmark."""
         self.cluster = Cluster(ROOT, self.directory / "postgres")
         self._cleanup = contextlib.ExitStack()
 
@@ -109,7 +109,7 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         self._cleanup.close()
 
-    # --- Telling ---
+    # --- Output ---
 
     def progress(self, text: str) -> None:
         """One line on standard error."""
@@ -142,7 +142,7 @@ class Bench:
         self, name: str, new: Sequence[float], old: Sequence[float] | None, *, target: tuple[str, float] | None = None,
         note: str = "",
     ) -> None:
-        """The median of the turns' ratios, new to old, as a row; `old` is None where there was nothing to compare with."""
+        """The median of the turns' ratios, new to old, as a row; `old` is None if there is no old version."""
         if old is None:
             self.rows.append(Row(name, None, "×", target, self._old[1], []))
             print(self.rows[-1].text(), flush=True)
@@ -150,21 +150,21 @@ class Bench:
             ratios = [one / other for one, other in zip(new, old, strict=True)]
             self.result_median(name, ratios, "×", target=target, note=note)
 
-    # --- What is measured ---
+    # --- Versions, databases and programs ---
 
     def in_turn(self, turn: int) -> list[Build]:
-        """The new version and the old one, if it can be had; the order turns round, so that nobody always comes first."""
+        """The new version and the old one, if it can be built; in alternating order, so that neither is always first."""
         builds = [self.new] if self.old is None else [self.new, self.old]
         return builds if turn % 2 == 0 else builds[::-1]
 
     @property
     def old(self) -> Build | None:
-        """The version to compare with, built when first asked for; None when it cannot be had."""
+        """The version to compare with, built when first needed; None if it cannot be built."""
         return self._old[0]
 
     @functools.cached_property
     def _old(self) -> tuple[Build | None, str]:
-        """And why not."""
+        """The reason why it cannot be built."""
         try:
             return Build("old", baseline.program(ROOT, self.progress)), ""
         except baseline.NoBaseline as reason:
@@ -221,7 +221,7 @@ class Simulators(Process):
             self.wait_until(lambda: '"ready":true' in self.output.read_text(), "getting ready")
 
     def accepted(self) -> int:
-        """Stops them; how many pushes they took."""
+        """Stops them and returns the number of pushes that they accepted."""
         counters = self.counters()
         violations = {name: of["violations"] for name, of in counters.items() if of["violations"]}
         if violations:
@@ -229,7 +229,7 @@ class Simulators(Process):
         return sum(of["accepted"] for of in counters.values())
 
     def counters(self) -> dict[str, dict]:
-        """Stops them; what they counted, by provider."""
+        """Stops them and returns their counters by provider."""
         self.stop()
         return json.loads(self.output.read_text().splitlines()[-1])
 
@@ -274,14 +274,14 @@ def free_port() -> int:
 
 
 def number(value: float) -> str:
-    """Three digits that count, or a whole number with commas."""
+    """Three significant digits, or a whole number with commas."""
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def machine(cluster: Cluster) -> dict[str, object]:
-    """What the figures are true of."""
+    """The machine on which the figures were measured."""
     cpu = [line.partition(":")[2].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
            if line.startswith("model name")]
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,15 +1,15 @@
-"""Our HTTP/2 client, from the delivery to the counted answer, beside h2load and libcurl's multi interface.
+"""Compares our HTTP/2 client, from the delivery to the counted answer, with h2load and libcurl's multi interface.
 
 All send the same number of requests (libcurl's program a tenth of them) over one connection with a thousand streams and
 the headers of a VoIP push, to the same server, in turn. Ours renders each payload by the dialect, as the gateway does, and
 libcurl's program prints one; every request of these two has an apns-id and a payload of its own. All three push to the same
-devices in turn, so that the server has the same paths to look up. h2load has one payload and one apns-id for them all: it renders
-nothing, keeps nothing about a request, and says its apns-id in one byte of HPACK. It is the upper bound of what nghttp2 can do in
-a client. So ours runs with one payload, rendered beforehand, as well: like for like, but for the apns-ids, and for the provider,
-the pool and the outcomes between a request and its answer.
+devices in turn, so that the server has the same paths to look up. h2load has one payload and one apns-id for all requests: it
+renders nothing, stores nothing about a request, and sends its apns-id as one byte of HPACK. It is the upper bound for a client
+that uses nghttp2. So ours also runs with one payload, rendered beforehand. The differences that remain are the apns-ids, and the
+provider, the pool and the outcomes between a request and its answer.
 
-Two servers: nghttpd, which answers with an empty file, and the simulated APNs, which checks every request. What counts is the
-client's own CPU; its requests a second are bounded by the server's, too.
+There are two servers: nghttpd, which answers with an empty file, and the simulated APNs, which checks every request. The result is
+the client's own CPU; its requests a second are limited by the server, too.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from benchmarks.processes import children_cpu_seconds
 
 STREAMS = 1000
 DEVICES = 3_000
-"""More than there are streams, so that all tokens in flight differ; nghttpd keeps a file open for each."""
+"""More than the number of streams, so that all tokens in flight differ; nghttpd keeps a file open for each."""
 REQUESTS, SMALL_REQUESTS = 200_000, 10_000
-# At a tenth of the speed.
+# libcurl has a tenth of the speed.
 CURL_REQUESTS, SMALL_CURL_REQUESTS = 20_000, 2_000
 REFUSED_MOST = 99
-"""APNs, and its simulator, gives a connection one stream until it has seen a token. h2load may have opened a hundred before it
-hears of that, as HTTP/2 allows; then all but one are refused, and are neither counted nor sent again."""
+"""APNs, and its simulator, allows one stream on a connection until it has seen a token. h2load may open a hundred before it
+receives that limit, as HTTP/2 allows; then all but one are refused, and are neither counted nor sent again."""
 TOPIC = "com.example.app"
 
 
 @dataclasses.dataclass
 class Account:
-    """A server of APNs' protocol, and what it wants to see."""
+    """A server with APNs' protocol, and its credentials."""
 
     name: str
     port: int
@@ -54,7 +54,7 @@ class Account:
 
 @dataclasses.dataclass
 class Work:
-    """What one run of a client took."""
+    """The cost of one run of a client."""
 
     requests: int
     seconds: float
@@ -164,7 +164,7 @@ def curl(bench: Bench, account: Account, requests: int) -> Work:
 
 
 def told(output: str, requests: int) -> Work:
-    """What a program of ours says it did."""
+    """The output of one of our programs."""
     work = json.loads(output)
     if work["ok"] != requests:
         raise BenchError(f"{work['ok']} requests of {requests} were answered with 200")
@@ -256,7 +256,7 @@ def simulated(config: pathlib.Path) -> Account:
 
 
 def program(name: str) -> str:
-    """Debian installs servers where not every user looks."""
+    """Debian installs servers in a folder that is not in every user's PATH."""
     found = shutil.which(name, path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
     if found is None:
         raise BenchError(f"{name} is not installed: make setup")

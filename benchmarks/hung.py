@@ -1,8 +1,8 @@
-"""APNs rings beside FCM deliveries that hang: what a provider that never answers costs the others' calls of the same app.
+"""Calls over APNs while FCM deliveries hang: the effect of a provider that never answers on other calls of the same app.
 
 5,000 calls over FCM have been committed and none of them is ever answered. Meanwhile iPhones ring, 200 calls a second,
-and what counts is commit to request at APNs: alone, beside them, and by which factor. New and old version take turns,
-each measurement with a fresh database, gateway and simulators, and the providers' limits a user has.
+and the time from commit to request at APNs is measured: alone, with the hanging deliveries, and the ratio. New and old version
+take turns, each measurement with a fresh database, gateway and simulators, and with real providers' limits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(bench: Bench) -> None:
 
 
 def measure(bench: Bench, build: Build, turn: int, calls: pathlib.Path, hung: int) -> Latency:
-    """One load test from the beginning, beside so many deliveries that hang."""
+    """One load test from the beginning, with this number of hanging deliveries."""
     with contextlib.ExitStack() as stack:
         database = stack.enter_context(bench.database("hung", build))
         simulators = stack.enter_context(bench.simulators([HANG]))

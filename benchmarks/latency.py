@@ -1,9 +1,9 @@
-"""Commit to request at the provider: lone calls, 200 calls/s on an idle system, and beside a drain and a provider that hangs.
+"""Commit to request at the provider: single calls, 200 calls/s on an idle system, and during a drain with a hanging provider.
 
-New and old version and all three cases take turns, each with a fresh database, gateway and simulators, and the
-providers' limits a user has. A lone call comes every 200 ms on average, long after the one before is settled. Loaded
-means: 200,000 missed-call notifications have just been committed, for the same app and so for the same three lanes; and
-another app owes calls over FCM, which never answers it.
+New and old version and all three cases take turns, each with a fresh database, gateway and simulators, and with real
+providers' limits. A single call is enqueued every 200 ms on average, long after the previous one is settled. Loaded means:
+200,000 missed-call notifications have just been committed, for the same app and so for the same three lanes; and another
+app owes calls over FCM, which never answers it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HANG = {"provider": "fcm", "token_prefix": HUNG_APP, "action": "hang"}
 
 @dataclasses.dataclass
 class Load:
-    """What is beside the measured calls."""
+    """The load besides the measured calls."""
 
     missed_calls: pathlib.Path
     missed_deliveries: int
@@ -34,7 +34,7 @@ class Load:
 class Measurement:
     latency: Latency
     owed_at_end: int
-    """Notifications that the drain had not come to."""
+    """Notifications that the drain had not yet reached."""
 
 
 @dataclasses.dataclass
@@ -87,7 +87,7 @@ def measure(bench: Bench, build: Build, rate: float, seconds: float, turn: int, 
         if load is not None:
             database.copy_calls(load.hung_calls)
             database.copy_calls(load.missed_calls)
-            database.sql("checkpoint")  # what committing so much costs the disk is another matter
+            database.sql("checkpoint")  # so that writing the commit to disk is not measured
         meter = Meter(database, [gateway], simulators, database.wal_bytes())
         latency = load_test(
             bench, database, gateway, simulators, rate=rate, seconds=seconds, seed=turn + 1, app=APP)

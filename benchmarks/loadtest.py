@@ -1,4 +1,4 @@
-"""`push-gateway-lab loadtest`, run and read: latencies at a rate, of calls that were checked one by one."""
+"""Runs `push-gateway-lab loadtest` and reads its output: latencies at a rate, of calls that were checked one by one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load_test(
     bench: Bench, database: Database, gateway: Gateway, simulators: Simulators, *, rate: float, seconds: float,
     seed: int, app: str = "porteiro", devices: int = 3, mix: str | None = None,
 ) -> Latency:
-    """Calls of so many devices at a rate; fails when one was lost, sent twice, late or refused.
+    """Calls with this number of devices at a rate; fails if one was lost, sent twice, late or refused.
 
     The same `seed` makes the same arrivals. `mix` says how devices are spread over the providers: evenly, else. The load
     tester is always that of the new version: both versions are measured with the same.
@@ -50,7 +50,7 @@ def load_test(
 
 
 def read(told: dict) -> Latency:
-    """Of the load test's JSON, whose times are microseconds, what counts from the commit."""
+    """The latencies from the commit, from the load test's JSON, whose times are microseconds."""
     stages = {provider: of["commit_to_request"] for provider, of in told["latency_us"].items()}
     overall = stages.pop("all")
     return Latency(

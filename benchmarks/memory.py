@@ -1,8 +1,8 @@
 """Resident memory of the gateway: idle, at 100,000 pending deliveries, and over a soak.
 
-Pending once while they drain, and once because no provider answers: what the gateway holds is bounded by its lanes'
-windows, whatever is owed. The soak pushes what 200 calls/s of three devices owe in an hour through as fast as it goes,
-each call, user and token another.
+The deliveries are pending once while they drain, and once because no provider answers: the gateway holds at most its lanes'
+windows, however many deliveries are owed. The soak sends the deliveries of one hour of 200 calls/s with three devices as
+fast as possible, each with its own call, user and token.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def idle(bench: Bench, database: Database, gateway: Gateway, simulators: Simulat
 
 
 def draining(bench: Bench, database: Database, gateway: Gateway, simulators: Simulators) -> None:
-    """The peak from the commit of much to the end of its drain."""
+    """The peak from the commit of a backlog to the end of its drain."""
     path = bench.directory / "memory.tsv"
     deliveries = write_calls(path, SMALL_PENDING_CALLS if bench.small else PENDING_CALLS, prefix="drained")
     peak = drain(database, [gateway], simulators, path, deliveries).gateway_peak_rss
@@ -85,7 +85,7 @@ def soak(bench: Bench, database: Database, gateway: Gateway) -> None:
         for first in range(0, calls, chunk):
             write_calls(path, min(chunk, calls - first), prefix="soak", first=first)
             database.copy_calls(path)
-            # A chunk may be owed while the next is made: the gateway always has work.
+            # One chunk may be owed while the next is created, so that the gateway always has work.
             gateway.wait_until(lambda: database.owed() < 3 * chunk, "catching up", seconds=300, every=0.1)
         database.wait_until_settled([gateway])
     seconds = time.monotonic() - start
@@ -134,7 +134,7 @@ def slope(samples: list[Sample]) -> float:
 
 
 class Sampler:
-    """Looks at a process's resident memory, ten times a second, for the time of a `with`."""
+    """Samples a process's resident memory ten times a second during a `with` block."""
 
     def __init__(self, process: Process) -> None:
         self.samples: list[Sample] = []

@@ -1,12 +1,12 @@
 """Single steps of the hot path: rendering payloads, heads of requests, HTTP/2 sessions, rows of claims, scheduler and neighbours.
 
-The rows are read from a result of libpq's that was made here: none of this needs a server.
+The rows are read from a libpq result that is created here, so no server is needed.
 
-Each has a committed threshold in thresholds/micro.json: how many times it may allocate memory, which is the same on every
-machine, and how long it may take as a multiple of a loop of known work that is timed in turn with it. More allocations break
-the benchmark; a step that is twice as slow as its threshold is a target missed, for times are never as certain.
+Each step has a committed threshold in thresholds/micro.json: its number of memory allocations, which is the same on every
+machine, and its time as a multiple of a loop of known work that is timed in turn with it. More allocations fail the
+benchmark. A step that takes twice its threshold is only a missed target, because times are less certain.
 
-After a change that is meant: BENCH_RENEW=1 benchmarks/bench micro writes the thresholds anew.
+After an intended change: BENCH_RENEW=1 benchmarks/bench micro writes new thresholds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from benchmarks.harness import Bench, BenchError, run as run_program
 
 THRESHOLDS = pathlib.Path(__file__).with_name("thresholds") / "micro.json"
 SLOWER_MOST = 2.0
-"""How much slower than its threshold a step may be: other processors, other caches, other tenants."""
+"""Allowed factor over a step's threshold, for other processors, caches and tenants."""
 ALLOCATIONS_MOST = 0.5
-"""How many more allocations an average may show: what is set up once is divided by another number of repetitions each time."""
+"""Allowed excess of the average allocations: the one-time setup is divided by a different number of repetitions each time."""
 
 
 def run(bench: Bench) -> None:

@@ -1,12 +1,12 @@
 """100,000 deliveries committed by one COPY until all are settled: a whole gateway, Postgres, the simulated providers.
 
-Each run has a fresh history, a fresh gateway, and connections that a few calls before it have opened. In turn with it:
-the old version (baseline.py) on a database of its own; the same with the log at its default level, to say what a
-delivery's line costs; and the SQL floor, a C program that claims 500 and settles 500 deliveries on one connection, and
+Each run has a fresh history, a fresh gateway, and connections that a few earlier calls have opened. It takes turns with the
+old version (baseline.py) on a database of its own; with the same version at the default log level, which shows the cost of
+a delivery's log line; and with the SQL floor, a C program that claims 500 and settles 500 deliveries on one connection and
 sends nothing.
 
-CPU of Postgres is that of all its processes: backends, writers, vacuum. All processes are these, the gateway, and the
-simulators, which are the same program for both versions. WAL is what was written from the commit of the calls on.
+CPU of Postgres is that of all its processes: backends, writers, vacuum. All processes means these, the gateway, and the
+simulators, which are the same program for both versions. WAL is the amount written since the commit of the calls.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def settle(
 
 
 def sql_floor(bench: Bench, tool: pathlib.Path, calls: pathlib.Path, deliveries: int, turn: int) -> float:
-    """The same deliveries, claimed and settled by the tool alone; how many a second."""
+    """The same deliveries, claimed and settled by the tool alone; deliveries a second."""
     with bench.database("floor") as database:
         warm = bench.directory / "warm.tsv"
         database.copy_calls(warm)
@@ -98,7 +98,7 @@ def report(bench: Bench, drains: list[Drain], old: list[Drain], floors: list[flo
 
 
 def report_costs(bench: Bench, costs: list[Cost], old: list[Cost]) -> None:
-    """What a delivery costs, the old version's beside it, and the ratios."""
+    """The cost of a delivery, in both versions, and the ratios."""
     parts: list[tuple[str, Callable[[Cost], float], float | None, str, str]] = [
         ("CPU_of_Postgres", lambda cost: cost.postgres, 15, "µs a delivery", "all its processes"),
         ("CPU_of_gateway", lambda cost: cost.gateway, 10, "µs a delivery", ""),

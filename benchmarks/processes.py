@@ -14,13 +14,13 @@ HERTZ = os.sysconf("SC_CLK_TCK")
 
 
 class BenchError(Exception):
-    """Something broke: the benchmark has no result."""
+    """A failure: the benchmark has no result."""
 
 
 def run(
     arguments: Sequence[str | os.PathLike[str]], *, env: Mapping[str, str] | None = None, text: str | None = None
 ) -> str:
-    """Runs a program to its end and returns what it printed; BenchError, with its last words, when it fails."""
+    """Runs a program to its end and returns its output; raises BenchError with its last lines if it fails."""
     done = subprocess.run(
         [os.fspath(argument) for argument in arguments], env=environment(env), input=text, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=None if text is not None else subprocess.DEVNULL,
@@ -32,14 +32,14 @@ def run(
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Ours without what would configure a gateway or a client of Postgres by accident, and `extra`."""
+    """Our environment without variables that would configure a gateway or a Postgres client by accident, plus `extra`."""
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith(("PUSH_GATEWAY", "PG")) and name != "DATABASE_URL"}
     return {**kept, **(extra or {})}
 
 
 class Process:
-    """A running child. Leaving its `with` block stops it: TERM, ten seconds' patience, KILL.
+    """A running child. Leaving its `with` block stops it: TERM, then KILL after ten seconds.
 
     A Ctrl-C in the terminal does not reach it (it has a session of its own): whoever started it ends it, in order.
     """
@@ -73,7 +73,7 @@ class Process:
         return self._child.poll()
 
     def check(self) -> None:
-        """Fails when it has ended, although nobody asked it to."""
+        """Fails if it has ended without being stopped."""
         if self.exit_status is not None:
             raise BenchError(f"{self.name} ended with {self.exit_status}: {self.last_words()}")
 
@@ -106,7 +106,7 @@ class Process:
         return self._status("VmRSS")
 
     def peak_rss_bytes(self) -> int:
-        """The most since it began, or since `reset_peak_rss`."""
+        """The maximum since it began, or since `reset_peak_rss`."""
         return self._status("VmHWM")
 
     def reset_peak_rss(self) -> None:

@@ -1,14 +1,14 @@
-"""The queue by itself: what a backend can enqueue a second, and what can be claimed and settled.
+"""The queue alone: how much a backend can enqueue in a second, and how much can be claimed and settled.
 
-Claiming and settling is done three times over, in turn, in one database: by pgbench and by SQLFloor, a C loop over libpq,
-which drive the gateway's own SQL and do nothing else, on one connection; and by QueueLoad, the gateway's `PostgresOutbox` on
-its two. The difference is what our code adds, or wins by settling one batch while it claims the next.
+Claiming and settling is measured with three programs, in turn, in one database: pgbench and SQLFloor, a C loop over libpq,
+which run the gateway's own SQL and nothing else, on one connection; and QueueLoad, the gateway's `PostgresOutbox` on its two
+connections. The difference is the overhead of our code, or its gain from settling one batch while it claims the next.
 
-SQLFloor sends and reads what the gateway does: binary, and the next claim on its way before a batch is settled. pgbench
-waits for every answer, and cannot keep rows: the claim's query makes arrays of them, in text, and texts go back to be
-settled (queue.sql). All that is in its figure.
+SQLFloor sends and reads the same as the gateway: binary values, and the next claim before a batch is settled. pgbench waits
+for every answer and cannot store rows: the claim's query returns them as arrays of text, and texts are sent back to be
+settled (queue.sql). Its figure includes this work.
 
-Enqueueing is measured in deliveries, three a call: `push.enqueue_call` by pgbench, each call in a transaction of its
+Enqueueing is measured in deliveries, three for each call: `push.enqueue_call` by pgbench, each call in a transaction of its
 own, committed to the disk; `insert … select` of 500 calls; and COPY.
 """
 
@@ -31,7 +31,7 @@ CLIENTS = 16
 SCRIPT = pathlib.Path(__file__).with_name("queue.sql")
 COLUMNS = "app, kind, payload, recipients, ring_seconds"
 
-# pgbench replaces :name wherever it stands, also within quotes. Tokens are as long as the real ones.
+# pgbench replaces :name everywhere, even within quotes. Tokens are as long as the real ones.
 SINGLE = """\\set call :call + 1
 \\set digits 10000000 + :call
 select deliveries, duplicate, skipped from push.enqueue_call(
@@ -98,14 +98,14 @@ def claim_and_settle(bench: Bench, database: Database) -> None:
 
 
 def pgbench(database: Database) -> dict[str, float]:
-    """Claims and settles all that there is, with the settings of the gateway's sessions; what the other programs print."""
+    """Claims and settles all deliveries, with the settings of the gateway's sessions; prints what the other programs print."""
     owed = database.owed()
     gateway = database.number("select push.register_gateway('pgbench', 'benchmark')")
-    # Claims find nothing before somebody has said that no commits can have been lost: a new gateway's first beat does.
+    # Claims return nothing until push.life is open; the first heartbeat of a new gateway opens it.
     database.sql(f"select push.beat({gateway}, false)")
     lanes = database.sql("select id from push.lane order by id").split()
     expo = database.number("select id from push.lane where provider = 'expo'")
-    # Towards the end a claim finds less: what it may take of each lane is decided before it takes.
+    # Towards the end a claim returns less, because the limit of each lane is set before the claim.
     batches = math.ceil(owed / BATCH) + 2
     variables = {
         "gateway": gateway, "claim": 0, "expo": expo, "batch": BATCH, "lanes": array(lanes), "limits": array([BATCH] * len(lanes)),

@@ -1,9 +1,9 @@
 -- For queue.py, by pgbench: claims a batch and settles it, each in a transaction of its own, as the gateway does. Variables:
 -- gateway, an id; claim, 0; lanes, limits, floors, arrays of one length; batch; expo, the lane whose pushes have receipts.
 --
--- pgbench keeps what one row says, and makes nothing of it. So the claim's rows come as arrays in text, in the order of the key;
--- what a client would write down about each push, an answer of 200 with the provider's id, the claim's query writes, and to which
--- call's id, which may come with one row of the call only; and texts which no settlement needs come along in one piece.
+-- pgbench stores the values of one row and cannot process them. So the claim's rows are returned as arrays in text, in the
+-- order of the key. The claim's query also creates the result of each push, an answer of 200 with the provider's id, and
+-- the call's id, which is set on only one row of each call. Texts that no settlement needs are returned in one piece.
 
 \set claim :claim + 1
 select count(*) as claimed, coalesce(string_agg(texts, ''), '') as texts, array_agg(place) as places, array_agg(outbox_id) as ids,

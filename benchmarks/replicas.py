@@ -1,8 +1,8 @@
-"""One lane's burst drained by one replica and by three: whether replicas that claim from the same rows hinder each other.
+"""One lane's burst drained by one replica and by three: whether replicas that claim from the same rows slow each other down.
 
-100,000 calls over APNs, one lane, are committed by one COPY. One and three take turns, and so do new and old version, each
-time with a fresh database and fresh gateways whose connections a burst before has opened. Everything shares one machine:
-that three are no slower than one is what can be asked of them here, not that they are faster.
+100,000 calls over APNs, one lane, are committed by one COPY. One and three replicas take turns, and so do new and old version,
+each time with a fresh database and fresh gateways whose connections an earlier burst has opened. Everything runs on one
+machine, so three replicas can be required to be no slower than one, but not to be faster.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run(bench: Bench) -> None:
 
 
 def burst(bench: Bench, build: Build, count: int, calls: pathlib.Path, deliveries: int, turn: int) -> Drain:
-    """One run from the beginning, by so many replicas."""
+    """One run from the beginning, with this number of replicas."""
     with bench.database("replicas", build) as database, bench.simulators(log=False) as simulators:
         with contextlib.ExitStack() as stack:
             gateways = [stack.enter_context(bench.gateway(database, simulators, replica=number + 1)) for number in range(count)]

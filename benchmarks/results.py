@@ -1,4 +1,4 @@
-"""results.json: the rows of each benchmark as last measured, with its date, machine and commit."""
+"""results.json: the latest rows of each benchmark, with its date, machine and commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.harness import Row
 
 @dataclasses.dataclass
 class Measured:
-    """What one benchmark found."""
+    """The results of one benchmark."""
 
     benchmark: str
     date: str
@@ -23,7 +23,7 @@ class Measured:
 
 
 def file(directory: pathlib.Path, small: bool) -> pathlib.Path:
-    """Small runs prove nothing and are kept apart."""
+    """Small runs prove nothing and are stored separately."""
     return directory / ("results-small.json" if small else "results.json")
 
 
@@ -37,7 +37,7 @@ def load(path: pathlib.Path) -> dict[str, Measured]:
 
 
 def save(path: pathlib.Path, benchmark: str, commit: str, machine: dict[str, object], rows: Sequence[Row]) -> None:
-    """Replaces what was known of one benchmark, and keeps the others'."""
+    """Replaces the results of one benchmark, and keeps those of the others."""
     all = load(path)
     all[benchmark] = Measured(benchmark, time.strftime("%Y-%m-%d"), commit, machine, list(rows))
     text = json.dumps({name: _plain(of) for name, of in all.items()}, indent=2, ensure_ascii=False)

@@ -1,10 +1,10 @@
-"""Rings while about one connection in a hundred is stalled: it answers PINGs, and no request.
+"""Calls while about one connection in a hundred is stalled: it answers PINGs, and no request.
 
-Fifty apps have a connection to APNs and one to FCM each, and share 200 rings a second. Every 700th request of a provider stalls
-the connection that it came on, for good: that is one every 3.5 s, as long as it takes to find out and replace it without hedges.
-What counts is commit to request, of the request that the provider accepted. The same with hedging switched off takes turns with
-it; each measurement has a fresh database, gateway and simulators. The version before is not measured: there, calls over a stalled
-connection never rang, and what never rang has no latency.
+Fifty apps have one connection to APNs and one to FCM each, and share 200 calls a second. Every 700th request of a provider stalls
+its connection for good: that is one every 3.5 s, which is the time to detect and replace a connection without hedges. The result
+is the time from commit to the request that the provider accepted. It takes turns with the same load without hedging; each
+measurement has a fresh database, gateway and simulators. The old version is not measured: there, calls over a stalled connection
+never rang, so they have no latency.
 """
 
 from __future__ import annotations

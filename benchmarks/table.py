@@ -1,4 +1,4 @@
-"""The results' table in docs/performance.md, between two comments; what stands there is always replaced as a whole."""
+"""The table of results in docs/performance.md, between two comments; the text between them is always replaced as a whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def update(document: pathlib.Path, measured: Mapping[str, Measured], order: Sequ
 
 
 def render(measured: Mapping[str, Measured], order: Sequence[str]) -> str:
-    """What was measured where and when, and the table."""
+    """The machine and date of the measurements, and the table."""
     known = [measured[name] for name in order if name in measured]
     if not known:
         return "Nothing was measured yet.\n"
@@ -40,7 +40,7 @@ def circumstances(of: Measured) -> str:
 
 
 def aside(of: Measured, newest: Measured) -> str:
-    """Where a benchmark was measured under other circumstances than the newest one."""
+    """Notes about benchmarks that were measured under other conditions than the newest one."""
     told = []
     if (of.date, of.commit) != (newest.date, newest.commit):
         told.append(f"{of.date}, commit {of.commit}")

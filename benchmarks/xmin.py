@@ -1,11 +1,11 @@
-"""A transaction that pins xmin under full load: nothing that is claimed or settled meanwhile can be vacuumed away.
+"""A transaction that holds back xmin under full load: no row claimed or settled meanwhile can be vacuumed.
 
 QueueLoad, the gateway's own queue without providers, drains as fast as it can, while batches of calls keep the backlog
-filled. In the middle of that somebody reads at repeatable read and leaves the transaction open, for a minute.
-Throughput during that minute, by the database's own book, is compared with the time before and after.
+filled. In the middle, a session reads at repeatable read and leaves its transaction open for a minute. Throughput during
+that minute, from the database's history, is compared with the time before and after.
 
-A queue whose claim walks over the dead entries of its index falls to a tenth within seconds; here the claim starts
-behind them (Sources/Queue/ClaimFloor.swift).
+A queue whose claim scans the dead entries of its index slows down to a tenth within seconds; here the claim starts behind
+them (Sources/Queue/ClaimFloor.swift).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Phases:
 
 @dataclasses.dataclass
 class Turn:
-    """One measurement, on a database of its own; `dead` is how many dead rows there were at the end of the pinned time."""
+    """One measurement, on a database of its own; `dead` is the number of dead rows at the end of the transaction."""
 
     before: Phase
     pinned: Phase
@@ -63,7 +63,7 @@ def measure(bench: Bench, phases: Phases) -> Turn:
     program = tool(bench, "QueueLoad")
     with bench.database("xmin") as database:
         load = loader(bench, database, phases.total)
-        # Once it runs there are lanes, without which nothing can be drained.
+        # The running program has created lanes, which a drain needs.
         with load, drainer(bench, database, program, phases.total, load) as drain:
             time.sleep(phases.warm)
             marks = [mark(database)]
@@ -87,7 +87,7 @@ def measure(bench: Bench, phases: Phases) -> Turn:
 
 
 def loader(bench: Bench, database: Database, seconds: float) -> Process:
-    """Keeps the backlog filled for so long, then prints how many deliveries it made."""
+    """Keeps the backlog filled for this time, then prints the number of deliveries created."""
     path = bench.directory / "xmin.tsv"
     write_calls(path, BATCH_CALLS, DEVICES, prefix="batch:0:")
     return Process("xmin-loader", [
@@ -101,7 +101,7 @@ def drainer(bench: Bench, database: Database, program: pathlib.Path, seconds: fl
 
 
 def pin(bench: Bench, database: Database, seconds: float) -> None:
-    """A transaction that has read something, and stays."""
+    """A transaction that has read a row and stays open."""
     arguments = ["psql", "-qXAt", "-v", "ON_ERROR_STOP=1", "-d", database.url]
     for statement in (
         "set idle_in_transaction_session_timeout = 0", "begin isolation level repeatable read",
@@ -119,7 +119,7 @@ def mark(database: Database) -> tuple[str, float]:
 
 
 class Phase:
-    """What was settled between two marks, by the database's own book."""
+    """Deliveries settled between two marks, from the database's history."""
 
     def __init__(self, database: Database, begin: tuple[str, float], end: tuple[str, float]) -> None:
         rows = database.sql(

@@ -1,5 +1,6 @@
--- For xmin.py: keeps the backlog filled for so many seconds, a batch of calls a transaction. Variables: calls, a file
--- of calls whose ids begin with "batch:0:"; backlog, in deliveries; seconds. Prints how many deliveries it made.
+-- For xmin.py: keeps the backlog filled for a number of seconds, one batch of calls for each transaction. Variables: calls,
+-- a file of calls whose ids begin with "batch:0:"; backlog, in deliveries; seconds. Prints the number of deliveries
+-- created.
 
 set client_min_messages = warning;
 set statement_timeout = 0;
@@ -18,7 +19,7 @@ declare
   v_made  bigint := 0;
 begin
   while clock_timestamp() < v_end loop
-    -- What others have deleted is up to a second old; counting the rows would read the dead ones, too.
+    -- Statistics about rows deleted by others are up to a second old; counting the rows would read the dead ones, too.
     perform pg_stat_clear_snapshot();
     if v_made - pg_stat_get_tuples_deleted('push.delivery'::regclass) < current_setting('bench.backlog')::bigint then
       insert into push.outbox (app, kind, payload, recipients, ring_seconds)

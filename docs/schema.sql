@@ -20,7 +20,7 @@ CREATE FUNCTION push.acts_for_all() RETURNS boolean
     end, false)
 $$;
 
-COMMENT ON FUNCTION push.acts_for_all() IS 'a quick yes: the login, and the role that it has switched to, act for every app; false: push.own_apps knows';
+COMMENT ON FUNCTION push.acts_for_all() IS 'a quick check whether the login, and the role set with SET ROLE, act for every app. If false, push.own_apps decides';
 
 CREATE FUNCTION push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -29,7 +29,7 @@ CREATE FUNCTION push.add_counts(p_counts jsonb, p_place text, p_removed bigint, 
     coalesce((p_counts -> p_place ->> 0)::bigint, 0) + p_removed, coalesce((p_counts -> p_place ->> 1)::bigint, 0) + p_masked)) end
 $$;
 
-COMMENT ON FUNCTION push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) IS 'adds to what an erasure did. p_counts: push.erasure.counts; p_place: the table; p_removed, p_masked: rows';
+COMMENT ON FUNCTION push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) IS 'adds to the counts of an erasure. p_counts: push.erasure.counts; p_place: the table; p_removed, p_masked: numbers of rows';
 
 CREATE FUNCTION push.announce_missed(p_outbox_id bigint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -40,13 +40,14 @@ CREATE FUNCTION push.announce_missed(p_outbox_id bigint[]) RETURNS bigint
     SET jit TO 'off'
     AS $$
 declare
-  -- From the end of the call, not from when this came to it: after an outage nobody hears of the calls of last week.
+  -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
+  -- announced.
   c_life      constant interval := '4 hours';
   v_now       timestamptz := clock_timestamp();
   v_announced bigint;
 begin
   with told as materialized (
-    -- Phones that get a cancel, which for some apps says all that there is to say.
+    -- Phones that get a cancel. In some apps the cancel already shows the missed call.
     select d.outbox_id, d.lane, d.token, array_agg(d.tid) filter (where d.state = 0 and d.n < 20000) as unsent
     from unnest(p_outbox_id) c(id) cross join lateral (
       select d.*, d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 1 offset 0
@@ -60,7 +61,8 @@ begin
     from (
       select m.*, l.id as lane
       from (
-        -- One phone a user, or each: an entry that brings tokens is one, and so is each token of a registered user.
+        -- One phone of a user, or every phone. An entry with tokens is one phone; each token of a registered user is one
+        -- phone.
         select distinct on (r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end)
           r.id, r.call_id, r.app, r.until, r.user_id,
           case when r.entry ? 'data' then push.recipient_data(r.entry) end as data, v.*
@@ -81,7 +83,7 @@ begin
           cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
           where o.missed_calls is distinct from 'off' and push.is_recipient(e.entry)
             and e.entry -> 'notificationEnabled' is distinct from 'false'
-            -- Who declined has not missed it.
+            -- A user who declined has not missed the call.
             and (o.declined is null
               or not o.declined ? case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end)
         ) r
@@ -93,11 +95,11 @@ begin
           from (values (1, 'apns', push.recipient_token(r.entry, 'apnsToken')),
             (2, 'fcm', push.recipient_token(r.entry, 'fcmToken')),
             (3, 'expo', push.recipient_token(r.entry, 'pushToken'))) t(rank, provider, token)
-          -- "not exists" may become a join, with all dead tokens or all devices.
+          -- "not exists" could be planned as a join with all dead tokens or all devices.
           where r.inline and t.token is not null and (r.providers is null or t.provider = any (r.providers))
             and (select true from push.token_invalidations x
               where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
-            -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
+            -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
             and (t.rank > 1 or t.token <> all (r.dirty_voip_tokens)
               and not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
               and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
@@ -137,7 +139,7 @@ begin
     where not d.is_late
     returning outbox_id
   ), followed as (
-    -- They may come after the missed call, and must then say the same.
+    -- These cancels may arrive after the missed call and must then show the same.
     update push.delivery d set n = d.n + 20000
     where d.state = 0 and d.ctid = any (array(select unnest(u.cancels) from due u where not u.is_late))
   ), late as (
@@ -165,7 +167,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.announce_missed(p_outbox_id bigint[]) IS 'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined (or, by push.apps.missed_calls, one a phone, or none), over APNs alert, else FCM, else Expo, never to a VoIP token, for four hours from the end of the call, which was at its deadline at the latest. If these are over it expires at once, and only history says so. Those whose phone gets a cancel are numbered from 40000, and these cancels from 30000: it comes after push.cancel_invites. Returns how many were made';
+COMMENT ON FUNCTION push.announce_missed(p_outbox_id bigint[]) IS 'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed_call for each user who has not declined. By push.apps.missed_calls there may be one for each phone instead, or none. It goes over APNs alert, else FCM, else Expo, never to a VoIP token. Its lifetime is four hours from the end of the call, or from its deadline if that is earlier; when these have passed, it expires at once and only history shows it. Missed calls to phones that get a cancel have numbers from 40000, and their cancels numbers from 30000; therefore run this after push.cancel_invites. Returns how many were made';
 
 CREATE TABLE push.delivery (
     outbox_id bigint NOT NULL,
@@ -258,7 +260,7 @@ CREATE FUNCTION push.announce_untold(p_cancels push.delivery[]) RETURNS void
     SET jit TO 'off'
     AS $$
 declare
-  -- A variable, so that older partitions are not looked at.
+  -- A variable, so that older partitions are not read.
   v_since timestamptz := (select min(c.created_at) from unnest(p_cancels) c);
 begin
   with owed as materialized (
@@ -278,7 +280,7 @@ begin
     c.platform, m.user_id, c.token, c.locale, c.data
   from unnest(p_cancels) c
   cross join lateral (
-    -- What else is asked stands outside: there are indexes by lane and outcome.
+    -- The other conditions stand outside, because there are indexes on lane and outcome that must not be used here.
     select * from push.history h where h.outbox_id = c.outbox_id and h.finished_at >= v_since and h.n >= 40000 offset 0
   ) m
   where m.kind = 2 and m.lane = c.lane and m.outcome = 2 and m.reason = 'SaidByCancel'
@@ -292,7 +294,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.announce_untold(p_cancels push.delivery[]) IS 'for cancels that expired: the missed call to the same phone, if the call has one, no longer counts as said by the cancel (its number is lower by 20000), and is made again where it was void for that (SaidByCancel). p_cancels: as they were in push.delivery, or the missed calls that were void';
+COMMENT ON FUNCTION push.announce_untold(p_cancels push.delivery[]) IS 'for cancels that expired: finds the missed call to the same phone of the same call. If it is still owed, it no longer counts as shown by the cancel (its number is lowered by 20000). If it was void because of the cancel (SaidByCancel), it is made again. p_cancels: the rows of the cancels as they were in push.delivery, or the missed calls that were void';
 
 CREATE FUNCTION push.answer_call(call_id text, user_id text DEFAULT NULL::text, app text DEFAULT NULL::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -315,7 +317,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.answer_call(call_id text, user_id text, app text, device text) IS 'the call was answered: nothing more is sent, other devices that may ring are told. call_id: payload.callId; user_id: who answered, if known: their devices are told nothing; app: needed only if several apps have a call of this id; device: the phone that answered, if known, by its token or push.devices.id: then it is told nothing, and the user''s other phones are. False: it had ended before';
+COMMENT ON FUNCTION push.answer_call(call_id text, user_id text, app text, device text) IS 'marks the call as answered: nothing more is sent, and other devices that may ring get a cancel. call_id: payload.callId; user_id: the user who answered, if known: none of this user''s devices gets a cancel; app: needed only if several apps have a call with this id; device: the phone that answered, if known, by its token or push.devices.id: only this phone gets no cancel, the user''s other phones get one. Returns false if the call had ended before';
 
 CREATE FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval DEFAULT '00:00:03'::interval, OUT alive boolean, OUT must_reclaim boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -344,7 +346,7 @@ begin
   if p_may_reap and v_steady <= v_now - p_silence then
     with silent as materialized (
       select g.id from push.gateways g
-      -- Of the future: the clock was set back, and it was not heard since.
+      -- In the future: the clock was set back, and there was no heartbeat since.
       where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
         and g.doubted_at < v_now - p_silence / 6
         and g.id <> p_gateway
@@ -375,7 +377,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own, and nobody at the first look. p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then push.confirm_reclaimed; until all have, nobody is given anything';
+COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'a gateway''s heartbeat, to be called every second. Any gateway''s call finds the others that were silent for p_silence, declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. The caller declares no gateway dead for p_silence after a gap of two thirds of p_silence between two of its own heartbeats, and none at the first check. p_gateway: what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over and it must register again. must_reclaim: the server may have lost the last commits, so the caller must call push.reclaim and then push.confirm_reclaimed; until all gateways have done so, nothing is claimed';
 
 CREATE FUNCTION push.bypass(p_max integer DEFAULT 500) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -392,7 +394,7 @@ declare
   v_lanes   smallint[] := push.stuck_lanes();
   v_waited  timestamptz := clock_timestamp() - interval '2 s';
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
-  -- A ring window is not longer. Variables: only the partitions since are looked at, and of the indexes what is between.
+  -- Ten minutes is the longest ring window. Variables, so that only newer partitions and a part of the indexes are read.
   v_since   timestamptz := clock_timestamp() - interval '10 minutes';
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
   v_looked  push.delivery[];
@@ -402,7 +404,7 @@ begin
     return 0;
   end if;
   with seen as materialized (
-    -- What is shown is not counted: it may wait by the thousand.
+    -- Deliveries of other kinds do not count towards the limit: there may be thousands of them.
     select y.* from unnest(v_lanes) s(lane) cross join lateral (
       select d.ctid as tid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
       where d.ready_lane = s.lane and d.deadline_at > v_soon and d.deadline_at <= v_due and d.kind = 0
@@ -410,7 +412,7 @@ begin
     ) y
     union all
     select w.* from (
-      -- Failed before, or on a stuck lane. Those of a call that may be ending wait, too.
+      -- Invites that failed before, or that are on a stuck lane. Invites of a call that may be ending wait, too.
       select d.ctid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
       where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
         and (d.last_reason is not null or d.lane = any (v_lanes))
@@ -446,7 +448,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.bypass(p_max integer) IS 'for up to p_max invites of at least 2 s that are on a stuck lane (push.stuck_lanes), or have failed and wait for their next try: an invite over the user''s next channel, once, while the first one goes on waiting, unless a phone of the user has said that it rings; returns how many it looked at, each for the only time';
+COMMENT ON FUNCTION push.bypass(p_max integer) IS 'for at most p_max invites that are at least 2 s old and on a stuck lane (push.stuck_lanes), or that failed and wait for their next attempt: makes one invite over the user''s next channel, while the first one goes on waiting, unless a phone of the user has reported that it rings. Returns how many invites were checked; each is checked only once';
 
 CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text, after_n integer DEFAULT NULL::integer, devices integer DEFAULT NULL::integer) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -460,9 +462,9 @@ declare
   v_last  int;
 begin
   select o.* into v_call from push.outbox o where o.id = v_id;
-  -- A variable, so that older partitions are not looked at.
+  -- A variable, so that older partitions are not read.
   v_since := v_call.created_at;
-  -- The last of this page, if another one follows.
+  -- The last number on this page, if another page follows.
   if devices is not null then
     select case when count(*) > devices then max(page.n) filter (where page.place <= devices) end into v_last
     from (
@@ -506,7 +508,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.call(call_id text, app text, after_n integer, devices integer) IS 'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, and devices: an array of {userId, provider, kind, state (ready, claimed, waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of this id; devices: at most so many of them, null: all; after_n: only those behind this one. next: the after_n of the next page, null: this is the last';
+COMMENT ON FUNCTION push.call(call_id text, app text, after_n integer, devices integer) IS 'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, and devices: an array of {userId, provider, kind, state (ready, claimed, waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s first report)}. Times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call with this id; devices: maximum number of devices; null: all; after_n: only devices after this number. next: the after_n of the next page; null: this is the last page';
 
 CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -562,7 +564,7 @@ CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_paylo
   end)
 $$;
 
-COMMENT ON FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) IS 'what is wrong with a call or notification, its recipients'' entries aside; null: nothing';
+COMMENT ON FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) IS 'the fault of a call or notification, without the entries of its recipients; null: none';
 
 CREATE FUNCTION push.calls(p_call_id text) RETURNS jsonb
     LANGUAGE sql STABLE
@@ -579,7 +581,7 @@ CREATE FUNCTION push.calls(p_call_id text) RETURNS jsonb
   from (select o.app, o.created_at from push.outbox o where o.call_id = p_call_id order by o.created_at desc limit 5) o
 $$;
 
-COMMENT ON FUNCTION push.calls(p_call_id text) IS 'the calls with this id, one an app, the latest five first: each as of push.call, with its timeline. p_call_id: payload.callId';
+COMMENT ON FUNCTION push.calls(p_call_id text) IS 'the calls with this id, at most one for each app, the latest five first. Each has the form of push.call, with its timeline. p_call_id: payload.callId';
 
 CREATE FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) RETURNS SETOF bigint
     LANGUAGE plpgsql STABLE
@@ -605,7 +607,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) IS 'those of calls that were just enqueued in which anybody, or anything, was passed over: push.skipped_recipients says whom. p_outbox_ids: push.outbox.id';
+COMMENT ON FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) IS 'those of the calls just enqueued in which a user, an entry or a member of an entry was skipped. push.skipped_recipients gives the details. p_outbox_ids: push.outbox.id';
 
 CREATE FUNCTION push.cancel_invites(p_outbox_id bigint[], p_again boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -616,7 +618,7 @@ CREATE FUNCTION push.cancel_invites(p_outbox_id bigint[], p_again boolean DEFAUL
     SET jit TO 'off'
     AS $$
 declare
-  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  -- Variables, so that only the partitions in this range are read. The minute covers rows that are settled meanwhile.
   v_since   timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_outbox_id));
   v_until   timestamptz := clock_timestamp() + interval '1 minute';
   v_cancels bigint;
@@ -631,13 +633,14 @@ begin
       offset 0
     ) o
   ), claimed as materialized (
-    -- Ready and waiting ones are gone, but for one that was given back this very moment.
+    -- Ready and waiting invites are already deleted, except one that was returned to the queue at this moment.
     select c.id, d.lane, d.token, d.user_id, d.environment, d.platform, d.locale, d.data
     from call c cross join lateral (
       select * from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
     ) d
   ), finished as materialized (
-    -- Of those that a gateway settled, the last try counts only if it left; of the others, every try may have.
+    -- If a gateway settled the invite, its last attempt counts only if the request was sent. Otherwise every attempt may
+    -- have been sent.
     select distinct c.id, c.app, h.lane, h.user_id, h.device, h.token_hash, l.provider
     from call c cross join lateral (
       select * from push.history h
@@ -659,12 +662,12 @@ begin
       ('expo', push.recipient_token(e, 'pushToken'))) t(provider, token)
     where t.token is not null and push.is_recipient(e)
   ), given as materialized (
-    -- What the entries of registered users brought.
+    -- The data that the entries of registered users contain.
     select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
   ), phone as materialized (
-    -- Those that answered or declined are told nothing.
+    -- The phones that answered or declined. They get no cancel.
     select c.id, c.app, c.recipients, p.token
     from call c cross join lateral (
       select c.answered_device as token
@@ -675,7 +678,7 @@ begin
   ), own as materialized (
     select p.id, p.token from phone p
     union
-    -- An entry that brought the token is that phone, with all its tokens.
+    -- An entry of recipients with this token is that phone; all tokens of the entry belong to it.
     select p.id, t.token
     from phone p cross join lateral jsonb_array_elements(p.recipients) e
     cross join lateral (values (push.recipient_token(e, 'voipPushToken')), (push.recipient_token(e, 'fcmToken')),
@@ -683,7 +686,8 @@ begin
     where t.token is not null and p.token in (push.recipient_token(e, 'voipPushToken'), push.recipient_token(e, 'fcmToken'),
       push.recipient_token(e, 'pushToken'))
     union
-    -- Of a registered one nobody knows which tokens of other providers it has: they may be the user's of that platform.
+    -- For a registered device it is unknown which tokens of other providers it has. Any of the user's tokens on that
+    -- platform may be its own.
     select p.id, d.token
     from phone p
     cross join lateral (
@@ -741,8 +745,8 @@ begin
     from target t
     join call c on c.id = t.id
     join push.lane l on l.id = t.lane
-    -- Apple: a VoIP push must end in a reported call, so none may be sent to cancel one, but to apps that report it all the same.
-    -- Nor to one that may be the phone on which the call was declined: it has no call left to report.
+    -- Apple: the app must report a call for every VoIP push, so a cancel goes to a VoIP token only if the app reports one
+    -- for it, too. It never goes to a phone that may have declined the call: that phone has no call left to report.
     where (l.provider <> 'apns' or c.voip_cancel
         and (not coalesce(c.declined ? t.user_id, false) or c.declined -> t.user_id ->> 'device' is not null))
       and (not c.rings or c.declined ? t.user_id)
@@ -761,7 +765,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.cancel_invites(p_outbox_id bigint[], p_again boolean) IS 'for calls answered or ended: one cancel a device that may ring, to a VoIP token only by push.apps.voip_cancel, none for the user who answered, or, where it is known, for the phone that did. For calls that ring: the same for users who have declined, and none for the phone that did. Returns how many. p_again: it was done before, and those who were told are left alone';
+COMMENT ON FUNCTION push.cancel_invites(p_outbox_id bigint[], p_again boolean) IS 'for calls that were answered or ended: makes one cancel for each device that may ring. A VoIP token gets one only if push.apps.voip_cancel is set. The user who answered gets none; if the phone that answered is known, only that phone gets none. For calls that still ring: the same for users who have declined; the phone that declined gets none. Returns how many were made. p_again: this ran before for these calls, so devices that have a cancel get no second one';
 
 CREATE FUNCTION push.change_lane() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -781,14 +785,14 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.change_lane() IS 'an update of paused or note in push.lanes is as good as push.pause_lane';
+COMMENT ON FUNCTION push.change_lane() IS 'an update of paused or note in push.lanes does the same as push.pause_lane or push.resume_lane';
 
 CREATE FUNCTION push.check_call() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  -- A setting is anybody's; what goes with it is not.
+  -- Any role can change the setting, so the right to update the column is checked, too.
   v_is_erasing boolean := coalesce(current_setting('push.erasing', true) = 'on', false)
     and has_column_privilege('push.outbox', 'recipients', 'update');
   v_fault text := case
@@ -825,7 +829,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.check_call() IS 'lets a call end once and refuses any other change but that of push.erase_user, with an error that names the column and prints no token';
+COMMENT ON FUNCTION push.check_call() IS 'lets a call end once. Refuses any other change, except those of push.erase_user, with an error that names the column and contains no token';
 
 CREATE FUNCTION push.check_device() RETURNS trigger
     LANGUAGE plpgsql
@@ -855,7 +859,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.check_device() IS 'refuses a malformed device with an error that names the column and prints no token';
+COMMENT ON FUNCTION push.check_device() IS 'refuses a malformed device with an error that names the column and contains no token';
 
 CREATE FUNCTION push.check_ends(p_max integer DEFAULT 500) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -875,7 +879,7 @@ begin
   with unchecked as materialized (
     select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
     from push.ends_unchecked x
-    -- Of a call that rings and is locked the end may be in progress (push.promote): it is looked at when its outcome is known.
+    -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
     where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
       or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
     limit p_max for update of x skip locked
@@ -891,12 +895,12 @@ begin
     into v_calls, v_taken, v_ends
     from taken t;
   if v_taken > 0 then
-    -- Of calls that were deleted it drops all that is owed.
+    -- For calls that were deleted, this drops all deliveries.
     perform push.void_unsent(v_calls);
     perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
       where (select true from push.outbox o where o.id = c.id) is null));
     v_made := push.cancel_invites(v_calls, true);
-    -- Calls of the time before a restore are not announced.
+    -- Calls from before a restore are not announced.
     if v_ends is not null and push.restored_at() is null then
       v_made := v_made + push.announce_missed(v_ends);
     end if;
@@ -909,7 +913,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.check_ends(p_max integer) IS 'looks once more at up to p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions which may not have seen all their deliveries: invites that are left are void, devices that may ring are told, and then users who missed the call; returns how many calls';
+COMMENT ON FUNCTION push.check_ends(p_max integer) IS 'checks again at most p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions that may not have seen all deliveries. The remaining invites become void, devices that may ring get a cancel, and then missed calls are announced. Returns how many calls were checked';
 
 CREATE FUNCTION push.check_health() RETURNS TABLE(item text, value text, state text, hint text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -921,7 +925,7 @@ declare
   v_pid      int;
   v_sees_all boolean := pg_has_role(current_user, 'pg_read_all_stats', 'usage');
 begin
-  -- How bad a number is: up to the first limit it is ok, up to the second a warning.
+  -- Two limits for a number: up to the first it is ok, up to the second a warning, above it bad.
   return query
     select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
       case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn'
@@ -949,7 +953,7 @@ begin
   return query
     select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
       case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
-      'Gateways are not woken, they poll. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+      'Gateways are not notified and poll instead. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
     from (select pg_notification_queue_usage() as usage) q;
   return query
     select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
@@ -963,12 +967,12 @@ begin
     select 'other logins', coalesce(string_agg(o.name, ', ' order by o.place) filter (where o.place <= 5)
         || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end || ' may connect', 'none may connect'),
       case when count(*) = 0 then 'ok' else 'warn' end,
-      'They can use up connections and locks, and so stop calls: deploy/psql/harden.sql.'
+      'These logins can use up all connections and locks, which stops calls. See deploy/psql/harden.sql.'
     from (
       select r.rolname as name, row_number() over (order by r.rolname) as place
       from pg_roles r cross join pg_database d
       where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
-        -- By what everybody may do; a login that was granted the right is there on purpose.
+        -- Only logins that may connect through PUBLIC. A login that was granted the right itself has it on purpose.
         and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
           where a.grantee = 0 and a.privilege_type = 'CONNECT')
         and not exists (select from pg_roles p
@@ -999,7 +1003,7 @@ begin
       'and the replicas'' logs.'
     from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
   return query
-    -- Due since then, but not before a gateway was there to do it.
+    -- Overdue since the due time, but not from before there was a gateway.
     select 'housekeeping',
       case when m.names is not null then format('no row in push.job: %s', m.names)
         when g.since is null then 'waits for a replica'
@@ -1007,7 +1011,7 @@ begin
       case when m.names is null and j.late is null then 'ok' else 'bad' end,
       case when m.names is null
         then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
-        else 'Nobody does what has no row. Put it back, as the migrations do (0001, 0012): insert into push.job (name, every).' end
+        else 'A job without a row never runs. Add the row as the migrations do (0001, 0012): insert into push.job (name, every).' end
     from (select min(g.started_at) as since from push.gateways g where g.alive) g
     cross join (
       select string_agg(n.name, ', ') as names
@@ -1047,7 +1051,7 @@ begin
       where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r;
   return query
     select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
-      'A provider called many tokens dead at once: push.lanes says which; push.resume_invalidation decides.'
+      'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
     from (select count(*) from push.quarantined_tokens) q;
   return query
     select 'API keys',
@@ -1055,7 +1059,7 @@ begin
         filter (where k.place <= 5) || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
         'none expires soon'),
       case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are refused from then on: push.create_api_key another, hand it over, push.revoke_api_key this one.'
+      'Backends are refused from then on. Create another key (push.create_api_key), hand it over, revoke this one (push.revoke_api_key).'
     from (select e.*, row_number() over (order by e.expires_at, e.id) as place from push.expiring_api_keys() e) k;
   return query
     select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
@@ -1065,7 +1069,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.check_health() IS 'what could make calls ring late tomorrow; for push.health';
+COMMENT ON FUNCTION push.check_health() IS 'checks conditions that could make calls ring late; for push.health';
 
 CREATE FUNCTION push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) RETURNS void
     LANGUAGE plpgsql STABLE
@@ -1084,7 +1088,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) IS 'an error if a call does not name this user. p_outbox_id: push.outbox.id; p_call_id: for the error; p_user_id: the user';
+COMMENT ON FUNCTION push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) IS 'raises an error if a call does not name this user. p_outbox_id: push.outbox.id; p_call_id: for the error message; p_user_id: the user';
 
 CREATE FUNCTION push.check_traces() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1098,7 +1102,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.check_traces() IS 'refuses calls whose traceparent is none';
+COMMENT ON FUNCTION push.check_traces() IS 'refuses calls whose traceparent is invalid';
 
 CREATE FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval DEFAULT '00:00:00.3'::interval, p_total integer DEFAULT NULL::integer, p_background integer DEFAULT NULL::integer, p_later_floor timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[], p_later_max integer[] DEFAULT '{}'::integer[]) RETURNS TABLE(place tid, lane smallint, outbox_id bigint, n integer, attempt integer, kind smallint, crashes smallint, environment smallint, platform smallint, created_at timestamp with time zone, deadline_at timestamp with time zone, remaining_us bigint, user_id text, token text, locale text, data jsonb, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1112,12 +1116,13 @@ CREATE FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[
     AS $$
 #variable_conflict use_column
 declare
-  -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
-  -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
+  -- statement_timestamp() gives an index condition; clock_timestamp() would give a filter. While a transaction holds back
+  -- vacuum, the index is full of dead entries with past deadlines. The index condition starts behind them, which keeps the
+  -- claim fast.
   v_first    timestamptz := statement_timestamp() + p_slack;
   v_near     timestamptz := v_first + interval '10 minutes';
-  -- Whoever owns the tables may write any time into them, infinity included: one such row must not fail the claim of all, nor
-  -- overflow what a gateway computes.
+  -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
+  -- the others, nor overflow the gateway's arithmetic.
   v_oldest   timestamptz := v_first - interval '1 year';
   v_newest   timestamptz := v_first + interval '1 year';
   v_total    bigint := coalesce(p_total, 2147483647);
@@ -1134,7 +1139,7 @@ begin
     or not exists (select from push.life l where l.is_present and l.opened_at is not null) then
     return;
   end if;
-  -- One suspect at a time. As a rule there is none anywhere, and that is quickly seen.
+  -- At most one suspect at a time. Usually there is none at all, which is quickly checked.
   if v_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
     and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
     select suspect.tid, u.lane, suspect.is_later into v_suspect, v_of_lane, v_is_later
@@ -1155,7 +1160,7 @@ begin
       p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
     end if;
   end if;
-  -- No order by: it would look into every lane before the first row. A nested loop keeps the order of p_lanes.
+  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
   select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
   from (
     select near.tid, u.lane
@@ -1202,7 +1207,7 @@ begin
   end if;
   return query
     with taken as (
-      -- The rows come in the order of their places, so those of a call stand together, whatever their lanes.
+      -- The rows come in the order of their places, so the deliveries of a call are adjacent, whatever their lanes.
       update push.delivery d
       set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1
       where d.ctid = any (v_tids)
@@ -1211,16 +1216,17 @@ begin
     )
     select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
       greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
-      -- Not extract, which calculates in numeric: half a microsecond a row.
+      -- Not extract: it calculates in numeric, which costs half a microsecond a row.
       (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
-      -- A transaction that did not see the delivery (REPEATABLE READ) has deleted its call: push.check_ends drops it soon.
+      -- No row: a transaction that did not see the delivery (REPEATABLE READ) has deleted its call. push.check_ends drops
+      -- the delivery soon.
       case when t.is_first then coalesce(o.ended, true) end,
       o.traceparent, o.payload
     from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
     left join lateral (
       select o.kind, o.call_id, o.payload, o.ended_at is not null as ended, o.traceparent,
-        -- While it rings, cancels are those of users who declined.
+        -- While the call rings, its cancels are for users who declined.
         coalesce(o.end_reason, case when o.declined is not null then 'declined' end) as end_reason
       from push.outbox o
       where o.id = t.outbox_id and t.is_first offset 0
@@ -1228,7 +1234,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead, nothing before push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, which the gateway counts and which becomes the deliveries'' lease; p_total: the most of all lanes together, which are looked into in the order of p_lanes until it is reached; p_background: the most of those whose deadline is more than ten minutes away, which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push needs, in no order. place: where the row lies, for push.settle; remaining_us: microseconds to the deadline; app_call_kind to payload are those of the call, on at least one of its rows, and null (as call_id is then) on others; ended: a call no longer rings (a notification never did), or was deleted, and then the others are null. The session''s setting push.entries_scanned says how many index entries it scanned, dead ones included';
+COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, nothing before push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these. Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), or it was deleted, and then the call''s other columns are null. The session setting push.entries_scanned holds the number of index entries read, dead ones included';
 
 CREATE FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) RETURNS TABLE(ticket text, outbox_id bigint, n integer, token text, sent_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1268,7 +1274,7 @@ begin
           token = v_batch.token
         where r.id = v_batch.id;
     end if;
-    -- The lease is the due time: whoever takes them dies, and they are due again.
+    -- The due time is the lease: if the gateway dies, the tickets are due again.
     update push.receipt_batch r
       set attempts = r.attempts + 1, claimed = true,
         due_at = least(clock_timestamp() + p_lease_ms * interval '1 ms', r.give_up_at)
@@ -1281,7 +1287,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) IS 'takes tickets whose receipts are due, for a while; then they are due again. p_app: whose; p_max: how many at most; p_lease_ms: for how many milliseconds';
+COMMENT ON FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) IS 'takes tickets whose receipts are due; after the lease they are due again. p_app: the app; p_max: maximum number of tickets; p_lease_ms: the lease in milliseconds';
 
 CREATE FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer DEFAULT 2000, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT next_page bigint) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1307,7 +1313,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT next_page bigint) IS 'the deliveries claimed in a gateway''s name in one bite of the table. p_gateway: what push.register_gateway returned; p_from_page: 0, then next_page of the bite before; p_pages: how many pages are read. Arrays, by delivery: outbox_id, n and lease, the claim''s number; next_page: null at the end';
+COMMENT ON FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT next_page bigint) IS 'the deliveries that a gateway has claimed, in one part of the table. p_gateway: what push.register_gateway returned; p_from_page: 0, then next_page of the previous result; p_pages: number of pages to read. Arrays, by delivery: outbox_id, n and lease, the claim''s number; next_page: null at the end';
 
 CREATE FUNCTION push.claimed_places(p_gateways integer[], p_claim integer DEFAULT NULL::integer) RETURNS tid[]
     LANGUAGE plpgsql STABLE
@@ -1318,7 +1324,7 @@ CREATE FUNCTION push.claimed_places(p_gateways integer[], p_claim integer DEFAUL
     SET jit TO 'off'
     AS $$
 begin
-  -- The whole table is read, on purpose: an index on owner would cost each claim an entry.
+  -- Reads the whole table on purpose: an index on owner would cost every claim an entry.
   if p_claim is null then
     return array(select d.ctid from push.delivery d where d.state = 1 and d.owner = any (p_gateways));
   end if;
@@ -1326,21 +1332,21 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claimed_places(p_gateways integer[], p_claim integer) IS 'where the deliveries lie that are claimed in these gateways'' names. p_gateways: push.gateways.id; p_claim: only those of the claim with this number, of the first gateway. For push.forget and push.free_claims; reads all of push.delivery';
+COMMENT ON FUNCTION push.claimed_places(p_gateways integer[], p_claim integer) IS 'where the deliveries are stored that these gateways have claimed. p_gateways: push.gateways.id; p_claim: only the claim with this number, of the first gateway. For push.forget and push.free_claims. Reads all of push.delivery';
 
 CREATE FUNCTION push.commit_durably() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
 begin
-  -- A session may ask for more than "on", which stays.
+  -- A session may have asked for more than "on"; that is kept.
   if current_setting('synchronous_commit') in ('off', 'local') then
     perform set_config('synchronous_commit', 'on', true);
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION push.commit_durably() IS 'the commit of this transaction waits for the disk, whatever the session does otherwise: for what makes pushes that people see, and for a new gateway';
+COMMENT ON FUNCTION push.commit_durably() IS 'makes the commit of this transaction wait for the disk, whatever the session''s setting. For transactions that make pushes visible to people, and for a new gateway';
 
 CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1348,13 +1354,13 @@ CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
     SET enable_seqscan TO 'off'
     AS $$
 begin
-  -- Only one that was asked: if the server crashed again since, it is asked again.
+  -- Only a gateway that was asked: if the server crashed again since, the gateway is asked again.
   update push.reclaimed r set confirmed_at = clock_timestamp() where r.gateway = p_gateway and r.confirmed_at is null;
   perform push.open_life();
 end
 $$;
 
-COMMENT ON FUNCTION push.confirm_reclaimed(p_gateway integer) IS 'the gateway, whom push.beat told that it must, has reclaimed (push.reclaim) all that it holds, has queued to write or remembers as settled. p_gateway: what push.register_gateway returned';
+COMMENT ON FUNCTION push.confirm_reclaimed(p_gateway integer) IS 'a gateway that push.beat told to reclaim has done so: with push.reclaim, for all deliveries that it holds, has queued to write or remembers as settled. p_gateway: what push.register_gateway returned';
 
 CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1390,7 +1396,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) IS 'APNs accepted these tokens in this environment: registered devices that say otherwise are corrected; returns how many. Arrays, by token: p_lane: push.lanes.id; p_token; p_environment: 0 production, 1 sandbox';
+COMMENT ON FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) IS 'APNs accepted these tokens in this environment: corrects registered devices with the other environment. Returns how many. Arrays, by token: p_lane: push.lanes.id; p_token: the token; p_environment: 0 production, 1 sandbox';
 
 CREATE FUNCTION push.count_owed(p_most integer DEFAULT 30000, p_past boolean DEFAULT true) RETURNS TABLE(lane smallint, kind smallint, state smallint, owner integer, count bigint, oldest timestamp with time zone, first_deadline timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1403,8 +1409,8 @@ CREATE FUNCTION push.count_owed(p_most integer DEFAULT 30000, p_past boolean DEF
 #variable_conflict use_column
 declare
   c_pages   constant float := 300;
-  -- Three ranges of deadlines: past, those of rings, the rest, as push.claim has them: a ring is not hidden by a backlog of
-  -- messages. Waiting ones are a range of their own, of all lanes.
+  -- Three ranges of deadlines, as in push.claim: past, within ten minutes (calls), and later. A backlog of messages
+  -- therefore hides no calls. Waiting deliveries are a range of their own, over all lanes.
   v_past    timestamptz := now() - interval '5 s';
   v_near    timestamptz := now() + interval '10 minutes';
   v_each    int := greatest(p_most / greatest((select count(*) from push.lane), 1), 20);
@@ -1438,7 +1444,7 @@ begin
     from looked_at c
     group by c.lane, c.range, c.kind, c.state, c.owner
   ), cut as materialized (
-    -- Lanes and ranges with more. Of those that wait it is all lanes.
+    -- Lanes and ranges that have more than was counted. The range of waiting deliveries covers all lanes.
     select c.lane, c.range from counted c where c.range < 3 group by c.lane, c.range having sum(c.count) >= v_each
     union all
     select l.id, 3 from push.lane l where (select sum(c.count) from counted c where c.range = 3) >= p_most
@@ -1451,7 +1457,7 @@ begin
         case when d.crashes >= 2 then 4 when d.ready_lane is null then 3 when d.deadline_at <= v_past then 0
           when d.deadline_at <= v_near then 1 else 2 end as range
       from push.delivery d tablesample system (v_percent)
-      -- What is claimed has the earliest deadlines, as a rule: counting found it.
+      -- Claimed deliveries usually have the earliest deadlines, so the exact count has found them.
       where d.state <> 1
     ) d
     group by d.lane, d.range, d.kind, d.state, d.owner
@@ -1474,7 +1480,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.count_owed(p_most integer, p_past boolean) IS 'what is owed, by lane, kind, state and owner: how many, the oldest, the first deadline. Exact for up to p_most deliveries, in equal parts of the lanes (at least 20 each) and as many again of those with more than ten minutes; above that an estimate, rounded to three digits. p_past: also what is past its deadline by five seconds';
+COMMENT ON FUNCTION push.count_owed(p_most integer, p_past boolean) IS 'the deliveries that are owed, by lane, kind, state and owner: their number, the age of the oldest, and the first deadline. Exact for at most p_most deliveries. The lanes share p_most in equal parts, at least 20 each, and each lane has the same number again for deliveries with more than ten minutes left. Above that, count is an estimate, rounded to three digits. p_past: whether to count deliveries that are more than five seconds past their deadline';
 
 CREATE FUNCTION push.count_recipients(p_recipients jsonb) RETURNS integer
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -1483,7 +1489,7 @@ CREATE FUNCTION push.count_recipients(p_recipients jsonb) RETURNS integer
     when jsonb_typeof(p_recipients) = 'array' then 1 + jsonb_array_length(p_recipients) else 1 end
 $$;
 
-COMMENT ON FUNCTION push.count_recipients(p_recipients jsonb) IS 'about how many recipients a call has, at most 1,001. p_recipients: push.outbox.recipients';
+COMMENT ON FUNCTION push.count_recipients(p_recipients jsonb) IS 'an estimate of the number of recipients of a call, at most 1,001. p_recipients: push.outbox.recipients';
 
 CREATE FUNCTION push.create_api_key(app text, name text, scopes text[] DEFAULT '{enqueue,device,read}'::text[], expires_at timestamp with time zone DEFAULT (now() + '1 year'::interval), addresses cidr[] DEFAULT NULL::cidr[]) RETURNS TABLE(id integer, key text, expires timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1511,7 +1517,7 @@ begin
       schema = 'push', table = 'api_keys', column = substring(v_fault from '^[a-z_]+');
   end if;
   id := nextval(pg_get_serial_sequence('push.api_keys', 'id'));
-  -- 32 bytes out of 366 random bits: the server has no other source without an extension.
+  -- A SHA-256 of 366 random bits. Without an extension the server has no other source of randomness.
   key := 'pgk_' || id || '_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
     || uuid_send(gen_random_uuid())), 'hex');
   expires := v_expires;
@@ -1525,7 +1531,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.create_api_key(app text, name text, scopes text[], expires_at timestamp with time zone, addresses cidr[]) IS 'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, in a year unless it is given; null or infinity: never; addresses: the networks it may be used from; null: from anywhere. Returns expires, null: never. To rotate a key, make another, move over, then push.revoke_api_key the old one';
+COMMENT ON FUNCTION push.create_api_key(app text, name text, scopes text[], expires_at timestamp with time zone, addresses cidr[]) IS 'creates a key to the HTTP API and returns it. This is the only time it is shown: only its SHA-256 is stored. app: the only app that the key gives access to; name: the holder of the key; scopes: some of enqueue, device and read; expires_at: the key is refused from this time on, by default in one year; null or infinity: it never expires; addresses: the networks that the key may be used from; null: any. Returns expires; null: never. To rotate a key, create another one, give it to the backend, then revoke the old one with push.revoke_api_key';
 
 CREATE FUNCTION push.current_provider_token(p_provider text, p_name text) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1535,7 +1541,7 @@ CREATE FUNCTION push.current_provider_token(p_provider text, p_name text) RETURN
   where t.provider = p_provider and t.name = p_name and t.expires_at > clock_timestamp()
 $$;
 
-COMMENT ON FUNCTION push.current_provider_token(p_provider text, p_name text) IS 'the token all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
+COMMENT ON FUNCTION push.current_provider_token(p_provider text, p_name text) IS 'the provider token that all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
 
 CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1562,8 +1568,8 @@ begin
   if not found then
     return false;
   end if;
-  -- The last of those whose phones were rung; if none was, or one is erased, the last of all: two may have one phone. A phone
-  -- whose invite its provider refused was not.
+  -- The call ends when every user whose phones were rung has declined. If no phone was rung, or a user is being erased, all
+  -- recipients count: two of them may share a phone. A phone whose invite the provider refused was not rung.
   update push.outbox o set state = 'ended', end_reason = 'declined'
     where o.id = v_id and o.ended_at is null and not exists (
       with rung as materialized (
@@ -1586,7 +1592,7 @@ begin
       perform push.void_unsent(array[v_id]);
       v_made := push.cancel_invites(array[v_id]);
     exception when serialization_failure then
-      -- What a gateway has done since: push.check_ends looks once more.
+      -- A gateway has changed the rows since: push.check_ends checks again.
       v_made := 0;
     end;
     perform push.tell_void(array[v_id]);
@@ -1604,7 +1610,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.decline_call(call_id text, user_id text, app text, reason text, device text) IS 'a user declines, or is busy: nothing more is sent to their phones, those that may ring are told, and no missed call; the other users'' ring on. When the last user whose phones were rung has declined, the call ends as declined. call_id: payload.callId; user_id: as in the call''s recipients; app: needed only if several apps have a call of this id; reason: declined or busy; device: the phone that declined, if known, by its token or push.devices.id: it is told nothing. False: the user had declined before, or the call had ended';
+COMMENT ON FUNCTION push.decline_call(call_id text, user_id text, app text, reason text, device text) IS 'a user declines the call, or is busy: nothing more is sent to this user''s phones, those that may ring get a cancel, and the user gets no missed call. The phones of other users ring on. When the last user whose phones were rung has declined, the call ends with the reason declined. call_id: payload.callId; user_id: as in the call''s recipients; app: needed only if several apps have a call with this id; reason: declined or busy; device: the phone that declined, if known, by its token or push.devices.id: it gets no cancel. Returns false if the user had declined before, or the call had ended';
 
 CREATE FUNCTION push.decline_rings(p_erasures bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1632,7 +1638,7 @@ begin
     where e.id = any (p_erasures) and not r.is_declined and o.id = any (v_calls)
     order by o.id
   loop
-    -- As push.decline_call does: what is locked now would be declined after all.
+    -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
     perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
     perform push.hand_over(v_ring.id, v_ring.user_id);
     perform set_config('push.erasing', 'on', true);
@@ -1642,7 +1648,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.decline_rings(p_erasures bigint[]) IS 'declines the calls that ring users who are erased, in their name; what somebody has locked is left. p_erasures: push.erasure.id. For push.erase_user and push.finish_erasures';
+COMMENT ON FUNCTION push.decline_rings(p_erasures bigint[]) IS 'declines, in their name, the calls that ring users who are being erased. Locked calls are skipped. p_erasures: push.erasure.id. For push.erase_user and push.finish_erasures';
 
 CREATE FUNCTION push.device_token(p_app text, p_device text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -1666,7 +1672,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.device_token(p_app text, p_device text) IS 'the token that a device is known by; an error if there is no such device. p_app: its app; p_device: a token, or push.devices.id; null: null';
+COMMENT ON FUNCTION push.device_token(p_app text, p_device text) IS 'the token of a device; raises an error if there is no such device. p_app: the app; p_device: a token, or push.devices.id; null gives null';
 
 CREATE FUNCTION push.dirty_voip_tokens(p_recipients jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1677,7 +1683,7 @@ CREATE FUNCTION push.dirty_voip_tokens(p_recipients jsonb) RETURNS text[]
     where t.token #>> '{}' ~ '[<>[:space:]]')
 $_$;
 
-COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients that had to be cleaned, cleaned';
+COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients that contain <, > or blanks, without these characters';
 
 CREATE FUNCTION push.drop_all_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1691,7 +1697,7 @@ begin
     begin
       execute format('truncate push.%I', v_table);
     exception when object_in_use then
-      -- As a rule the same TRUNCATE names it, and it is empty.
+      -- Usually the same TRUNCATE includes this table, which is then empty.
       execute format('delete from push.%I', v_table);
     end;
   end loop;
@@ -1701,7 +1707,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.drop_all_calls() IS 'what push.drop_calls does, after a TRUNCATE';
+COMMENT ON FUNCTION push.drop_all_calls() IS 'does after a TRUNCATE what push.drop_calls does after a DELETE';
 
 CREATE FUNCTION push.drop_belongings(p_outbox_id bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1718,7 +1724,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.drop_belongings(p_outbox_id bigint[]) IS 'removes what else there is of calls that exist no more';
+COMMENT ON FUNCTION push.drop_belongings(p_outbox_id bigint[]) IS 'deletes the remaining rows of calls that no longer exist. p_outbox_id: push.outbox.id';
 
 CREATE FUNCTION push.drop_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1740,19 +1746,19 @@ begin
     begin
       v_dropped := push.drop_deliveries(v_calls);
     exception when serialization_failure then
-      -- What a gateway has done since; push.check_ends comes by.
+      -- A gateway has changed the rows since: push.check_ends handles them.
       null;
     end;
   else
     v_dropped := push.drop_deliveries(v_calls);
   end if;
-  -- Retention deletes nothing that is owed, so this was somebody.
+  -- Retention deletes no call with deliveries, so these calls were deleted by hand.
   if v_dropped > 0 then
     perform push.note_audit('delete_calls', coalesce((select min(g.call_id) || case when count(*) > 1 then ', …' else '' end
       from gone_calls g), ''), jsonb_build_object('calls', cardinality(v_calls), 'owed', v_dropped));
   end if;
   perform push.drop_belongings(v_calls);
-  -- The last, so that whoever waits for a key finds the call gone.
+  -- Deleted last, so that a session that waits for a key finds that the call is gone.
   delete from push.call_key k where k.ctid = any (array(
     select k.tid
     from gone_calls g cross join lateral (
@@ -1762,7 +1768,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.drop_calls() IS 'what follows from calls being deleted: nothing is owed of them any more, and what belongs to them is gone; their history stays';
+COMMENT ON FUNCTION push.drop_calls() IS 'runs when calls are deleted: deletes their deliveries and their other rows. Their history stays';
 
 CREATE FUNCTION push.drop_deliveries(p_outbox_id bigint[], p_wait boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1790,7 +1796,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.drop_deliveries(p_outbox_id bigint[], p_wait boolean) IS 'removes what is owed of calls that exist no more, and leaves no history of it; gateways that hold some of it are told; returns how many deliveries. p_wait: for what others have locked, rather than leaving it to them';
+COMMENT ON FUNCTION push.drop_deliveries(p_outbox_id bigint[], p_wait boolean) IS 'deletes the deliveries of calls that no longer exist, without history, and tells the gateways that hold some of them. Returns how many deliveries. p_outbox_id: push.outbox.id; p_wait: true waits for rows that other sessions have locked, false skips them';
 
 CREATE FUNCTION push.drop_device(app text, provider text, token text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1798,7 +1804,8 @@ CREATE FUNCTION push.drop_device(app text, provider text, token text) RETURNS bo
     SET enable_seqscan TO 'off'
     AS $$
 begin
-  -- A backslash would be read as bytea's, and an error would show what follows it. No token has one.
+  -- The cast to bytea would read a backslash as an escape, and its error would show the text after it. No token has a
+  -- backslash.
   if strpos(drop_device.token, '\') > 0 or not push.acts_for_all() and not push.is_own(drop_device.app) then
     return false;
   end if;
@@ -1809,7 +1816,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.drop_device(app text, provider text, token text) IS 'the user logged out of this device, nothing more is sent to its token. app, provider, token: as registered. False: it was not registered';
+COMMENT ON FUNCTION push.drop_device(app text, provider text, token text) IS 'the user has logged out of this device: nothing more is sent to its token. app, provider, token: as registered. Returns false if it was not registered';
 
 CREATE FUNCTION push.drop_partitions(p_keep_days integer DEFAULT 14) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1834,7 +1841,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.drop_partitions(p_keep_days integer) IS 'drops the oldest partition of push.history that is too old; call it until it returns 0. p_keep_days: how many days are kept';
+COMMENT ON FUNCTION push.drop_partitions(p_keep_days integer) IS 'drops the oldest partition of push.history that is too old and returns 1; call it until it returns 0. p_keep_days: number of days to keep';
 
 CREATE FUNCTION push.end_call(call_id text, reason text DEFAULT 'ended'::text, app text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1850,7 +1857,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.end_call(call_id text, reason text, app text) IS 'the call is over, unanswered: nothing more is sent, devices that may ring are told, and users get a missed call unless the reason is declined or busy. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only if several apps have a call of this id. False: it had ended before';
+COMMENT ON FUNCTION push.end_call(call_id text, reason text, app text) IS 'ends a call that was not answered: nothing more is sent, devices that may ring get a cancel, and users get a missed call unless the reason is declined or busy. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only if several apps have a call with this id. Returns false if the call had ended before';
 
 CREATE FUNCTION push.end_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1860,7 +1867,7 @@ CREATE FUNCTION push.end_calls() RETURNS trigger
     SET jit TO 'off'
     AS $$
 declare
-  -- A call ends once: it is one that did not ring before, or it is of this statement.
+  -- Only calls that this statement ended: those that rang before it.
   v_calls   bigint[] := array(
     select n.id from new_calls n where n.state <> 'ringing'
     except
@@ -1872,13 +1879,13 @@ begin
     return null;
   end if;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    -- Who missed the call is told when it is known who gets a cancel.
+    -- Missed calls are announced later, when it is known which devices get a cancel.
     insert into push.ends_unchecked (outbox_id, is_unannounced) select unnest(v_calls), true;
     begin
       perform push.void_unsent(v_calls);
       v_made := push.cancel_invites(v_calls);
     exception when serialization_failure then
-      -- What a gateway has done since. The backend's transaction need not fail for it.
+      -- A gateway has changed the rows since. The backend's transaction need not fail because of this.
       v_made := 0;
     end;
     perform push.tell_void(v_calls[:101]);
@@ -1894,7 +1901,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.end_calls() IS 'what follows from calls ending: unsent invites are void, devices that may ring are told, so are users who missed the call, and gateways that hold invites of it';
+COMMENT ON FUNCTION push.end_calls() IS 'runs when calls end: makes unsent invites void, sends cancels to devices that may ring, announces missed calls to users, and tells the gateways that hold invites of these calls';
 
 CREATE FUNCTION push.ended(p_outbox_id bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1918,7 +1925,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.ended(p_outbox_id bigint[]) IS 'which of these calls no longer ring, or were deleted, or have claimed invites of a user who has declined: what of them has not left is to be given back, and those of other users are ready again. A notification of push_control is a hint, and what it names is looked up. p_outbox_id: push.outbox.id';
+COMMENT ON FUNCTION push.ended(p_outbox_id bigint[]) IS 'those of these calls that no longer ring, were deleted, or have claimed invites of a user who has declined. The gateway must return the deliveries of these calls that it has not sent; those of users who have not declined become ready again. A notification on push_control is only a hint, so gateways check with this function. p_outbox_id: push.outbox.id';
 
 CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFAULT 'default'::text, ring_seconds integer DEFAULT NULL::integer, kind text DEFAULT 'incoming_call'::text, traceparent text DEFAULT NULL::text) RETURNS TABLE(outbox_id bigint, deliveries integer, duplicate boolean, skipped integer, call_id text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1955,7 +1962,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text, ring_seconds integer, kind text, traceparent text) IS 'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns outbox_id: push.outbox.id; deliveries: how many devices it goes to; duplicate: true if (app, callId) existed already, then nothing was done; skipped: how many users have no device, and how many entries of recipients or members of them could not be used (push.skipped_recipients says which, why, and what to do); call_id: payload.callId, or the one made for a notification without';
+COMMENT ON FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text, ring_seconds integer, kind text, traceparent text) IS 'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: as push.outbox.recipients; app: the app whose phones ring; ring_seconds: the ring window, or the time to live of a notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns outbox_id: push.outbox.id; deliveries: number of devices that it goes to; duplicate: true if (app, callId) existed already, and nothing was done; skipped: number of users without a device, plus number of entries of recipients or members of them that could not be used (push.skipped_recipients lists them with reason and remedy); call_id: payload.callId, or the id made for a notification without one';
 
 CREATE FUNCTION push.enqueue_calls(calls jsonb) RETURNS TABLE(n integer, outbox_id bigint, deliveries integer, skipped integer, call_id text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1984,12 +1991,12 @@ begin
       select distinct on (a.app, a.call_id) a.* from asked a
       where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
         and (select true from push.lane l where l.app = a.app limit 1)
-        -- As push.fan_out: below 880 bytes no provider's limit can be reached.
+        -- As in push.fan_out: below 880 bytes no provider's limit can be reached.
         and case when a.bytes <= 880 then true when a.bytes > 16384 then false
           else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
       order by a.app, a.call_id, a.n
     ), made as (
-      -- In the order of their keys, so that two statements with the same calls do not wait for each other crosswise.
+      -- Inserted in the order of their keys, so that two statements with the same calls do not deadlock.
       insert into push.outbox (app, kind, call_id, payload, recipients, ring_seconds, traceparent)
         select g.app, g.kind, g.call_id, g.payload, g.recipients, g.ring_seconds, g.traceparent from good g
         order by g.app, g.call_id
@@ -1998,7 +2005,7 @@ begin
     select jsonb_agg(jsonb_build_object('n', g.n, 'id', m.id)) into v_made
       from made m join good g on g.app = m.app and g.call_id = m.call_id;
   exception when others then
-    -- What is wrong with one call, or a lock that one waits for, must not be the others' fault.
+    -- An error in one call, or a lock that one call waits for, must not affect the others.
     return query select null::int, null::bigint, null::int, null::int, null::text;
     return;
   end;
@@ -2016,7 +2023,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.enqueue_calls(calls jsonb) IS 'enqueues many calls, or notifications, in one transaction. calls: an array of objects with the arguments of push.enqueue_call: app, kind, payload, recipients, ringSeconds, traceparent. Returns what push.enqueue_call does, by n, the place in calls from 0. A call that is wrong, exists already or comes twice has no row, and nothing was done for it: push.enqueue_call tells why. One row with null for n: nothing at all was done, because one of the calls could not be; try them in halves';
+COMMENT ON FUNCTION push.enqueue_calls(calls jsonb) IS 'enqueues many calls, or notifications, in one transaction. calls: an array of objects with the arguments of push.enqueue_call: app, kind, payload, recipients, ringSeconds, traceparent. Returns the columns of push.enqueue_call by n, the position in calls from 0. A call that is invalid, exists already or occurs twice has no row, and nothing was done for it: push.enqueue_call gives the reason. One row with null for n: nothing at all was done, because one of the calls failed; try them in halves';
 
 CREATE FUNCTION push.ensure_partitions(p_days_ahead integer DEFAULT 14) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2025,13 +2032,13 @@ CREATE FUNCTION push.ensure_partitions(p_days_ahead integer DEFAULT 14) RETURNS 
     SET lock_timeout TO '100ms'
     AS $$
 declare
-  -- Each partition is a file that every look at history opens.
+  -- Every query on history opens a file for each partition.
   c_days_max constant int := 60;
   v_day  date;
   v_name text;
   v_made int := 0;
 begin
-  -- One replica at a time: the other is doing the same.
+  -- One replica at a time: if another runs this, it does the same work.
   perform from push.job j where j.name = 'ensure_partitions' for update skip locked;
   if not found and exists (select from push.job j where j.name = 'ensure_partitions') then
     return 0;
@@ -2058,13 +2065,13 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.ensure_partitions(p_days_ahead integer) IS 'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days from now, at most 60';
+COMMENT ON FUNCTION push.ensure_partitions(p_days_ahead integer) IS 'makes the missing partitions of push.history, from yesterday on. Returns how many. p_days_ahead: number of days from today, at most 60';
 
 CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select (extract(epoch from p_time) * 1000)::bigint $$;
 
-COMMENT ON FUNCTION push.epoch_ms(p_time timestamp with time zone) IS 'a time, p_time, as milliseconds since 1970';
+COMMENT ON FUNCTION push.epoch_ms(p_time timestamp with time zone) IS 'a time, p_time, in milliseconds since 1970';
 
 CREATE FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2090,7 +2097,7 @@ begin
     return;
   end if;
   perform push.hand_over(p_outbox_id, p_user_id);
-  -- A call that was deleted has left its history only.
+  -- Of a call that was deleted, only the history is left.
   v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
   p_hashes := array(
     select unnest(p_hashes)
@@ -2104,7 +2111,7 @@ begin
     select h.token_hash from push.history h
       where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.token_hash is not null);
 
-  -- What has not left never does. A cancel leaves: a phone must not ring without an end.
+  -- Unsent deliveries are never sent, except cancels: a phone must not ring without an end.
   v_free := array(
     select d.ctid from push.delivery d
     where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.state in (0, 2)
@@ -2126,7 +2133,8 @@ begin
 
   if exists (select from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = p_user_id)
     or exists (select from push.ends_unchecked u where u.outbox_id = p_outbox_id)
-    -- While it rings, a decline that names nobody would let others ring the user's phones on another channel.
+    -- While the call rings, a decline without the user's id would let the gateway ring the user's phones on another
+    -- channel.
     or v_call.id is not null and v_call.ended_at is null then
     is_done := false;
     return;
@@ -2166,14 +2174,14 @@ begin
     v_call.answered_by := '[erased]';
   end if;
   if v_call.payload - 'callId' <> push.mask_user(v_call.payload - 'callId', p_user_id) then
-    -- The others' phones show who called.
+    -- The phones of the other users show the caller.
     if exists (select from push.delivery d where d.outbox_id = p_outbox_id) then
       is_done := false;
     else
       v_call.payload := push.mask_payload(v_call.payload, p_user_id);
     end if;
   end if;
-  -- Not in the function's header: only superusers may write a setting of no extension there.
+  -- Not in the function's header: there, only superusers may set a parameter that belongs to no loaded extension.
   perform set_config('push.erasing', 'on', true);
   update push.outbox o
     set recipients = v_call.recipients, declined = v_call.declined, answered_by = v_call.answered_by,
@@ -2187,7 +2195,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'masks one user in one call, its history and what belongs to it; what is ready or waiting of the user''s is void. p_outbox_id: push.outbox.id; p_user_id; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. is_done: false: something is still owed, or locked. For push.erase_user';
+COMMENT ON FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'masks one user in one call, its history and its other rows. The user''s ready and waiting deliveries become void. p_outbox_id: push.outbox.id; p_user_id: the user; p_counts, p_hashes: push.erasure.counts and token_hashes, which are added to. is_done: false if a delivery is still owed or a row is locked. For push.erase_user';
 
 CREATE FUNCTION push.erase_receipts(p_outbox_id bigint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2209,7 +2217,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_receipts(p_outbox_id bigint[]) IS 'forgets the tickets of these calls, with the tokens; returns how many. p_outbox_id: push.outbox.id. Reads all batches: for whoever removes calls by hand';
+COMMENT ON FUNCTION push.erase_receipts(p_outbox_id bigint[]) IS 'deletes the tickets of these calls, with their tokens; returns how many. p_outbox_id: push.outbox.id. Reads all batches. For removing calls by hand';
 
 CREATE FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2258,7 +2266,7 @@ begin
   p_hashes := array(select unnest(p_hashes) union select unnest(v_gone));
   p_counts := push.add_counts(p_counts, 'devices', cardinality(v_gone), 0);
 
-  -- Of tokens of no device nobody said whose they were.
+  -- Tokens without a device have no known user; they are found by their hash.
   delete from push.token_invalidations t
     where t.ctid = any (array(
       select x.ctid from push.token_invalidations x
@@ -2285,7 +2293,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'removes one user''s devices, dead and quarantined tokens, and Expo''s tickets. p_app; p_user_digest: as push.erasure.user_digest; p_asked_at: devices that were registered later stay; p_devices: false: leaves devices alone, of which there may be millions; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. is_done: false: something was locked. Reads whole tables; for push.erase_user and push.finish_erasures';
+COMMENT ON FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'removes one user''s devices, dead and quarantined tokens, and Expo tickets. p_app: the app; p_user_digest: as push.erasure.user_digest; p_asked_at: devices registered later are kept; p_devices: false keeps all devices (there may be millions to read); p_counts, p_hashes: push.erasure.counts and token_hashes, which are added to. is_done: false if a row was locked. Reads whole tables. For push.erase_user and push.finish_erasures';
 
 CREATE FUNCTION push.erase_user(user_id text, app text, max_ms integer DEFAULT 1000) RETURNS TABLE(place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2300,7 +2308,7 @@ declare
   v_user    text := erase_user.user_id;
   v_app     text := erase_user.app;
   v_until   timestamptz := v_begun + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
-  -- Each call comes further, however little time it has.
+  -- Every call of this function makes progress, however little time it has.
   v_steps   int := 0;
   v_digest  bytea := push.user_digest(v_user);
   v_text    text := to_jsonb(v_user)::text;
@@ -2308,7 +2316,7 @@ declare
   v_is_new  boolean;
   c_word    constant text := '(?<![[:alnum:]_])';
   c_end     constant text := '(?![[:alnum:]_])';
-  -- Of push.audit.detail: what the actions themselves say.
+  -- Members of push.audit.detail that the actions write themselves; they are not masked.
   c_own     constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
   v_lanes   smallint[] := array(select l.id from push.lane l where l.app = v_app);
   v_calls   bigint[];
@@ -2338,7 +2346,7 @@ begin
       hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
         'No gateway has served any app yet.');
   end if;
-  -- Two erasures of one user come one after the other.
+  -- Two erasures of one user run one after the other.
   insert into push.erasure as e (app, user_digest) values (v_app, v_digest) on conflict (user_digest, app) do nothing;
   select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = v_digest for update;
   v_is_new := v_erasure.scanned_at is not null or v_erasure.until_id = 0;
@@ -2353,7 +2361,7 @@ begin
     v_erasure.counts := '{}';
   end if;
 
-  -- Calls, in the order of their numbers. No index says whom a call names.
+  -- Calls, in the order of their numbers. No index finds the calls that name a user.
   while v_erasure.after_id < v_erasure.until_id and (v_steps = 0 or clock_timestamp() < v_until) loop
     v_steps := v_steps + 1;
     v_from := clock_timestamp();
@@ -2381,7 +2389,7 @@ begin
     v_step := case when clock_timestamp() - v_from > interval '20 ms' then greatest(v_step / 2, 1) else least(v_step * 2, 5000) end;
   end loop;
 
-  -- The history of calls that somebody has deleted: partition by partition, some pages at a time.
+  -- The history of calls that were deleted: partition by partition, 1,000 pages at a time.
   while v_erasure.after_id >= v_erasure.until_id and v_erasure.scanned_at is null
     and (v_steps = 0 or clock_timestamp() < v_until)
   loop
@@ -2429,15 +2437,16 @@ begin
     end if;
   end loop;
 
-  -- A call that could not be declined may need them for its cancels.
+  -- A call that could not be declined may need the devices for its cancels.
   if not v_erasure.has_devices then
     select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_tokens
       from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
     v_erasure.has_devices := not v_tokens;
   end if;
 
-  -- What ops wrote down of this app, where the id of a user stands as a word of its own. An id that nobody had masks nothing, else
-  -- ops could rewrite the record. The app, lanes, roles and keys are no users, nor is a call.
+  -- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing;
+  -- otherwise operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is
+  -- the id of a call.
   v_erasure.is_known := v_erasure.is_known or v_erasure.counts ?| '{devices,delivery,history,ring_reports,escalations,receipt_batch,'
     'token_invalidations,quarantined_tokens}';
   v_masks := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
@@ -2482,7 +2491,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all that this schema holds of one user of one app. user_id: the backend''s id; app: the app, one that gateways have served or that has calls or devices; max_ms: it stops after about so many milliseconds of looking. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of which something is still owed, that ring or are locked, and of devices 1 if they are there for a call that rings and is locked, or one was locked: gateways do the rest within a quarter of an hour, or after such a call; is_complete: false: call it again with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s name, and their phones are told to stop, but for those that ring for another recipient, too. Running it again is harmless, and a new pass';
+COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a delivery of the user that is still owed; for devices, 1 if a device is locked or is kept for a locked call that rings. Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new pass';
 
 CREATE FUNCTION push.erased_user(p_outbox_id bigint, p_user_digest bytea) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -2523,7 +2532,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.erased_user(p_outbox_id bigint, p_user_digest bytea) IS 'the user that a digest stands for, if a call still names them; null: it does not. p_outbox_id: push.outbox.id; p_user_digest: as push.erasure.user_digest';
+COMMENT ON FUNCTION push.erased_user(p_outbox_id bigint, p_user_digest bytea) IS 'the id of the user that a digest stands for, if a call still contains it, else null. p_outbox_id: push.outbox.id; p_user_digest: as push.erasure.user_digest';
 
 CREATE FUNCTION push.escalate(p_max integer DEFAULT 500) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2540,11 +2549,11 @@ declare
   v_calls   bigint[];
   v_unheard push.delivery[];
   v_made    bigint := 0;
-  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  -- Variables, so that only the partitions in this range are read. The minute covers rows that are settled meanwhile.
   v_since   timestamptz;
   v_until   timestamptz := clock_timestamp() + interval '1 minute';
 begin
-  -- Calls of the time before a restore ring no more.
+  -- Calls from before a restore no longer ring.
   if push.restored_at() is not null then
     return 0;
   end if;
@@ -2568,7 +2577,8 @@ begin
     return 0;
   end if;
   v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
-  -- Invites of users of whom no phone was heard, be they owed or finished; those that failed had their fallback.
+  -- Invites, owed or finished, of users of whom no phone reported that it rings. Invites that failed have had their
+  -- fallback.
   v_unheard := array(
     select jsonb_populate_record(null::push.delivery, jsonb_build_object('outbox_id', c.id, 'n', i.n, 'lane', i.lane,
       'user_id', i.user_id, 'token', i.token, 'platform', i.platform))
@@ -2581,7 +2591,7 @@ begin
     cross join lateral (
       select d.n, d.lane, d.user_id, d.token, d.platform from push.delivery d where d.outbox_id = c.id and d.kind = 0
       union all
-      -- History does not know the platform. Only FCM serves two.
+      -- History has no platform. Only FCM serves two platforms.
       select h.n, h.lane, h.user_id, h.device, case l.provider when 'apns' then 1 else coalesce((
           select case x.platform when 'ios' then 1 else 2 end from push.devices x
           where x.user_id = h.user_id and x.app = o.app and x.enabled and x.invalidated_at is null
@@ -2601,7 +2611,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.escalate(p_max integer) IS 'for up to p_max calls, with about 2,000 recipients in all, that still ring and whose app''s escalate_after_seconds are over: an invite over the next channel for each user of whom no phone has said that it rings (push.report_ringing) and who has not declined, once; returns how many';
+COMMENT ON FUNCTION push.escalate(p_max integer) IS 'for calls that still ring and whose app''s escalate_after_seconds have passed, at most p_max calls with about 2,000 recipients in all: makes one invite over the next channel for each user who has not declined and of whom no phone has reported that it rings (push.report_ringing). Each call is handled once. Returns how many invites were made';
 
 CREATE FUNCTION push.expire(p_max integer DEFAULT 5000, p_slack interval DEFAULT '00:00:00'::interval, p_since timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2672,7 +2682,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.expire(p_max integer, p_slack interval, p_since timestamp with time zone) IS 'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired (of cancels, push.announce_untold hears); returns how many. A claimed one belongs to its gateway. p_since: leaves alone what was due before it, so that a transaction that holds back vacuum does not make each call walk the dead entries of all earlier ones; call it without from time to time';
+COMMENT ON FUNCTION push.expire(p_max integer, p_slack interval, p_since timestamp with time zone) IS 'ends at most p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired. Expired cancels are passed to push.announce_untold. Returns how many expired. Claimed deliveries are left to their gateway. p_since: skips deliveries that were due before it. While a transaction holds back vacuum, a call without it reads the dead entries of all earlier calls; call it without from time to time';
 
 CREATE FUNCTION push.expiring_api_keys() RETURNS TABLE(id integer, app text, name text, expires_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2683,7 +2693,7 @@ CREATE FUNCTION push.expiring_api_keys() RETURNS TABLE(id integer, app text, nam
     and coalesce(k.last_used_at > now() - interval '30 days', true)
 $$;
 
-COMMENT ON FUNCTION push.expiring_api_keys() IS 'keys to the HTTP API that somebody may use, and that expire within 30 days; for push.health and push.observe';
+COMMENT ON FUNCTION push.expiring_api_keys() IS 'the keys to the HTTP API that expire within 30 days. Keys whose last use is more than 30 days ago are left out. For push.health and push.observe';
 
 CREATE FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean DEFAULT false) RETURNS TABLE(outbox_id bigint, user_id text, n integer)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2699,7 +2709,7 @@ CREATE FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean DEFAU
 #variable_conflict use_column
 declare
   v_calls bigint[] := array(select distinct f.outbox_id from unnest(p_failed) f);
-  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  -- Variables, so that only the partitions in this range are read. The minute covers rows that are settled meanwhile.
   v_since timestamptz;
   v_until timestamptz := clock_timestamp() + interval '1 minute';
 begin
@@ -2724,7 +2734,7 @@ begin
     join call c on c.id = f.outbox_id
     join push.lane l on l.id = f.lane
     where l.provider <> 'expo'
-      -- Who has declined is not rung; who does so at this moment, push.promote asks about.
+      -- A user who has declined is not rung. If the user declines at this moment, push.promote checks it.
       and not coalesce(coalesce(c.declined_now, c.declined) ? f.user_id, false)
   ), owed as materialized (
     select d.* from call c cross join lateral (
@@ -2751,29 +2761,30 @@ begin
     where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}' and push.is_recipient(e)
       and e -> 'notificationEnabled' is distinct from 'false'
   ), given as materialized (
-    -- What the entries of registered users brought.
+    -- The data that the entries of registered users contain.
     select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
   ), inline as materialized (
-    -- Those that an entry of recipients brought.
+    -- Failed invites whose token came from an entry of recipients.
     select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale, e.data
     from failed f
     join entry e on e.id = f.outbox_id and e.user_id = f.user_id
     cross join lateral (select case f.rank when 1 then e.voip_token else e.fcm_token end as token) t
     where f.token = t.token or p_unheard and f.token = left(t.token, 4) || '…' || right(t.token, 4)
   ), next as (
-    -- An entry that brought the token: the next token of the same entry.
+    -- The token came from an entry: the next token of the same entry.
     select i.outbox_id, i.n, i.user_id, t.rank as preference, t.rank, t.token, i.platform, i.locale, i.data
     from inline i cross join lateral (values (2, i.fcm_token), (3, i.expo_token)) t(rank, token)
     where t.rank > i.rank and t.token is not null
-      -- "not exists" may become a hash of all dead tokens.
+      -- "not exists" could be planned as a hash of all dead tokens.
       and (select true from push.token_invalidations x where x.token = t.token and x.app = i.app
         and x.provider = case t.rank when 2 then 'fcm' else 'expo' end) is null
     union all
-    -- A registered user: the devices of the next channel of the same platform, once the last token of this one failed.
+    -- A registered user: the devices of the next channel on the same platform, once the last token of this channel has
+    -- failed.
     select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
-      -- One whose system is not known is taken for the phone that failed.
+      -- A device of unknown platform counts as being on the platform of the phone that failed.
       case d.platform when 0 then f.platform else d.platform end, d.locale,
       (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
     from failed f cross join lateral (
@@ -2797,7 +2808,7 @@ begin
       and not exists (select from past h
         where not p_unheard
           and h.outbox_id = f.outbox_id and h.user_id = f.user_id and h.lane = f.lane and h.outcome <= 1
-          -- History does not know the platform. Only FCM serves two.
+          -- History has no platform. Only FCM serves two platforms.
           and (f.rank = 1 or (select true from push.devices x
             where x.user_id = f.user_id and x.app = f.app and x.enabled and x.invalidated_at is null
               and x.provider = 'fcm' and case coalesce(x.platform, 'android') when 'ios' then 1 else 2 end = f.platform
@@ -2808,20 +2819,20 @@ begin
     select v.*, l.id as lane, min(v.preference) over (partition by v.outbox_id, v.n) as preferred
     from next v
     join call c on c.id = v.outbox_id
-    -- Without a lane no gateway serves the channel, nor when the app has it no longer.
+    -- Without a lane, no gateway serves the channel. A lane may also belong to a provider that the app no longer has.
     join push.lane l on l.app = c.app and l.provider = case v.rank when 2 then 'fcm' else 'expo' end
       and (c.providers is null or l.provider = any (c.providers))
     where c.size_faults[v.rank] is null
       and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
       and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
-        -- Its mask may be that of another's token: Expo's tokens all begin alike.
+        -- The mask alone may match another user's token: all Expo tokens begin alike.
         and h.device = left(v.token, 4) || '…' || right(v.token, 4)
         and coalesce(h.token_hash = hashtextextended(v.token, 0), h.user_id = v.user_id))
   ), chosen as (
     select b.*, c.deadline_at, c.declined_now is not null as rings,
       u.n + row_number() over (partition by b.outbox_id order by b.lane, b.token) as next_n
     from (
-      -- Several tokens of one channel that failed together have one next channel.
+      -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
       select distinct on (b.outbox_id, b.lane, b.token) b.* from best b where b.preference = b.preferred
       order by b.outbox_id, b.lane, b.token, b.n desc
     ) b
@@ -2843,7 +2854,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean) IS 'for invites that failed for good: an invite over the user''s next channel while the call still rings, never to an APNs token, to no token twice in a call, to no user who has declined; returns what it made. For push.settle. p_unheard: they did not fail, no phone said that it rings (for push.escalate); their tokens may be masked';
+COMMENT ON FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean) IS 'for invites that failed for good: makes an invite over the user''s next channel while the call still rings. It never goes to an APNs token, twice to one token in a call, or to a user who has declined. Returns the invites that it made. p_failed: the invites as they were in push.delivery. p_unheard: the invites did not fail, but no phone reported that it rings (for push.escalate and push.bypass); their tokens may be masked';
 
 CREATE FUNCTION push.fan_out() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2862,15 +2873,15 @@ begin
     v_own := push.own_apps();
     perform push.refuse_app(n.app) from new_calls n where n.app <> all (v_own);
   end if;
-  -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
-  -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
+  -- "offset 0" keeps a subquery from being merged into the query around it: its columns are computed once, and its rows are
+  -- checked before they are used. Only the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
     user_id, token, locale, data)
   select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
     d.created_at, d.created_at, d.deadline_at, d.lane, d.lane, case when d.is_call then 0 else 3 end, d.environment,
     d.platform, d.user_id, d.token, d.locale, d.data
   from (
-    -- The same token twice in a call is one delivery.
+    -- A token that occurs twice in a call gets one delivery.
     select distinct on (t.id, t.lane, t.token) t.*
     from (
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
@@ -2882,13 +2893,13 @@ begin
         select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
           case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
           e.apns_token, e.fcm_token, e.expo_token, e.providers,
-          -- The best channel whose token is not known to be dead; each is looked up only when it is its turn, and by
-          -- its index: "not exists" may become a hash of all dead tokens.
+          -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by
+          -- its index: "not exists" could be planned as a hash of all dead tokens.
           case
             when e.apns_token is not null
               and (select true from push.token_invalidations x
                 where x.token = e.apns_token and x.app = e.app and x.provider = 'apns') is null
-              -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
+              -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
               and (e.is_call
                 or e.apns_token <> all (e.dirty_voip_tokens)
                   and not e.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', e.apns_token))
@@ -2904,7 +2915,7 @@ begin
           jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline,
           case when e.entry ? 'data' then push.recipient_data(e.entry) end as data
         from (
-          -- Tokens that can be used: of the right form, and of a provider that the app has (push.recipient_token).
+          -- Usable tokens: they have the right form and belong to a provider that the app has (push.recipient_token).
           select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
             t.dirty_voip_tokens, t.providers, t.entry, t.ordinal,
             case when push.is_apns_token(t.apns_text) and (t.providers is null or 'apns' = any (t.providers))
@@ -2925,7 +2936,7 @@ begin
                   and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = c.app), false) as is_unwanted,
                 (select a.providers from push.apps a where a.app = c.app) as providers,
                 case when not c.is_call then push.dirty_voip_tokens(c.recipients) end as dirty_voip_tokens,
-                -- Below 880 bytes no provider's limit can be reached, whatever the payload holds.
+                -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
                 case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
               from (
                 select n.*, octet_length(n.payload::text) as bytes, push.is_call(n.kind) as is_call,
@@ -2948,7 +2959,7 @@ begin
         ) e
         offset 0
       ) e
-      -- An entry that brings tokens is one device; one that only names a user stands for the user's registered devices.
+      -- An entry with tokens is one device. An entry that only names a user stands for the user's registered devices.
       cross join lateral (
         select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token else e.expo_token end as token,
           case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
@@ -2977,7 +2988,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.fan_out() IS 'refuses bad calls and notifications, and those of apps that the caller may not act for, and makes one delivery a device of the good ones; passes by recipients that cannot be used';
+COMMENT ON FUNCTION push.fan_out() IS 'refuses invalid calls and notifications, and those of apps that the caller may not act for. Makes one delivery for each device of the others, and skips recipients that cannot be used';
 
 CREATE FUNCTION push.fill_call() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2989,17 +3000,17 @@ begin
   new.app := left(coalesce(new.app, 'default'), 65);
   new.kind := coalesce(new.kind, 'incoming_call');
   new.payload := coalesce(new.payload, 'null');
-  -- As it came, it is not compressed yet.
+  -- The value is not compressed yet, so pg_column_size is its full size.
   new.recipients := case when pg_column_size(new.recipients) > 2097152
     then jsonb_build_object('tooManyBytes', pg_column_size(new.recipients)) else coalesce(new.recipients, 'null') end;
   new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
     case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
   if not push.acts_for_all() and not push.is_own(new.app) then
-    -- Whether another tenant has this call is not even asked: fan_out refuses the statement.
+    -- Does not check whether another tenant has this call: push.fan_out refuses the statement.
     new.call_id := gen_random_uuid();
     new.traceparent := null;
   elsif current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
-    -- As push.take_call_key, whose call would cost as much again.
+    -- The first statement of push.take_call_key, repeated here: calling the function would cost as much again.
     insert into push.call_key (call_id, app) values (new.call_id, new.app) on conflict do nothing;
     if not found and not push.take_call_key(new.call_id, new.app) then
       return null;
@@ -3014,8 +3025,8 @@ begin
       return null;
     end;
   end if;
-  -- Only a restore of data, into a schema that is there, says both: that call is of the past, and stays as it was.
-  -- The statement triggers know it by its time.
+  -- Only a restore of data into an existing schema sets both columns. That call is from the past and stays as it was. The
+  -- statement triggers recognize it by created_at.
   if new.deadline_at is not null and new.created_at < statement_timestamp() then
     return new;
   end if;
@@ -3042,7 +3053,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.fill_call() IS 'fills in what the backend leaves out; skips a call that exists; leaves a call alone that is restored from a dump';
+COMMENT ON FUNCTION push.fill_call() IS 'fills in the columns that the backend leaves out and skips a call that exists. Leaves calls unchanged that are restored from a dump';
 
 CREATE FUNCTION push.find_api_key(p_id integer) RETURNS TABLE(app text, scopes text[], hash bytea)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -3052,7 +3063,7 @@ CREATE FUNCTION push.find_api_key(p_id integer) RETURNS TABLE(app text, scopes t
   where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now()) and k.addresses is null
 $$;
 
-COMMENT ON FUNCTION push.find_api_key(p_id integer) IS 'for gateways of older releases: what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the number in it; no row: there is none, or it is revoked, expired or bound to addresses';
+COMMENT ON FUNCTION push.find_api_key(p_id integer) IS 'for gateways of older releases: the app and the scopes of a key to the HTTP API, and the SHA-256 of the whole key to compare with. p_id: the number in the key. No row: there is no such key, or it is revoked, expired or bound to addresses';
 
 CREATE FUNCTION push.find_call(p_call_id text, p_app text) RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -3076,7 +3087,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.find_call(p_call_id text, p_app text) IS 'number of a call of the caller''s apps; an error if there is none, or, without an app, several. p_call_id, p_app: of push.outbox';
+COMMENT ON FUNCTION push.find_call(p_call_id text, p_app text) IS 'the number of a call in the apps that the caller may act for. Raises an error if there is none, or if p_app is null and several apps have one. p_call_id, p_app: columns of push.outbox';
 
 CREATE FUNCTION push.finish_erasures(p_max integer DEFAULT 10) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3087,7 +3098,7 @@ CREATE FUNCTION push.finish_erasures(p_max integer DEFAULT 10) RETURNS bigint
     SET jit TO 'off'
     AS $$
 declare
-  -- Until then a gateway may hold a token in memory, and its provider call it dead.
+  -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
   c_last    constant interval := '10 minutes';
   c_calls   constant int := 100;
   v_erasure push.erasure;
@@ -3109,12 +3120,12 @@ begin
     for update skip locked
   loop
     v_touched := v_touched + 1;
-    -- Those that go on waiting go to the end.
+    -- Calls that still wait go to the end of the list.
     v_calls := v_erasure.waiting[c_calls + 1:];
     if v_erasure.has_devices and not exists (
       select from push.rings_of(v_erasure.app, v_erasure.user_digest) r where not r.is_declined)
     then
-      -- Calls that came in since are declined, too.
+      -- Calls that began since are declined, too.
       v_erasure.waiting := array(
         select unnest(v_erasure.waiting) union select r.outbox_id from push.rings_of(v_erasure.app, v_erasure.user_digest) r);
       v_erasure.rang := array(select unnest(v_erasure.rang) union select unnest(v_erasure.waiting));
@@ -3124,7 +3135,7 @@ begin
     end if;
     v_is_last := v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last and not v_erasure.has_devices
       and cardinality(v_erasure.waiting) <= c_calls;
-    -- The last look is one at all calls that rang.
+    -- The last step checks all calls that rang.
     v_looks := case when v_is_last then array(select unnest(v_erasure.waiting) union select unnest(v_erasure.rang))
       else v_erasure.waiting[:c_calls] end;
     foreach v_id in array v_looks loop
@@ -3156,7 +3167,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.finish_erasures(p_max integer) IS 'goes on with up to p_max erasures that wait (push.erasure): declines calls that ring and were locked, then removes devices, masks calls that have ended and of which nothing is owed to the user any more, and, ten minutes after push.erase_user, looks at the calls that rang once more and removes what was said of the user''s tokens meanwhile. Returns how many it looked at; waits as a decline does';
+COMMENT ON FUNCTION push.finish_erasures(p_max integer) IS 'continues at most p_max erasures that wait (push.erasure): declines calls that ring and were locked, then removes devices, and masks calls that have ended and owe the user nothing more. Ten minutes after push.erase_user, it checks the calls that rang once more and removes what was stored about the user''s tokens meanwhile. Returns how many erasures it worked on. It waits for locks as push.decline_call does';
 
 CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3167,8 +3178,8 @@ CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
 declare
   v_places tid[];
 begin
-  -- "for update", which an update of these columns would not take by itself, waits for a claim that is running and bars it
-  -- to one that has picked its rows and not yet locked this one. The next statement sees what the claim took.
+  -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
+  -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
   perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for update;
   if not found then
     return 0;
@@ -3179,7 +3190,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.forget(p_gateway integer, p_claim integer) IS 'the answer to a claim was lost: if it has not begun it takes nothing any more; if it runs it is waited for; what it took is ready again, with the attempt given back, and invites of ended calls are void. The same goes for numbers below, which are barred only. p_gateway: what push.register_gateway returned; p_claim: the claim''s number. Returns how many it gave back; calling it again is harmless';
+COMMENT ON FUNCTION push.forget(p_gateway integer, p_claim integer) IS 'the answer to a claim was lost. If the claim has not begun, it will take nothing; if it is running, this waits for it. What it took becomes ready again, without counting the attempt, and invites of ended calls become void. Claims with lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; p_claim: the claim''s number. Returns how many deliveries were returned. Calling it again is harmless';
 
 CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3224,7 +3235,7 @@ begin
   ), judged as materialized (
     select l.*, l.crashes + (l.owner = any (v_silent)
         and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
-      -- People see it, and nobody knows whether it was sent.
+      -- Visible to people, and it is unknown whether it was sent.
       l.owner = any (v_silent) and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane
       ), false) as is_seen
@@ -3239,7 +3250,7 @@ begin
   ), gone as (
     delete from push.delivery d where d.ctid = any (array(select a.tid from asked a where a.is_dead)) returning d.*
   ), noted as (
-    -- Without an owner: no gateway settled it, and its last try may have left (push.cancel_invites).
+    -- Without an owner: no gateway settled it, and its last attempt may have been sent (push.cancel_invites).
     insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
       device, token_hash, reason, failures, fallback_of)
     select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 4, g.user_id,
@@ -3264,7 +3275,7 @@ begin
   if v_freed > 0 then
     perform push.ring_doorbell();
   end if;
-  -- At most a tenth of the time is spent on looking.
+  -- At most a tenth of the time is spent on this search.
   update push.gateways g
     set free_due_at = case when g.id <> all (v_alone) or v_found < cardinality(v_places)
       then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun)) end
@@ -3273,7 +3284,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.free_claims(p_gateways integer[]) IS 'makes ready what gateways that have ended held. Attempts stay counted; invites of calls that have ended are void. Of one that was silent, what people see (missed calls, notifications) is dead, GatewayCrashed, unless the app is at_least_once, and the others count a crash. p_gateways: those that ended in this transaction. Returns how many it freed';
+COMMENT ON FUNCTION push.free_claims(p_gateways integer[]) IS 'makes the deliveries claimed by gateways that have ended ready again. Attempts stay counted; invites of calls that have ended become void. If the gateway was silent, missed calls and notifications, which people see, end as dead (GatewayCrashed) unless the app is at_least_once, and the other deliveries count a crash. p_gateways: gateways that ended in this transaction. Returns how many were freed';
 
 CREATE FUNCTION push.give_back(p_gateway integer, p_place tid[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql
@@ -3317,7 +3328,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.give_back(p_gateway integer, p_place tid[], p_lease integer[]) IS 'claimed to ready with the attempt given back; invites of calls that have ended are void, those of calls that are being ended wait. p_gateway: whose; arrays, by delivery: p_place: where it lies, p_lease: as claimed. Returns how many were still the gateway''s. For push.release and push.forget';
+COMMENT ON FUNCTION push.give_back(p_gateway integer, p_place tid[], p_lease integer[]) IS 'makes claimed deliveries ready again and takes back the attempt that the claim counted. Invites of calls that have ended become void; invites of calls that are ending wait. p_gateway: the gateway that claimed them. Arrays, by delivery: p_place: where the row is stored; p_lease: as claimed. Returns how many were still claimed by the gateway. For push.release and push.forget';
 
 CREATE FUNCTION push.give_up_receipts(p_app text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3331,7 +3342,8 @@ declare
   c_batches constant int := 1000;
   v_lost    bigint;
 begin
-  -- due_at is never later than give_up_at: it is what the index knows. What nobody looks up any more soon has the earliest.
+  -- Searches by due_at, which has an index and is never later than give_up_at. Batches that nobody looks up any more soon
+  -- have the earliest due times.
   with due as materialized (
     select r.ctid as tid, r.give_up_at
     from push.receipt_batch r
@@ -3349,7 +3361,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.give_up_receipts(p_app text) IS 'forgets tickets whose receipts Expo no longer has, of the 1,000 batches that were due first; returns how many nobody will ever know of. p_app: whose';
+COMMENT ON FUNCTION push.give_up_receipts(p_app text) IS 'deletes tickets whose receipts Expo no longer has, among the 1,000 batches that are due first. Returns how many tickets were deleted; their results stay unknown. p_app: the app';
 
 CREATE FUNCTION push.given_call_id(p_kind text, p_payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3358,7 +3370,7 @@ CREATE FUNCTION push.given_call_id(p_kind text, p_payload jsonb) RETURNS text
     else p_payload ->> 'callId' end
 $$;
 
-COMMENT ON FUNCTION push.given_call_id(p_kind text, p_payload jsonb) IS 'the call_id that a payload brings; null: none';
+COMMENT ON FUNCTION push.given_call_id(p_kind text, p_payload jsonb) IS 'the call_id in a payload; null: none';
 
 CREATE FUNCTION push.good_api_keys(p_max integer) RETURNS TABLE(id integer, app text, scopes text[], hash bytea, addresses cidr[], state text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -3371,7 +3383,7 @@ CREATE FUNCTION push.good_api_keys(p_max integer) RETURNS TABLE(id integer, app 
   limit p_max
 $$;
 
-COMMENT ON FUNCTION push.good_api_keys(p_max integer) IS 'the keys to the HTTP API that are neither revoked nor expired, as push.look_up_api_key has them, the last used or made first; p_max: at most so many';
+COMMENT ON FUNCTION push.good_api_keys(p_max integer) IS 'the keys to the HTTP API that are neither revoked nor expired, with the columns of push.look_up_api_key; the most recently used or created come first. p_max: maximum number of rows';
 
 CREATE FUNCTION push.grant_app(role text, app text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql
@@ -3393,14 +3405,14 @@ begin
       hint = 'Have it created with NOLOGIN, then: select push.grant_roles();';
   elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_keys', 'push_gateway') then
     raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s is a group of push-gateway''s; name a login, or a group of your own', grant_app.role);
+      message = format('role: %s is a role of push-gateway itself; name a login, or a group of your own', grant_app.role);
   elsif has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage') then
     raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s acts for every app: it is a superuser, the schema''s owner, or has push_gateway', grant_app.role),
+      message = format('role: %s acts for every app: it is a superuser or the schema''s owner, or has push_gateway', grant_app.role),
       hint = 'Give the backend a role of its own.';
   elsif pg_has_role(v_role, to_regrole('push_ops'), 'member') or pg_has_role(v_role, to_regrole('push_keys'), 'member') then
     raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s has push_ops or push_keys, whose work is for every app', grant_app.role),
+      message = format('role: %s has push_ops or push_keys, which act for every app', grant_app.role),
       hint = 'Give the backend a role of its own.';
   elsif (select r.rolcreaterole from pg_roles r where r.oid = v_role) then
     raise exception using errcode = 'invalid_parameter_value',
@@ -3414,7 +3426,7 @@ begin
   if pg_has_role(v_role, to_regrole('push_enqueuer'), 'member') then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('role: %s has push_enqueuer, which acts for every app', grant_app.role),
-      hint = format('As whoever granted it: revoke push_enqueuer from %I, or from the role that it has it through.', grant_app.role);
+      hint = format('As the role that granted it: revoke push_enqueuer from %I, or from the group that gives it push_enqueuer.', grant_app.role);
   end if;
   if not pg_has_role(v_role, to_regrole('push_tenant'), 'usage') then
     execute format('grant push_tenant to %I', grant_app.role);
@@ -3422,7 +3434,7 @@ begin
   end if;
   insert into push.app_grant (role, app) values (grant_app.role, grant_app.app) on conflict do nothing;
   changed := found or v_moved;
-  -- Its calls are taken from now on, and ring once a gateway serves the app.
+  -- Calls of the app are accepted from now on, and ring once a gateway serves the app.
   perform push.register_lane(grant_app.app, p) from unnest('{apns,fcm,expo}'::text[]) p;
   message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
   perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
@@ -3430,7 +3442,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.grant_app(role text, app text) IS 'a backend''s role, and its members, may act for this app, and for no others but those granted, too: the role gets push_tenant, and loses push_enqueuer. role: a database role; app: name of the app. Returns whether it changed anything, and a sentence about it; running it twice is harmless. For whoever owns the schema';
+COMMENT ON FUNCTION push.grant_app(role text, app text) IS 'lets a backend''s role, and its members, act for this app. They may act only for apps that were granted: the role gets push_tenant and loses push_enqueuer. role: a database role; app: name of the app. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
 
 CREATE FUNCTION push.grant_dashboard() RETURNS text
     LANGUAGE plpgsql
@@ -3446,7 +3458,7 @@ begin
     begin
       grant push_ops to push_gateway;
     exception
-      -- Another database's migration does the same.
+      -- A migration of another database did the same.
       when unique_violation then null;
       when insufficient_privilege then
         raise notice '% may not grant push_ops to push_gateway: the dashboard stays empty', current_user
@@ -3458,7 +3470,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.grant_dashboard() IS 'gives push_ops what the dashboard reads and does, and push_gateway the rights of push_ops; says what it did; running it twice is harmless. For whoever owns the schema, after push.grant_roles';
+COMMENT ON FUNCTION push.grant_dashboard() IS 'gives push_ops the rights for what the dashboard reads and does, and gives push_gateway the rights of push_ops. Returns a sentence that says what was done. Running it twice is harmless. For the owner of the schema, after push.grant_roles';
 
 CREATE FUNCTION push.grant_roles() RETURNS text
     LANGUAGE plpgsql
@@ -3469,9 +3481,9 @@ declare
     'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
     'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
-    'push_keys', 'whoever hands out keys of the HTTP API: make, list and revoke them (schema push)',
+    'push_keys', 'those who manage keys of the HTTP API: create, list and revoke them (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
-  -- Of a call, neither its payload nor its recipients, who are tokens.
+  -- All columns of a call except payload and recipients, which contain tokens.
   c_call_columns constant text :=
     'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
     'traceparent';
@@ -3498,7 +3510,7 @@ begin
           'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant execute on function %s to %I', c_calls, v_role);
       when 'push_tenant' then
-        -- Not to read or update push.outbox: see tenants.sql.
+        -- No right to read or update push.outbox: see tenants.sql.
         execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent) on push.outbox to %I',
           v_role);
         execute format('grant execute on function %s to %I', c_calls, v_role);
@@ -3512,7 +3524,7 @@ begin
           'push.pause_lane, push.resume_lane, push.resume_invalidation, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user to %I', v_role);
-        -- Releases before 0013 let operators make keys, and so the service, which has their rights.
+        -- Before 0013, operators could create keys, and so could the service, which has their rights.
         execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
       when 'push_keys' then
         execute format('grant select on push.keys, push.apps to %I', v_role);
@@ -3527,7 +3539,7 @@ begin
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
           'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
           'push.lock_table_used, push.enqueue_calls to %I', c_calls, v_role);
-        -- Made by push-gateway migrate; a schema that psql applied is without.
+        -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
         end if;
@@ -3545,7 +3557,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.grant_roles() IS 'makes the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and may be made, and gives them their rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
+COMMENT ON FUNCTION push.grant_roles() IS 'creates the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and the caller may create roles, and gives them their rights in this database. Returns a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
 
 CREATE FUNCTION push.granted_apps(p_role name) RETURNS text[]
     LANGUAGE plpgsql STABLE
@@ -3598,7 +3610,7 @@ begin
     from owed w join other x on x.token = w.token
     where d.ctid = w.tid
   )
-  -- Of a call that rings: whoever gets the cancels is whom history names.
+  -- For a call that rings: the cancels go to the user that history names.
   update push.history h set user_id = x.name
     from other x
     where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
@@ -3606,7 +3618,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.hand_over(p_outbox_id bigint, p_user_id text) IS 'gives deliveries of one user in one call to another recipient who has the same token and has not declined, and of a call that rings the invites that were sent. What is locked is left. p_outbox_id: push.outbox.id; p_user_id: the user who is erased';
+COMMENT ON FUNCTION push.hand_over(p_outbox_id bigint, p_user_id text) IS 'gives deliveries of one user in one call to another recipient who has the same token and has not declined. For a call that rings, the history of invites that were sent is changed in the same way. Locked rows are skipped. p_outbox_id: push.outbox.id; p_user_id: the user who is erased';
 
 CREATE FUNCTION push.has_recipient_fault(p_entry jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -3622,7 +3634,7 @@ CREATE FUNCTION push.has_recipient_fault(p_entry jsonb) RETURNS boolean
     or p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null, false)
 $$;
 
-COMMENT ON FUNCTION push.has_recipient_fault(p_entry jsonb) IS 'whether something may be wrong with an entry of recipients';
+COMMENT ON FUNCTION push.has_recipient_fault(p_entry jsonb) IS 'whether an entry of recipients may have a fault';
 
 CREATE FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3639,7 +3651,7 @@ declare
   v_provider text;
   v_moved    bigint;
 begin
-  -- Waits for invalidations in flight, which share the lane's lock: the next statement sees what they did.
+  -- Waits for running invalidations, which hold a share lock on the lane: the next statement sees their changes.
   update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note
     where l.id = p_lane and l.invalidation_held_at is null
     returning l.app, l.provider into v_app, v_provider;
@@ -3670,7 +3682,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) IS 'from now on no token of a lane is invalidated, and those that were lately live again: all go to push.quarantined_tokens until push.resume_invalidation. p_lane: push.lanes.id; p_window: how lately; p_note: why. Returns how many went there now; 0 if it is on hold already';
+COMMENT ON FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) IS 'puts the invalidation of a lane''s tokens on hold. From now on dead tokens go to push.quarantined_tokens, until push.resume_invalidation. Tokens that were invalidated lately go there too, and live again. p_lane: push.lanes.id; p_window: how far back; p_note: the reason. Returns how many tokens were moved now; 0 if it is on hold already';
 
 CREATE FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_since timestamp with time zone[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3685,10 +3697,10 @@ CREATE FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_sinc
 declare
   v_dead bigint;
 begin
-  -- A hold in progress is waited for, and counts.
+  -- Waits for a hold that is being set, so that it counts.
   perform from push.lane l where l.id = any (p_lane) order by l.id for share;
   with said as materialized (
-    -- Of several answers about a token the latest counts; one without a time counts always.
+    -- Of several answers about a token the latest counts; an answer without a time always counts.
     select distinct on (l.app, l.provider, r.token) l.app, l.provider, r.token, r.since,
       coalesce(r.reason, 'Unknown') as reason, l.is_held
     from unnest(p_lane, p_token, p_since, p_reason) r(lane, token, since, reason)
@@ -3706,7 +3718,8 @@ begin
       offset 0
     ) d on true
   ), quarantined as (
-    -- Without a time of the provider's it is dead since now: a token given anew during the hold is another matter.
+    -- Without a time from the provider, the token is dead from now on: a registration during the hold is later and keeps it
+    -- alive.
     insert into push.quarantined_tokens as q (app, provider, token, user_id, since, reason)
     select k.app, k.provider, k.token, k.user_id, coalesce(k.since, clock_timestamp()), k.reason
     from known k
@@ -3714,7 +3727,7 @@ begin
     on conflict (sha256(token::bytea), app, provider) do update set since = excluded.since, reason = excluded.reason
       where q.since < excluded.since
   ), cleared as (
-    -- Compare and clear: a token the phone gave anew after the provider saw it dead stays alive.
+    -- A token that the phone registered again after the time given by the provider stays alive.
     update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = k.reason
     from known k
     where d.ctid = k.tid and not k.is_held
@@ -3734,19 +3747,19 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_since timestamp with time zone[], p_reason text[]) IS 'the provider called tokens dead: registered devices are cleared unless registered later, tokens of no device are noted; returns how many are new in push.token_invalidations, and if any are, NOTIFY push_token_invalidations. Those of a lane whose invalidation is on hold are quarantined instead. Arrays, by token: p_lane: push.lanes.id; p_token; p_since: since when, or null; p_reason: the provider''s word';
+COMMENT ON FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_since timestamp with time zone[], p_reason text[]) IS 'a provider reported tokens as dead: registered devices are marked unless they were registered later, and tokens without a device are noted. Tokens of a lane whose invalidation is on hold are quarantined instead. Returns how many rows are new in push.token_invalidations; if there are any, NOTIFY push_token_invalidations. Arrays, by token: p_lane: push.lanes.id; p_token: the token; p_since: the time from which it is dead, or null; p_reason: the provider''s reason';
 
 CREATE FUNCTION push.is_apns_token(p_token text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]' $$;
 
-COMMENT ON FUNCTION push.is_apns_token(p_token text) IS 'whether a text has the form of an APNs device token: 64 to 200 hex digits, even';
+COMMENT ON FUNCTION push.is_apns_token(p_token text) IS 'whether a text has the form of an APNs device token: 64 to 200 hex digits, an even number';
 
 CREATE FUNCTION push.is_app(p_app text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
 
-COMMENT ON FUNCTION push.is_app(p_app text) IS 'whether a text may be the name of an app';
+COMMENT ON FUNCTION push.is_app(p_app text) IS 'whether a text is a valid name of an app';
 
 CREATE FUNCTION push.is_call(p_kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3788,7 +3801,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.is_own(p_app text) IS 'whether the caller may act for an app. p_app: its name. Ask push.acts_for_all first';
+COMMENT ON FUNCTION push.is_own(p_app text) IS 'whether the caller may act for an app. p_app: its name. Callers check push.acts_for_all first';
 
 CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -3797,13 +3810,13 @@ CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
     when 'string' then length(p_entry #>> '{}') between 1 and 256
     when 'object' then coalesce(jsonb_typeof(p_entry -> 'userId') = 'string'
       and length(p_entry ->> 'userId') between 1 and 256, false)
-      -- "false" as a text may have meant that nothing is wanted.
+      -- "false" as a text may mean that the user wants no notifications.
       and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
     else false
   end end
 $$;
 
-COMMENT ON FUNCTION push.is_recipient(p_entry jsonb) IS 'whether an entry of recipients says who is to be reached; its tokens are another matter';
+COMMENT ON FUNCTION push.is_recipient(p_entry jsonb) IS 'whether an entry of recipients names a user; its tokens are checked separately';
 
 CREATE FUNCTION push.is_traceparent(p_text text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3815,7 +3828,7 @@ CREATE FUNCTION push.iso_time(p_time timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$ select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
 
-COMMENT ON FUNCTION push.iso_time(p_time timestamp with time zone) IS 'a time as ISO 8601 in UTC, with milliseconds';
+COMMENT ON FUNCTION push.iso_time(p_time timestamp with time zone) IS 'a time, p_time, as ISO 8601 in UTC, with milliseconds';
 
 CREATE FUNCTION push.keep_closed() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3829,7 +3842,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.keep_closed() IS 'nothing is claimed before what was restored is put away';
+COMMENT ON FUNCTION push.keep_closed() IS 'keeps push.life closed, so that nothing is claimed, until push.put_away has ended what was restored';
 
 CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS bigint
     LANGUAGE plpgsql
@@ -3863,7 +3876,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.keep_newest(p_outbox_id bigint[]) IS 'drops what was just made for a notification to further phones of a user: one phone each is left. p_outbox_id: push.outbox.id; returns how many it dropped';
+COMMENT ON FUNCTION push.keep_newest(p_outbox_id bigint[]) IS 'removes new deliveries of a notification until each user has one phone left. p_outbox_id: push.outbox.id. Returns how many were removed';
 
 CREATE FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -3885,7 +3898,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) IS 'leaves only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts; none: the batch goes';
+COMMENT ON FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) IS 'keeps only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts; if empty, the batch is deleted';
 
 CREATE FUNCTION push.lane_conditions() RETURNS TABLE(lane smallint, window_size integer, capacity integer, in_flight integer, circuit text, throttled_until timestamp with time zone, rate_per_second integer)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -3900,7 +3913,7 @@ CREATE FUNCTION push.lane_conditions() RETURNS TABLE(lane smallint, window_size 
   group by s.lane
 $$;
 
-COMMENT ON FUNCTION push.lane_conditions() IS 'the lanes as all living replicas together see them; circuit is the worst of theirs. For push.lanes';
+COMMENT ON FUNCTION push.lane_conditions() IS 'the status of the lanes over all living replicas; circuit is the worst of theirs. For push.lanes';
 
 CREATE FUNCTION push.lane_troubles() RETURNS TABLE(app text, provider text, trouble text, is_bad boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -3931,7 +3944,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.lane_troubles() IS 'the lanes that send nothing: paused, without a replica that serves them though something is ready, with an open circuit, or without a connection. is_bad: false: paused, and nothing is ready in it. For push.health';
+COMMENT ON FUNCTION push.lane_troubles() IS 'the lanes that send nothing: paused, not served by any replica though a delivery is ready, with an open circuit, or without a connection. is_bad: false if the lane is paused and no delivery is ready. For push.health';
 
 CREATE FUNCTION push.last_failures(p_failures jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3942,13 +3955,13 @@ CREATE FUNCTION push.last_failures(p_failures jsonb) RETURNS jsonb
     where f.ordinal > jsonb_array_length(p_failures) - 20) end
 $$;
 
-COMMENT ON FUNCTION push.last_failures(p_failures jsonb) IS 'the last 20 of a list of failed tries';
+COMMENT ON FUNCTION push.last_failures(p_failures jsonb) IS 'the last 20 elements of p_failures, a list of failed attempts';
 
 CREATE FUNCTION push.length_ms(p_length interval) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select (extract(epoch from p_length) * 1000)::bigint $$;
 
-COMMENT ON FUNCTION push.length_ms(p_length interval) IS 'a length of time, p_length, in milliseconds';
+COMMENT ON FUNCTION push.length_ms(p_length interval) IS 'an interval, p_length, in milliseconds';
 
 CREATE FUNCTION push.lock_table_used() RETURNS double precision
     LANGUAGE sql STABLE
@@ -3959,7 +3972,7 @@ CREATE FUNCTION push.lock_table_used() RETURNS double precision
       from unnest('{max_connections,autovacuum_max_workers,max_worker_processes,max_wal_senders,max_prepared_transactions}'::text[]) s))
 $$;
 
-COMMENT ON FUNCTION push.lock_table_used() IS 'the locks that are held or waited for, in all databases of the server, by the number that Postgres promises room for. From 0.5 on it may be full: then statements fail with 53200, whoever asks';
+COMMENT ON FUNCTION push.lock_table_used() IS 'the locks held or waited for in all databases of the server, divided by the number that Postgres guarantees room for. From 0.5 on the lock table may be full: statements of every session then fail with 53200';
 
 CREATE FUNCTION push.look_up_api_key(p_id integer) RETURNS TABLE(id integer, app text, scopes text[], hash bytea, addresses cidr[], state text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -3971,7 +3984,7 @@ CREATE FUNCTION push.look_up_api_key(p_id integer) RETURNS TABLE(id integer, app
   where k.id = p_id
 $$;
 
-COMMENT ON FUNCTION push.look_up_api_key(p_id integer) IS 'a key to the HTTP API, good or not: what it may do, from where, and the SHA-256 of the whole key to compare with; p_id: the number in it. state: good, expired or revoked; no row: there is none';
+COMMENT ON FUNCTION push.look_up_api_key(p_id integer) IS 'a key to the HTTP API, valid or not: its app, scopes and addresses, and the SHA-256 of the whole key to compare with. p_id: the number in the key. state: good, expired or revoked. No row: there is no such key';
 
 CREATE FUNCTION push.mark_restored() RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -3980,7 +3993,7 @@ CREATE FUNCTION push.mark_restored() RETURNS void
   insert into push.origin (made_at) values ('-infinity')
 $$;
 
-COMMENT ON FUNCTION push.mark_restored() IS 'whatever is owed now is not sent any more, as in a database restored from a dump: after recovery from a physical backup to a point in time, before gateways start. For whoever owns the schema';
+COMMENT ON FUNCTION push.mark_restored() IS 'marks everything owed now as not to be sent, as in a database restored from a dump. For use after recovery of a physical backup to a point in time, before gateways start. For the owner of the schema';
 
 CREATE FUNCTION push.mask_payload(p_payload jsonb, p_user_id text) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3990,7 +4003,7 @@ CREATE FUNCTION push.mask_payload(p_payload jsonb, p_user_id text) RETURNS jsonb
     from jsonb_each(p_payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}')
 $$;
 
-COMMENT ON FUNCTION push.mask_payload(p_payload jsonb, p_user_id text) IS 'a payload that names the user, reduced to callId, messageId, chatId and from, with the user masked in all but callId. p_payload: push.outbox.payload; p_user_id: the user';
+COMMENT ON FUNCTION push.mask_payload(p_payload jsonb, p_user_id text) IS 'a payload that names the user, reduced to callId, messageId, chatId and from; the user is masked in all of them except callId. p_payload: push.outbox.payload; p_user_id: the user';
 
 CREATE FUNCTION push.mask_recipients(p_recipients jsonb, p_user_id text) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4001,7 +4014,7 @@ CREATE FUNCTION push.mask_recipients(p_recipients jsonb, p_user_id text) RETURNS
     from jsonb_array_elements(p_recipients) with ordinality e(entry, i)), '[]') end
 $$;
 
-COMMENT ON FUNCTION push.mask_recipients(p_recipients jsonb, p_user_id text) IS 'recipients of a call without what one entry says of this user: tokens, locale, data. p_recipients: push.outbox.recipients; p_user_id: the user';
+COMMENT ON FUNCTION push.mask_recipients(p_recipients jsonb, p_user_id text) IS 'recipients of a call with this user''s entries reduced to [erased]: tokens, locale and data are removed. p_recipients: push.outbox.recipients; p_user_id: the user';
 
 CREATE FUNCTION push.mask_user(p_value jsonb, p_user_id text) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -4019,7 +4032,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.mask_user(p_value jsonb, p_user_id text) IS 'a JSON value in which each string, and each key, that is p_user_id reads [erased]. p_value: the value';
+COMMENT ON FUNCTION push.mask_user(p_value jsonb, p_user_id text) IS 'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value';
 
 CREATE FUNCTION push.mask_words(p_value jsonb, p_pattern text) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -4035,7 +4048,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.mask_words(p_value jsonb, p_pattern text) IS 'a JSON value in whose strings, but in no key, what matches reads [erased]. p_value: the value; p_pattern: a regular expression';
+COMMENT ON FUNCTION push.mask_words(p_value jsonb, p_pattern text) IS 'a JSON value in whose strings, but not in its keys, every match is replaced by [erased]. p_value: the value; p_pattern: a regular expression';
 
 CREATE FUNCTION push.message_text_fault(p_payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4053,7 +4066,7 @@ CREATE FUNCTION push.message_text_fault(p_payload jsonb) RETURNS text
   limit 1
 $_$;
 
-COMMENT ON FUNCTION push.message_text_fault(p_payload jsonb) IS 'names a member of a payload, or of anything inside its metadata, that is called like a message''s text; null: none';
+COMMENT ON FUNCTION push.message_text_fault(p_payload jsonb) IS 'names a member of a payload, or at any depth of its metadata, whose name suggests the text of a message; null: none';
 
 CREATE FUNCTION push.minutes(p_since timestamp with time zone) RETURNS TABLE(minute timestamp with time zone, invites bigint, delivered bigint, late bigint, expired bigint, dead bigint, p50_ms double precision, p99_ms double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4075,7 +4088,7 @@ CREATE FUNCTION push.minutes(p_since timestamp with time zone) RETURNS TABLE(min
   order by m.minute nulls last
 $$;
 
-COMMENT ON FUNCTION push.minutes(p_since timestamp with time zone) IS 'how invites went, by the minute in which they were settled, void ones aside; the last row, without a minute, is all of them together. p_since: from when on, costs what was settled since. late: delivered after the deadline; expired: never sent in time; dead: failed; p50_ms, p99_ms: milliseconds from enqueueing to the provider''s yes';
+COMMENT ON FUNCTION push.minutes(p_since timestamp with time zone) IS 'statistics of invites by the minute in which they were settled, without void ones. The last row, without a minute, is the total. p_since: start time; the cost grows with the deliveries settled since. late: delivered after the deadline; expired: never sent in time; dead: failed; p50_ms, p99_ms: milliseconds from enqueueing until the provider accepted the push';
 
 CREATE FUNCTION push.miss(p_max integer DEFAULT 1000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4089,7 +4102,7 @@ declare
   c_recipients constant int := 2000;
   v_missed bigint;
 begin
-  -- Calls of the time before a restore are not announced.
+  -- Calls from before a restore are not announced.
   if push.restored_at() is not null then
     return 0;
   end if;
@@ -4110,7 +4123,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.miss(p_max integer) IS 'up to p_max calls that still ring after their deadline, with about 2,000 recipients in all, become missed; returns how many';
+COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks calls as missed that still ring after their deadline: at most p_max calls, with about 2,000 recipients in all. Returns how many';
 
 CREATE FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4123,7 +4136,8 @@ begin
     select u.id, clock_timestamp() - make_interval(secs => u.age / 1000.0) as at, u.peer::inet as peer
     from unnest(p_ids, p_ages, p_peers) u(id, age, peer)
   ), free as materialized (
-    -- A key that somebody is about to revoke is not waited for. Other replicas may have noted a use of this minute.
+    -- Skips a key that is locked, for example because it is being revoked. Another replica may have noted a use of the same
+    -- minute.
     select k.id from push.api_keys k join use u on u.id = k.id
     where k.last_used_at is null or k.last_used_at <= u.at - interval '1 minute'
     order by k.id
@@ -4137,7 +4151,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) IS 'notes when keys to the HTTP API were used last, at most once a minute for each; says how many were noted. p_ids: the keys, each once; p_ages: how long ago, in milliseconds; p_peers: the addresses that the requests came from, null: not known';
+COMMENT ON FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) IS 'notes when keys to the HTTP API were last used, at most once a minute for each key. Returns how many were noted. p_ids: the keys, each once; p_ages: how long ago, in milliseconds; p_peers: the addresses that the requests came from; null: unknown';
 
 CREATE FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb DEFAULT NULL::jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4148,14 +4162,14 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb) IS 'writes down an intervention, in the transaction that makes it';
+COMMENT ON FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb) IS 'records an intervention in push.audit, in the transaction of the intervention';
 
 CREATE FUNCTION push.notify(p_channel text, p_payload text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  -- 0.1 ‰ of 8 GiB, more than gateways ever leave unread.
+  -- 0.1 ‰ of 8 GiB, which is more than gateways ever leave unread.
   c_full constant double precision := 0.0001;
 begin
   if pg_notification_queue_usage() >= c_full or exists (
@@ -4169,7 +4183,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.notify(p_channel text, p_payload text) IS 'NOTIFY, unless the commit might wait for the notifications of others. p_channel, p_payload: of NOTIFY. False: nothing was notified';
+COMMENT ON FUNCTION push.notify(p_channel text, p_payload text) IS 'NOTIFY, unless the commit might wait for the notifications of other sessions. p_channel, p_payload: as for NOTIFY. Returns false if nothing was notified';
 
 CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text, kind smallint, state smallint, value double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4181,10 +4195,10 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
     from push.count_owed(5000, false) d
     group by d.lane, d.kind, d.state
   ), receipts as materialized (
-    -- Counting a batch's tickets reads them: above fifty batches the others are taken to be like the first.
+    -- Counting tickets reads the batches. With more than fifty batches, the average of fifty is used for the others.
     select b.app, b.is_overdue, case when b.count <= 50 then t.sum else b.count * t.avg end as count
     from (
-      -- Asking makes a ticket due again a while later: those that were asked for in vain are not late by their due time.
+      -- A look-up makes a ticket due again later, so a ticket that was looked up in vain is not overdue by its due time.
       select r.app, r.due_at < now() - interval '1 minute' or r.attempts > 3 as is_overdue, count(*) as count
       from push.receipt_batch r
       group by 1, 2
@@ -4219,7 +4233,7 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
   select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
 $$;
 
-COMMENT ON FUNCTION push.observe() IS 'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches estimates), keys_expiring (keys of the HTTP API with less than 30 days left)';
+COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain; both are estimates for an app with more than 50 batches), keys_expiring (keys of the HTTP API with less than 30 days left)';
 
 CREATE FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4231,7 +4245,7 @@ begin
   values (p_provider, p_name, p_token, p_minted_at, p_expires_at)
   on conflict (provider, name) do update
     set token = excluded.token, minted_at = excluded.minted_at, expires_at = excluded.expires_at
-    -- A token of the future is of a clock that was wrong: it gives way.
+    -- A token from the future was signed with a wrong clock and is replaced.
     where t.minted_at <= excluded.minted_at - p_age_min or t.expires_at <= excluded.minted_at
       or t.minted_at > excluded.minted_at + interval '5 minutes';
   return query select t.token, t.minted_at, t.expires_at from push.provider_tokens t
@@ -4239,7 +4253,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) IS 'offers a new token, which is taken if the current one is at least p_age_min older, or at its end; returns the one in use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';
+COMMENT ON FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) IS 'offers a new provider token, which is accepted if the current one is at least p_age_min older, or has expired. Returns the token in use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';
 
 CREATE FUNCTION push.oldest_ringing(p_app text DEFAULT NULL::text) RETURNS interval
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -4255,7 +4269,7 @@ begin
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
     cross join lateral (
-      -- The earliest deadlines are the next to leave; an invite rings ten minutes at most.
+      -- The earliest deadlines are sent next. An invite rings for at most ten minutes.
       select d.kind, d.created_at from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
         and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
@@ -4263,12 +4277,12 @@ begin
       limit 100
     ) head
     where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
-      -- What nobody serves says nothing of those who serve the rest.
+      -- A lane that no living replica serves does not count while there are living replicas.
       and (s.lane is not null or not exists (select from push.gateways g where g.alive)));
 end
 $$;
 
-COMMENT ON FUNCTION push.oldest_ringing(p_app text) IS 'how long the oldest of the invites that are next to leave has been ready. Lanes that are paused, whose circuit is open, or that none of the living replicas serves do not count. p_app: of this app alone, null: of all. Null: none is. Reads 100 rows a lane, however many are owed';
+COMMENT ON FUNCTION push.oldest_ringing(p_app text) IS 'how long the oldest of the invites that are sent next has been ready; null if there is none. Lanes that are paused, whose circuit is open, or that none of the living replicas serves do not count. p_app: only this app; null: all. Reads at most 100 rows of each lane';
 
 CREATE FUNCTION push.open_life() RETURNS void
     LANGUAGE plpgsql
@@ -4280,7 +4294,7 @@ begin
     return;
   end if;
   insert into push.life default values on conflict do nothing;
-  -- One at a time: of two that confirm at once, the second sees the first.
+  -- One at a time: of two gateways that confirm at once, the second sees the first.
   perform from push.life l where l.opened_at is null for update;
   update push.life l set opened_at = clock_timestamp()
     where l.opened_at is null and not exists (select from push.gateways g where g.alive
@@ -4288,7 +4302,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.open_life() IS 'begins the life of the server, and opens it once every living gateway has reclaimed what it holds; as a rule it is open';
+COMMENT ON FUNCTION push.open_life() IS 'begins the life of the server, and opens it once every living gateway has reclaimed its deliveries. Usually it is open';
 
 CREATE FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4306,7 +4320,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'push.pause_lane or push.resume_lane for somebody who is logged in to the dashboard. p_operator: who, for push.audit.operator; p_app, p_provider: which lane; p_paused: whether it is to be paused; p_note: why';
+COMMENT ON FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'push.pause_lane or push.resume_lane for a user who is logged in to the dashboard. p_operator: the user, for push.audit.operator; p_app, p_provider: the lane; p_paused: whether to pause or resume it; p_note: the reason';
 
 CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
     LANGUAGE sql STABLE
@@ -4359,7 +4373,7 @@ CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
       from (select * from push.audit a order by a.at desc limit 8) a))
 $$;
 
-COMMENT ON FUNCTION push.overview(p_max integer) IS 'what ops look at, as one JSON object: lanes, health, failures, stuck, replicas (living, or ended in the last hour) and audit (the last interventions), as the views of these names; times in milliseconds, since 1970 where they are points. p_max: how many of each, the worst';
+COMMENT ON FUNCTION push.overview(p_max integer) IS 'the overview for operators, as one JSON object: lanes, health, failures, stuck, replicas (alive, or ended in the last hour) and audit (the last interventions), from the views of these names. Intervals are in milliseconds, times in milliseconds since 1970. p_max: maximum number of entries of failures, stuck and replicas; the worst come first';
 
 CREATE FUNCTION push.own_apps() RETURNS text[]
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -4381,7 +4395,8 @@ begin
     if has_schema_privilege(v_caller, 'push', 'create') or pg_has_role(v_caller, to_regrole('push_gateway'), 'usage') then
       v_is_free := true;
     elsif pg_has_role(v_caller, v_tenant, 'usage') then
-      -- With push_enqueuer beside push_tenant it would read everybody's calls in the table: nothing works until one is revoked.
+      -- A role with both push_enqueuer and push_tenant could read all calls in the table: it acts for no app until one of
+      -- them is revoked.
       v_granted := case when pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') then '{}' else push.granted_apps(v_caller) end;
       v_apps := case when v_apps is null then v_granted else array(select unnest(v_apps) intersect select unnest(v_granted)) end;
     elsif pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') or pg_has_role(v_caller, to_regrole('push_ops'), 'usage') then
@@ -4391,8 +4406,8 @@ begin
   if v_apps is not null or v_is_free then
     return v_apps;
   end if;
-  -- It has none of push's roles, and is here by somebody's function that runs with its owner's rights. Nobody can tell whose
-  -- function that is. Where there are tenants, it may be one's.
+  -- The caller has none of push's roles: it called a SECURITY DEFINER function of another role, which cannot be determined.
+  -- If there are tenants, that role may be one.
   if exists (select from pg_auth_members m where m.roleid = v_tenant
     and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push'))
   then
@@ -4426,7 +4441,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.own_calls(p_call_id text, p_app text) IS 'numbers and apps of the calls of this id in the caller''s apps. p_call_id: of push.outbox; p_app: only of this app; null: of each';
+COMMENT ON FUNCTION push.own_calls(p_call_id text, p_app text) IS 'numbers and apps of the calls with this id in the apps that the caller may act for. p_call_id: push.outbox.call_id; p_app: only this app; null: all of them';
 
 CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4449,7 +4464,7 @@ begin
       select d.ctid as tid from push.delivery d where d.outbox_id = r.outbox_id and d.n = r.n offset 0
     ) d
   )
-  -- Due at the deadline at the latest: so the index on due_at finds waiting deliveries that have expired, too.
+  -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
   update push.delivery d
   set state = 2, ready_lane = null, owner = null, attempt = m.attempts, last_reason = coalesce(m.reason, d.last_reason),
     due_at = least(clock_timestamp() + m.delay_ms * interval '1 ms', d.deadline_at),
@@ -4463,7 +4478,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[]) IS 'claimed to waiting; invites of calls that have ended are void; returns how many were still the caller''s. p_gateway, p_outbox_id, p_n, p_lease, p_attempts: as for push.settle; p_delay_ms: for how many milliseconds; p_reason: why; p_failures: the tries that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, kept with earlier ones';
+COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[]) IS 'makes claimed deliveries wait for a later attempt. Invites of calls that have ended become void. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease, p_attempts: as for push.settle; p_delay_ms: the delay in milliseconds; p_reason: the reason; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones';
 
 CREATE FUNCTION push.pause_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE sql SECURITY DEFINER
@@ -4473,7 +4488,7 @@ CREATE FUNCTION push.pause_lane(app text, provider text, note text DEFAULT NULL:
     (select l.note from push.lane l where l.app = pause_lane.app and l.provider = pause_lane.provider and l.paused))) s
 $$;
 
-COMMENT ON FUNCTION push.pause_lane(app text, provider text, note text) IS 'nothing more is claimed from this lane until push.resume_lane; what a replica holds is still sent. app, provider: which lane; note: why. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+COMMENT ON FUNCTION push.pause_lane(app text, provider text, note text) IS 'nothing more is claimed from this lane until push.resume_lane; deliveries that a replica holds are still sent. app, provider: the lane; note: the reason. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless';
 
 CREATE FUNCTION push.plan_escalation() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4481,7 +4496,7 @@ CREATE FUNCTION push.plan_escalation() RETURNS trigger
     SET enable_seqscan TO 'off'
     AS $$
 begin
-  -- As a rule no app escalates, and that is quickly seen.
+  -- Usually no app escalates, which is quickly checked.
   if exists (select from push.apps a where a.escalate_after_seconds is not null) then
     insert into push.escalations_due (outbox_id, due_at)
     select c.id, c.created_at + make_interval(secs => a.escalate_after_seconds)
@@ -4493,7 +4508,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.plan_escalation() IS 'notes when a call of an app that escalates is to be looked at';
+COMMENT ON FUNCTION push.plan_escalation() IS 'schedules when to check a call of an app that escalates';
 
 CREATE FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4520,7 +4535,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) IS 'these tickets are due again later, never later than they are given up; returns how many there were. p_app: whose; p_ticket: which; p_delay_ms: in how many milliseconds';
+COMMENT ON FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) IS 'makes these tickets due again later, but not after they are given up; returns how many there were. p_app: the app; p_ticket: the tickets; p_delay_ms: the delay in milliseconds';
 
 CREATE FUNCTION push.promote(p_max integer DEFAULT 2000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4531,7 +4546,7 @@ CREATE FUNCTION push.promote(p_max integer DEFAULT 2000) RETURNS bigint
     SET jit TO 'off'
     AS $$
 declare
-  -- How long an invite waits for whoever has locked its call.
+  -- How long an invite waits for another session's lock on its call.
   c_patience constant interval := '1 s';
   v_promoted bigint;
   v_unsure   bigint[];
@@ -4545,7 +4560,7 @@ begin
     limit p_max
     for no key update skip locked
   ), asked as materialized (
-    -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
+    -- The end of a call holds the call's lock while it runs: the invite waits for its result.
     select p.tid, p.outbox_id, p.due_at, p.kind <> 0 or coalesce((
       select true from push.outbox o
       where o.id = p.outbox_id and o.ended_at is null and not coalesce(o.declined ? p.user_id, false)
@@ -4553,8 +4568,9 @@ begin
     ), false) as is_sure, p.user_id
     from pick p
   ), judged as materialized (
-    -- Any backend may hold that lock, for as long as it likes, and end nothing: the call rings until an end is committed. What such
-    -- an end has not seen is cancelled afterwards (push.check_ends). A bite that is full is not waited with: others are behind it.
+    -- Any backend may hold that lock for any time without ending the call, and a call rings until its end is committed. So
+    -- the invite becomes ready after c_patience. If the call was ending, push.check_ends later cancels the invites that the
+    -- end did not see. A full batch does not wait, because other deliveries are behind it.
     select a.*, a.is_sure or (
       (a.due_at <= statement_timestamp() - c_patience or (select count(*) from pick) >= p_max)
       and coalesce((
@@ -4579,7 +4595,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.promote(p_max integer) IS 'makes up to p_max waiting deliveries ready whose time has come, and invites of ended calls, and of users who declined, void; returns how many became ready';
+COMMENT ON FUNCTION push.promote(p_max integer) IS 'makes at most p_max waiting deliveries ready that are due. Invites of ended calls, and of users who declined, become void. Returns how many became ready';
 
 CREATE FUNCTION push.prune(p_max integer DEFAULT 5000, p_keep_days integer DEFAULT 15) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4591,11 +4607,12 @@ CREATE FUNCTION push.prune(p_max integer DEFAULT 5000, p_keep_days integer DEFAU
     SET lock_timeout TO '200ms'
     AS $$
 declare
-  -- A bite ends after so long, and steps shrink or grow to take a tenth of it or two: a call may have a thousand reports.
+  -- c_bite limits the time of one call of this function. The number of calls read at once is adapted so that each read
+  -- takes about 10 to 20 % of it: a call may have a thousand reports.
   c_bite   constant interval := '25 ms';
   c_pause  constant interval := '10 minutes';
   c_keep_tokens constant interval := '90 days';
-  -- A day longer than their history, which is looked up through them; a notification may be owed for longer.
+  -- A day longer than their history, which is found through the calls. A notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
   v_begun  timestamptz := clock_timestamp();
@@ -4609,14 +4626,14 @@ declare
   v_done   bigint[];
   v_pruned bigint := 0;
 begin
-  -- Of others a bite each, for as long as somebody prunes.
+  -- At most 250 rows of each of the other tables, every time this runs.
   delete from push.escalations_due e where e.ctid = any (array(
     select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 250
     for update skip locked));
   delete from push.audit a where a.id = any (array(
     select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
     for update skip locked));
-  -- Tokens that are of no use. One that is tried again is found dead again.
+  -- Dead tokens. A token that is tried again is found dead again.
   delete from push.token_invalidations t where t.ctid = any (array(
     select x.ctid from push.token_invalidations x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
     for update skip locked));
@@ -4628,7 +4645,8 @@ begin
     for update skip locked));
   delete from push.provider_tokens t where t.ctid = any (array(
     select x.ctid from push.provider_tokens x where x.expires_at < now() - interval '1 day' limit 250 for update skip locked));
-  -- Expo has forgotten them. As a rule the app's gateway has given them up; an app that is configured no more has none.
+  -- Expo no longer has these receipts. Usually the app's gateway has given them up; an app that is no longer configured has
+  -- no gateway.
   delete from push.receipt_batch r where r.ctid = any (array(
     select x.tid from push.lane l cross join lateral (
       select r.ctid as tid from push.receipt_batch r
@@ -4641,7 +4659,7 @@ begin
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
-  -- Not while a delivery may still be claimed in its name.
+  -- Not while a delivery may still be claimed by the gateway.
   delete from push.gateways g where g.id = any (array(
     select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
     limit 250 for update skip locked));
@@ -4671,7 +4689,7 @@ begin
     end if;
     v_cursor.after_id := v_last;
     if v_done is not null then
-      -- The trigger drop_calls removes what belongs to them.
+      -- The trigger drop_calls deletes their other rows.
       with gone as (
         delete from push.outbox o where o.id = any (array(
           select x.id from push.outbox x where x.id = any (v_done) order by x.id for update skip locked))
@@ -4690,7 +4708,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'a bite of retention: removes up to p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and of which nothing is owed, with what belongs to them; besides, interventions (push.audit), dead and quarantined tokens and finished erasures of more than 90 days ago, tokens of providers that expired, tickets that were given up, and replicas that ended, more than a day ago. Returns how many calls. It stops after 25 ms and goes on there the next time, until push.prune_cursor.after_id is 0. It waits for nobody: what is locked is left for the next pass';
+COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and have no deliveries, with their other rows. Also deletes interventions (push.audit), dead and quarantined tokens and finished erasures older than 90 days, and expired provider tokens, tickets that were given up and replicas that ended, all older than one day. Returns how many calls were deleted. It stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows are left for the next pass';
 
 CREATE FUNCTION push.put_away(p_max integer DEFAULT 20000) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4702,13 +4720,13 @@ declare
   v_calls    int;
   v_owed     int;
 begin
-  -- One at a time; the others go on without.
+  -- One session at a time; the others skip this.
   perform from push.origin o for update skip locked;
   v_restored := push.restored_at();
   if not found or v_restored is null then
     return false;
   end if;
-  -- Gateways of the time before are none here, and this life of the server is another one.
+  -- Gateways from before the restore do not run here, and the server has begun a new life.
   update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent'
     where g.alive and g.started_at < v_restored;
   delete from push.reclaimed r where r.asked_at < v_restored;
@@ -4732,7 +4750,7 @@ begin
   if v_owed = p_max then
     return true;
   end if;
-  -- Missed and voided: no device is told of anything.
+  -- Missed and voided: no device gets a push for this.
   update push.outbox o set state = 'missed', end_reason = 'restored', voided = true
     where o.id = any (array(
       select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
@@ -4747,14 +4765,14 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.put_away(p_max integer) IS 'in a database restored from a dump: up to p_max deliveries of the time before become void (Restored), and calls that rang then are over, without anybody being told; its gateways have ended. True: there may be more';
+COMMENT ON FUNCTION push.put_away(p_max integer) IS 'in a database restored from a dump: makes at most p_max deliveries from before the restore void (Restored), ends the calls that rang then without a push to any device, and marks their gateways as ended. Returns true if there may be more';
 
 CREATE FUNCTION push.put_away_restored() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
 begin
-  -- push.put_away changes gateways, too.
+  -- push.put_away itself updates push.gateways.
   if pg_trigger_depth() = 1 and push.restored_at() is not null then
     perform push.put_away();
   end if;
@@ -4762,7 +4780,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.put_away_restored() IS 'a gateway that registers or beats puts away what was restored';
+COMMENT ON FUNCTION push.put_away_restored() IS 'runs push.put_away when a gateway registers or sends a heartbeat';
 
 CREATE FUNCTION push.quote_pattern(p_text text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4787,18 +4805,19 @@ CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boo
         coalesce(d.platform, case d.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
       from push.devices d
       where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
-        -- A call rings through a VoIP token, anything else is shown through an alert token; never the other way round.
+        -- A call rings through a VoIP token, and everything else is shown through an alert token, never the other way
+        -- round.
         and (d.provider <> 'apns' or d.voip = p_is_call)
         and (p_providers is null or d.provider = any (p_providers))
     ) usable
   ) best
-  -- An Expo token of unknown platform may be of a phone that is already reached better.
+  -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
   where best.rank = best.best_rank and (best.platform is not null or not best.some_known)
   order by best.registered_at desc
   limit 10
 $$;
 
-COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) IS 'the devices that a call, or a notification, to a user goes to: of each platform those of its best channel, the ten newest; rank: 1 apns, 2 fcm, 3 expo. p_providers: push.apps.providers';
+COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) IS 'the devices that receive a call, or a notification, to this user: on each platform those of the best channel, at most the ten newest in all. rank: 1 apns, 2 fcm, 3 expo. p_providers: push.apps.providers';
 
 CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4809,7 +4828,7 @@ CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     then p_entry -> 'data' end
 $_$;
 
-COMMENT ON FUNCTION push.recipient_data(p_entry jsonb) IS 'the data of an entry of recipients, for templates: an object of texts, 1,024 bytes at most; null: there is none that can be used';
+COMMENT ON FUNCTION push.recipient_data(p_entry jsonb) IS 'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: it has none that can be used';
 
 CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) RETURNS TABLE(i integer, user_id text, reason text, field text, remedy text)
     LANGUAGE sql STABLE
@@ -4853,13 +4872,13 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
   select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
   from entry e
   cross join lateral (values
-    ('platform', e.entry ->> 'platform' not in ('ios', 'android'), 'must be ios or android, or left out, as it was now'),
+    ('platform', e.entry ->> 'platform' not in ('ios', 'android'), 'must be ios or android, or left out; it was ignored'),
     ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
-      'must be production or sandbox, or left out, as it was now'),
+      'must be production or sandbox, or left out; it was ignored'),
     ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
-      'must be a string of at most 64 characters, or left out, as it was now'),
+      'must be a string of at most 64 characters, or left out; it was ignored'),
     ('data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
-      'must be an object of texts, 1024 bytes at most, or left out, as it was now')) m(member, is_bad, remedy)
+      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
   where e.is_usable and m.is_bad
   union all
   select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
@@ -4878,7 +4897,7 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
       then 'has the form of an FCM registration token; give it as fcmToken' end as home) r
   where not t.is_good
   union all
-  -- Of a recipient that brings nothing that could be used.
+  -- Recipients that have no token that could be used.
   select t.i, t.user_id, 'ProviderNotConfigured', t.path || '.' || t.member,
     format('app %s has no %s in the gateway''s configuration; add it, or give another token', left(p_app, 64), t.provider)
   from token t
@@ -4886,7 +4905,7 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
     and not exists (select from token x where x.i = t.i and x.is_good and x.is_asked and x.is_served)
 $$;
 
-COMMENT ON FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) IS 'what of these recipients cannot be used: i: subscript of the entry, from 0; user_id: as far as it is known; reason: RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or MemberIgnored (the device is reached all the same); field: as recipients[1].fcmToken; remedy: what it must be. Entries with notificationEnabled false are not looked at. p_recipients, p_kind, p_app: as of push.outbox';
+COMMENT ON FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) IS 'parts of recipients that cannot be used. i: subscript of the entry, from 0; user_id: if known; reason: RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is reached all the same); field: for example recipients[1].fcmToken; remedy: what it must be. Entries with notificationEnabled false are not checked. p_recipients, p_kind, p_app: columns of push.outbox';
 
 CREATE FUNCTION push.recipient_locale(p_entry jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4895,7 +4914,7 @@ CREATE FUNCTION push.recipient_locale(p_entry jsonb) RETURNS text
     then p_entry ->> 'locale' end
 $$;
 
-COMMENT ON FUNCTION push.recipient_locale(p_entry jsonb) IS 'the locale of an entry of recipients; null: there is none that can be used';
+COMMENT ON FUNCTION push.recipient_locale(p_entry jsonb) IS 'the locale of an entry of recipients; null: it has none that can be used';
 
 CREATE FUNCTION push.recipient_platform(p_entry jsonb) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4904,7 +4923,7 @@ CREATE FUNCTION push.recipient_platform(p_entry jsonb) RETURNS smallint
     when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end::smallint
 $$;
 
-COMMENT ON FUNCTION push.recipient_platform(p_entry jsonb) IS 'the system of an entry of recipients: 1 iOS, 2 Android, 0 not known; whoever has a token of Apple''s is an iPhone, unless it says android';
+COMMENT ON FUNCTION push.recipient_platform(p_entry jsonb) IS 'the platform of an entry of recipients: 1 iOS, 2 Android, 0 unknown. An entry with an APNs token is an iPhone unless its platform is android';
 
 CREATE FUNCTION push.recipient_token(p_entry jsonb, p_member text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4919,7 +4938,7 @@ CREATE FUNCTION push.recipient_token(p_entry jsonb, p_member text) RETURNS text
   end
 $$;
 
-COMMENT ON FUNCTION push.recipient_token(p_entry jsonb, p_member text) IS 'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, the others without blanks around them; null: there is none, or it has another form. p_member: voipPushToken, apnsToken, fcmToken or pushToken. push.fan_out does the same';
+COMMENT ON FUNCTION push.recipient_token(p_entry jsonb, p_member text) IS 'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, other tokens without blanks around them. Null: there is none, or it has another form. p_member: voipPushToken, apnsToken, fcmToken or pushToken. push.fan_out does the same';
 
 CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(i integer, place tid)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4935,8 +4954,9 @@ CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id big
 declare
   v_i     int[];
   v_tid   tid[];
-  -- It was asked to reclaim, since commits may have been lost. A delivery that it holds, or has settled, may then be another's by
-  -- a claim of before, which that one had given back: whatever came after was lost, or this gateway would not be alive.
+  -- True if the gateway was asked to reclaim because the server may have lost commits. A delivery that this gateway holds
+  -- or has settled may then be claimed by another gateway, through an older claim that had been returned: all that came
+  -- after was lost. Otherwise this gateway would not be alive.
   v_asked boolean := exists (select from push.reclaimed r where r.gateway = p_gateway and r.confirmed_at is null);
 begin
   perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share;
@@ -4967,7 +4987,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) IS 'of these deliveries, those that exist become the gateway''s own under a new number. After a crash of the server, which may have lost the claims and settlements of its last moment, until push.confirm_reclaimed: whosever they are, so that nothing may be named that was, or may have been, given back. After it was declared dead itself: its own and nobody''s (not claimed, or by one that has ended). p_gateway: what push.register_gateway returned; p_claim: the number of this claim; arrays, by delivery: p_outbox_id, p_n. Returns which (i, the subscript, from 1) and where they lie now; calling it again with the same arguments is harmless';
+COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) IS 'claims again those of these deliveries that exist, under a new number. After a crash of the server, which may have lost the last claims and settlements, and until push.confirm_reclaimed: whichever gateway the rows name. The caller must therefore not pass deliveries that were, or may have been, returned. After the gateway itself was declared dead: only deliveries that it still owns, and those of no living gateway (not claimed, or claimed by a gateway that has ended). p_gateway: what push.register_gateway returned; p_claim: the number of this claim. Arrays, by delivery: p_outbox_id, p_n. Returns which were claimed (i, the subscript, from 1) and where they are stored now. Calling it again with the same arguments is harmless';
 
 CREATE FUNCTION push.refuse(p_call_id text, p_fault text) RETURNS boolean
     LANGUAGE plpgsql
@@ -4982,7 +5002,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse(p_call_id text, p_fault text) IS 'raises the error for a fault, naming the call; it has a result so that a query may call it';
+COMMENT ON FUNCTION push.refuse(p_call_id text, p_fault text) IS 'raises the error for a fault, with the id of the call. It has a result so that a query can call it';
 
 CREATE FUNCTION push.refuse_app(p_app text) RETURNS void
     LANGUAGE plpgsql
@@ -5007,7 +5027,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse_unserved(p_call_id text, p_app text) IS 'raises the error for a call of an app that has no lanes: no gateway has registered it, and push.grant_app has not named it. p_call_id, p_app: push.outbox.call_id and app';
+COMMENT ON FUNCTION push.refuse_unserved(p_call_id text, p_app text) IS 'raises the error for a call of an app without lanes: no gateway has registered the app, and push.grant_app has not named it. p_call_id, p_app: push.outbox.call_id and app';
 
 CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[], p_missed_calls text DEFAULT NULL::text, p_voip_cancel boolean DEFAULT NULL::boolean) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5020,7 +5040,7 @@ begin
       nullif(p_missed_calls, 'default'), coalesce(p_voip_cancel, false))
     on conflict (app) do update set ring_seconds = excluded.ring_seconds,
         escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
-        -- A gateway of an older release does not say.
+        -- A gateway of an older release does not pass this.
         providers = coalesce(excluded.providers, a.providers),
         missed_calls = case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
         voip_cancel = coalesce(p_voip_cancel, a.voip_cancel),
@@ -5034,7 +5054,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean) IS 'tells enqueueing what the configuration says of an app, and makes its lanes. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; p_at_least_once: a missed call or notification of unknown fate is sent again; p_providers: which of apns, fcm and expo it has; null: as before, and a lane of each; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before; p_voip_cancel: as push.apps.voip_cancel; null: as before';
+COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean) IS 'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user is tried on the next channel if no phone has reported that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent again; p_providers: which of apns, fcm and expo the app has; null: unchanged, and a lane for each of the three; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as push.apps.voip_cancel; null: unchanged';
 
 CREATE FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text DEFAULT 'production'::text, platform text DEFAULT NULL::text, locale text DEFAULT NULL::text, voip boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5053,13 +5073,13 @@ begin
     on conflict (sha256(token::bytea), app, provider) do update set
       user_id = excluded.user_id, environment = excluded.environment, voip = excluded.voip,
       platform = coalesce(excluded.platform, d.platform), locale = coalesce(excluded.locale, d.locale),
-      -- The switch is the user's: it does not pass to another with the phone.
+      -- The switch belongs to the user: when the phone passes to another user, it is on again.
       enabled = d.enabled or d.user_id <> excluded.user_id,
       registered_at = clock_timestamp(), invalidated_at = null, invalid_reason = null;
 end
 $$;
 
-COMMENT ON FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text, platform text, locale text, voip boolean) IS 'the phone gave this token, now: it is the user''s, and alive; to be called at every login. user_id: the backend''s id; app; provider: apns, fcm or expo; token; environment: of an APNs token, production or sandbox; platform: ios, android or null; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
+COMMENT ON FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text, platform text, locale text, voip boolean) IS 'registers a token that the phone has just given: the token belongs to this user and is alive. To be called at every login. user_id: the backend''s id of the user; app: the app; provider: apns, fcm or expo; token: the token; environment: of an APNs token, production or sandbox; platform: ios, android or null; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
 
 CREATE FUNCTION push.register_gateway(p_name text, p_version text) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5076,7 +5096,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.register_gateway(p_name text, p_version text) IS 'a new life of a gateway, which has nothing to reclaim; the result is its fence. p_name: host or pod; p_version: of the program';
+COMMENT ON FUNCTION push.register_gateway(p_name text, p_version text) IS 'registers a new life of a gateway, which has nothing to reclaim. The result fences the gateway''s statements. p_name: host or pod; p_version: version of the program';
 
 CREATE FUNCTION push.register_lane(p_app text, p_provider text) RETURNS smallint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5094,7 +5114,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane of an app and provider, made if it is missing: for gateways, and push.grant_app. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane of an app and provider; makes it if it is missing. For gateways and push.grant_app. p_app: the app; p_provider: apns, fcm or expo. Returns push.lanes.id';
 
 CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5120,7 +5140,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'claimed to ready with the attempt given back, for a shutdown or an open circuit; invites of calls that have ended are void; returns how many were still the caller''s. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
+COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'makes claimed deliveries ready again and takes back the attempt that the claim counted, for a shutdown or an open circuit. Invites of calls that have ended become void. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
 
 CREATE FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5143,7 +5163,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) IS 'a replica says how its lanes are; to be called every second. p_gateway: what push.register_gateway returned; arrays, by lane: p_lane: push.lanes.id; p_window and p_capacity: requests it lets, and could let, be in flight; p_in_flight; p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: requests in the last second';
+COMMENT ON FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) IS 'a replica reports the status of its lanes, to be called every second. p_gateway: what push.register_gateway returned. Arrays, by lane: p_lane: push.lanes.id; p_window, p_capacity: number of requests that it allows, and could allow, in flight; p_in_flight: requests in flight; p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: requests in the last second';
 
 CREATE FUNCTION push.report_ringing(call_id text, user_id text, app text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5160,7 +5180,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.report_ringing(call_id text, user_id text, app text) IS 'a phone of this user says that the call rings. call_id: payload.callId; user_id: as in the call''s recipients; app: needed only if several apps have a call of this id. False: it had said so before';
+COMMENT ON FUNCTION push.report_ringing(call_id text, user_id text, app text) IS 'a phone of this user reports that the call rings. call_id: payload.callId; user_id: as in the call''s recipients; app: needed only if several apps have a call with this id. Returns false if a phone of this user had reported it before';
 
 CREATE FUNCTION push.requeue(call_id text, app text DEFAULT NULL::text) RETURNS TABLE(requeued integer, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5174,7 +5194,8 @@ declare
   v_woken int;
   v_made  int := 0;
 begin
-  -- The call's row first: whoever ends the call waits for deliveries whose settlement may wait for its turn.
+  -- Locks the call's row first: a session that ends the call waits for deliveries, and a settlement of these may wait for
+  -- its turn.
   select o.* into v_call from push.outbox o where o.id = v_id for share;
   perform push.take_turns(array[v_id]);
   requeued := 0;
@@ -5182,21 +5203,22 @@ begin
     message := format('call %s rings no more (%s); nothing was requeued', v_call.call_id,
       case when v_call.ended_at is null then 'its ring window is over' else v_call.state end);
   else
-    -- With "state = 2" it may walk the index of all that waits, and that is most when this is needed.
+    -- A condition "state = 2" may be planned as a scan of all waiting deliveries, and there are most of them when this
+    -- function is needed.
     update push.delivery d
       set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp()
       where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_id))
         and d.kind = 0 and d.state > 1 and d.deadline_at > clock_timestamp();
     get diagnostics v_woken = row_count;
     with past as materialized (
-      -- What came of each device last.
+      -- The last outcome of each device.
       select distinct on (h.lane, h.device, h.token_hash) h.n, h.lane, h.user_id, h.device, h.token_hash, h.outcome,
         l.provider
       from push.history h join push.lane l on l.id = h.lane
       where h.outbox_id = v_id and h.finished_at >= v_call.created_at and h.kind = 0
       order by h.lane, h.device, h.token_hash, h.n desc
     ), token as (
-      -- History knows tokens by mask and hash.
+      -- History contains tokens only as a mask and a hash.
       select p.lane, p.user_id, t.token, t.environment, t.platform, t.locale
       from past p cross join lateral (
         select k.token,
@@ -5245,7 +5267,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.requeue(call_id text, app text) IS 'tries a call again that still rings: a new invite for each device whose last one failed (dead or expired) and whose token is not known to be dead, and waiting invites are ready now. call_id: payload.callId; app: needed only if several apps have a call of this id. Returns how many became ready, and a sentence about it; running it twice is harmless: what is owed or was delivered is left alone';
+COMMENT ON FUNCTION push.requeue(call_id text, app text) IS 'tries a call again that still rings: makes a new invite for each device whose last one failed (dead or expired) and whose token is not known to be dead, and makes waiting invites ready. call_id: payload.callId; app: needed only if several apps have a call with this id. Returns how many became ready, and a sentence that says what was done. Running it twice is harmless: invites that are owed or were delivered are left alone';
 
 CREATE FUNCTION push.restored_at() RETURNS timestamp with time zone
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -5254,7 +5276,7 @@ CREATE FUNCTION push.restored_at() RETURNS timestamp with time zone
   select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s'
 $$;
 
-COMMENT ON FUNCTION push.restored_at() IS 'when this database was restored from a dump, as long as there is something owed of the time before; null: it was not, or all is put away';
+COMMENT ON FUNCTION push.restored_at() IS 'when this database was restored from a dump, as long as deliveries or ringing calls from before are left; null: it was not restored, or they have all been ended';
 
 CREATE FUNCTION push.resume_invalidation(app text, provider text, apply boolean DEFAULT false) RETURNS TABLE(lane smallint, was_held boolean, invalidated bigint, forgotten bigint, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5320,7 +5342,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.resume_invalidation(app text, provider text, apply boolean) IS 'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again). app, provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did: with up to 10,000 tokens at a time, and whether there are more; running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
+COMMENT ON FUNCTION push.resume_invalidation(app text, provider text, apply boolean) IS 'ends the hold of a lane''s invalidation: quarantined tokens live on (a dead one will be found again). app, provider: the lane; apply: true invalidates them instead, except those registered since. Handles at most 10,000 tokens in one call, and returns what was done and whether there are more. Running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
 
 CREATE FUNCTION push.resume_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5337,7 +5359,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.resume_lane(app text, provider text, note text) IS 'a paused lane sends again, at once, and its note is removed. app, provider: which lane; note: why, kept in push.audit. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+COMMENT ON FUNCTION push.resume_lane(app text, provider text, note text) IS 'a paused lane sends again at once, and its note is removed. app, provider: the lane; note: the reason, kept in push.audit. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless';
 
 CREATE FUNCTION push.retire_gateway(p_gateway integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5357,7 +5379,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.retire_gateway(p_gateway integer) IS 'the clean end of a gateway; what it still holds becomes ready. p_gateway: what push.register_gateway returned';
+COMMENT ON FUNCTION push.retire_gateway(p_gateway integer) IS 'the clean end of a gateway: the deliveries that it still holds become ready. p_gateway: what push.register_gateway returned';
 
 CREATE FUNCTION push.revive_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5381,7 +5403,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.revive_tokens() IS 'a token that a living device has is not a dead one';
+COMMENT ON FUNCTION push.revive_tokens() IS 'removes tokens of living devices from push.token_invalidations';
 
 CREATE FUNCTION push.revoke_api_key(id integer) RETURNS TABLE(revoked boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5405,7 +5427,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.revoke_api_key(id integer) IS 'a key to the HTTP API is refused from now on. id: push.keys.id. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+COMMENT ON FUNCTION push.revoke_api_key(id integer) IS 'revokes a key to the HTTP API: it is refused from now on. id: push.keys.id. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless';
 
 CREATE FUNCTION push.revoke_app(role text, app text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql
@@ -5423,7 +5445,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.revoke_app(role text, app text) IS 'a role no longer acts for this app. It stays in push_tenant, and without any app acts for none. role: a database role, which need not exist any more; app: name of the app. Returns whether it changed anything, and a sentence about it; running it twice is harmless. For whoever owns the schema';
+COMMENT ON FUNCTION push.revoke_app(role text, app text) IS 'a role no longer acts for this app. It stays in push_tenant, and without any app it acts for none. role: a database role, which may have been dropped; app: name of the app. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
 
 CREATE FUNCTION push.ring_doorbell() RETURNS void
     LANGUAGE plpgsql
@@ -5432,22 +5454,22 @@ CREATE FUNCTION push.ring_doorbell() RETURNS void
 declare
   v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
 begin
-  -- Whoever commits a notification holds the lock on all of them until its commit is on the disk, and on a synchronous standby.
-  -- While that takes long, a gateway that rang would wait with what it writes: settlements, next channels, even its beats. It
-  -- polls, and so do the others.
+  -- A commit with a notification holds the notification lock until it is on the disk, and on a synchronous standby. If that
+  -- takes long, the next writes of a notifying gateway would wait: settlements, next channels, even its heartbeats.
+  -- Gateways poll, so they need no notification of their own.
   if current_setting('push.is_gateway', true) = 'on' then
     return;
   end if;
-  -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
-  -- a fixed key one long transaction would silence all others. Whoever takes keys in advance, which anybody may, silences the
-  -- bell and nothing else: gateways poll 50 ms later.
+  -- A commit that notifies takes a cluster-wide lock, so there is at most one in 5 ms. The key is the time slot: with a
+  -- fixed key, one long transaction would silence all others. Any role can take these keys in advance, which only silences
+  -- the notifications: gateways poll 50 ms later.
   if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
     perform push.notify('push_outbox', '');
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit; a hint, they poll as well. Does nothing in the sessions of gateways, which have set push.is_gateway';
+COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit. It is a hint: they poll as well. Does nothing in the sessions of gateways, which have set push.is_gateway';
 
 CREATE FUNCTION push.rings_of(p_app text, p_user_digest bytea) RETURNS TABLE(outbox_id bigint, user_id text, is_declined boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -5465,7 +5487,7 @@ CREATE FUNCTION push.rings_of(p_app text, p_user_digest bytea) RETURNS TABLE(out
   where o.state = 'ringing' and o.ended_at is null and o.app = p_app
 $$;
 
-COMMENT ON FUNCTION push.rings_of(p_app text, p_user_digest bytea) IS 'calls that ring a user: push.outbox.id, the user''s id, and whether they have declined. p_app; p_user_digest: as push.erasure.user_digest';
+COMMENT ON FUNCTION push.rings_of(p_app text, p_user_digest bytea) IS 'the calls that ring a user: push.outbox.id, the user''s id, and whether the user has declined. p_app: the app; p_user_digest: as push.erasure.user_digest';
 
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5479,8 +5501,8 @@ declare
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
-    -- These take large calls a few at a time, so the number does not say whether there are more: only a new statement does.
-    -- What others have locked is no reason to come back at once.
+    -- These jobs take few large calls at a time, so the returned number does not show whether there is more to do; only a
+    -- new query does. Rows that other sessions have locked are no reason to run again at once.
     when 'miss' then
       v_more := push.miss(1000) > 0;
       v_more := v_more
@@ -5488,7 +5510,7 @@ begin
     when 'check_ends' then
       v_more := push.check_ends(500) > 0;
       v_more := v_more and exists (select from push.ends_unchecked);
-    -- What expired lately: cheap, also while vacuum is held back. expire_all finds the rest.
+    -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
     when 'escalate' then
@@ -5505,7 +5527,7 @@ begin
       perform push.ensure_partitions();
       v_more := false;
     when 'drop_partitions' then v_more := push.drop_partitions() > 0;
-    -- The caller adds it to its counters.
+    -- The caller runs push.take_tally itself and adds the result to its counters.
     when 'tally' then return false;
   end case;
   if v_more then
@@ -5515,7 +5537,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.run_job(p_name text) IS 'runs a bite of a job. p_name: what push.take_job returned. True: there is more to do, and it is due again at once';
+COMMENT ON FUNCTION push.run_job(p_name text) IS 'runs one step of a job. p_name: what push.take_job returned. Returns true if there is more to do; the job is then due again at once';
 
 CREATE FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[] DEFAULT NULL::text[], p_receipt_after_ms integer[] DEFAULT NULL::integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5537,7 +5559,7 @@ declare
   v_moved   int[];
   v_places  tid[];
 begin
-  -- This locks what it found still claimed under its lease, so it is the same that is settled below.
+  -- This locks the rows that are still claimed under their lease, so the same rows are settled below.
   if p_outcome && '{3,4}' then
     v_failed := array(
       select d
@@ -5574,7 +5596,8 @@ begin
       where p_reason[r.i] = 'SaidByCancel');
   end if;
 
-  -- Arrays by subscript, which PL/pgSQL keeps expanded: unnest would write each of the fifteen into a store of its own.
+  -- Arrays by subscript: PL/pgSQL keeps them expanded. unnest would write each of the fifteen arrays into a tuple store of
+  -- its own.
   with gone as (
     delete from push.delivery d
     using generate_series(1, cardinality(p_outbox_id)) r(i)
@@ -5587,7 +5610,7 @@ begin
     select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
       r.sent_at + interval '24 hours', r.ticket, r.outbox_id, r.n, r.user_id, r.token
     from (
-      -- A gateway's clock may be ahead.
+      -- A gateway's clock may be fast.
       select g.lane, min(least(coalesce(p_sent_at[g.i], v_now), v_now)) as sent_at,
         max(p_receipt_after_ms[g.i]) as after_ms, array_agg(p_message_id[g.i]) as ticket,
         array_agg(g.outbox_id) as outbox_id, array_agg(g.n) as n, array_agg(g.user_id) as user_id,
@@ -5617,7 +5640,7 @@ begin
     perform from push.fall_back(v_failed);
   end if;
   if v_said <> '{}' then
-    -- Their cancels may have expired meanwhile. A variable, so that older partitions are not looked at.
+    -- The cancels of these missed calls may have expired meanwhile. A variable, so that older partitions are not read.
     v_since := (select min(m.created_at) from unnest(v_said) m);
     v_cancels := v_cancels || array(
       select m from unnest(v_said) m
@@ -5653,7 +5676,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[]) IS 'ends claimed deliveries and writes their history; returns how many it accepted: fewer than given means that leases were lost, and those results are dropped. p_gateway: who has them; arrays, by delivery, in the order of the key: p_place: where it lay when it was claimed, or null; p_outbox_id, p_n, p_lease: which, as claimed; p_attempts: tries really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status; p_reason; p_message_id: the provider''s id; p_call_id: payload.callId; p_sent_at, p_answered_at; p_failures: as for push.park; p_receipt_after_ms: not null for an Expo ticket (p_message_id) whose receipt is due so much later. An invite that failed for good while its call rings is followed by one over the user''s next channel, a cancel that expired by the missed call (push.announce_untold)';
+COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[]) IS 'ends claimed deliveries and writes their history. Returns how many it accepted; if that is fewer than were passed, leases were lost and those results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status; p_reason: the reason; p_message_id: the provider''s id; p_call_id: payload.callId; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null. After an invite that failed for good while its call rings, an invite over the user''s next channel is made; after a cancel that expired, the missed call is sent (push.announce_untold)';
 
 CREATE FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5669,7 +5692,7 @@ declare
   v_settled bigint := 0;
   v_gone    record;
   v_reason  text;
-  -- A variable, so that older partitions are not looked at. The margin is for a gateway's clock.
+  -- A variable, so that older partitions are not read. The hour allows for a wrong clock of a gateway.
   v_since   timestamptz;
 begin
   for v_gone in select t.* from push.take_receipts(p_app, p_ticket) t loop
@@ -5685,7 +5708,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) IS 'ends the look-up of tickets; returns how many there were. p_app: whose; arrays, by ticket: p_ticket; p_reason: what the receipt said, kept in push.history, or null: delivered';
+COMMENT ON FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) IS 'ends the look-up of tickets; returns how many there were. p_app: the app. Arrays, by ticket: p_ticket: the tickets; p_reason: the reason in the receipt, kept in push.history, or null: delivered';
 
 CREATE FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(outbox_id bigint, n integer)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -5699,7 +5722,7 @@ CREATE FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n intege
     AS $$
 #variable_conflict use_column
 declare
-  -- A variable, so that older partitions are not looked at.
+  -- A variable, so that older partitions are not read.
   v_since timestamptz := now() - interval '1 hour';
 begin
   return query
@@ -5710,19 +5733,19 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[]) IS 'which of these deliveries the gateway has settled within the last hour: asked where push.settle accepted fewer than it was given, or its answer was lost. p_gateway: what push.register_gateway returned; arrays, by delivery: p_outbox_id, p_n';
+COMMENT ON FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[]) IS 'those of these deliveries that the gateway has settled within the last hour. For when push.settle accepted fewer than it was passed, or its answer was lost. p_gateway: what push.register_gateway returned. Arrays, by delivery: p_outbox_id, p_n';
 
 CREATE FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean DEFAULT true) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
     AS $_$
 declare
-  -- What a rendered push has beside the payload: type, action, timestamp, expiresAt, seq, isVoip, a default fromName;
-  -- and on Expo, or in an alert, the title, body, sound and channel around the data.
+  -- Members that a rendered push has besides the payload: type, action, timestamp, expiresAt, seq, isVoip, a default
+  -- fromName. On Expo, or in an alert, also the title, body, sound and channel around the data.
   c_own_keys  constant int := 256;
   c_own_quotes constant int := 40;
   c_alert_envelope constant int := 512;
   v_text    text := p_payload::text;
-  v_blanks  int;  -- jsonb prints one after every ':' and ',' that separates members; a push has none
+  v_blanks  int;  -- jsonb prints a blank after every ':' and ',' between members; a push has none
   v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
   v_scalars int;  -- numbers and booleans, which become strings
@@ -5743,7 +5766,7 @@ begin
   v_members := octet_length(v_text) - v_blanks + 2 * v_scalars + c_own_keys;
   v_bytes := array[
     v_members + case when p_is_call then 0 else c_alert_envelope end,
-    -- Flat string keys, and `body` with the whole object once more as an escaped string.
+    -- Flat string keys, and `body` with the whole object again as an escaped string.
     v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
     v_members + c_alert_envelope];
   return array(
@@ -5758,7 +5781,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by provider (1 apns, 2 fcm, 3 expo): what is wrong with the size of a payload, bounded from above; null: nothing; p_is_call: a VoIP push, which may be larger than an alert';
+COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by provider (1 apns, 2 fcm, 3 expo): the fault in the size of a payload, as an upper bound; null: none. p_payload: the payload; p_is_call: true for a VoIP push, which may be larger than an alert';
 
 CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text, field text, remedy text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -5800,7 +5823,7 @@ begin
       where not exists (select from reached r where r.user_id = e.user_id)
         and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
-      -- Every token that could have been used, and what is known against it.
+      -- Every token that could have been used, and why it could not.
       select m.user_id, t.token, m.is_off,
         (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
@@ -5824,7 +5847,7 @@ begin
           when exists (select from token t where t.user_id = m.user_id and t.is_unserved) then 'ProviderNotConfigured'
           else 'NoDevice' end as reason, min(m.i) as i
       from missing m
-      -- A token that two users share is one delivery, under the name of the first. Two tokens may have one mask.
+      -- A token that two users share is one delivery, which belongs to the first user. Two tokens may have the same mask.
       where not exists (select from token t
         join reached r on r.device = left(t.token, 4) || '…' || right(t.token, 4)
           and coalesce(r.token_hash = hashtextextended(t.token, 0), true)
@@ -5832,10 +5855,10 @@ begin
       group by m.user_id
     )
     select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
-        when 'NotificationsDisabled' then 'nothing is wanted: nothing is to be done'
+        when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
         when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
           v_call.app)
-        when 'TokenInvalid' then 'the provider calls every token dead; have the phone give a new one'
+        when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
         when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
           'configuration; add them', v_call.app)
         else 'has no device for this; register one, or give a token' end
@@ -5846,7 +5869,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'whom, and what, a call passed over, as far as is known now. Users for whom no delivery was made: TokenInvalid, NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. And what of recipients could not be used: RecipientMalformed, TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or MemberIgnored (the device is reached all the same). field: as recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
+COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'users and parts of recipients that a call skipped, as far as is known now. Users without a delivery: TokenInvalid, NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. Parts of recipients that could not be used: RecipientMalformed, TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is reached all the same). field: for example recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
 
 CREATE FUNCTION push.stuck_lanes() RETURNS smallint[]
     LANGUAGE sql STABLE
@@ -5861,7 +5884,7 @@ CREATE FUNCTION push.stuck_lanes() RETURNS smallint[]
   where l.provider <> 'expo' and not l.paused
 $$;
 
-COMMENT ON FUNCTION push.stuck_lanes() IS 'lanes over which no living gateway sends now: no connection, an open circuit, a provider that asked for a pause of more than 2 s. Not those of the last channel, Expo, nor those that ops have paused';
+COMMENT ON FUNCTION push.stuck_lanes() IS 'lanes over which no living gateway sends now, because it has no connection, an open circuit, or a pause of more than 2 s that the provider asked for. Lanes of the last channel, Expo, and lanes paused by operators are left out';
 
 CREATE FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5893,7 +5916,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'sets a lane''s pause and note (at most 500 characters), and writes it down; for push.pause_lane, push.resume_lane and updates of push.lanes';
+COMMENT ON FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'sets the pause and the note (at most 500 characters) of a lane, and records it in push.audit. For push.pause_lane, push.resume_lane and updates of push.lanes';
 
 CREATE FUNCTION push.sync(p_gateway integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5908,7 +5931,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.sync(p_gateway integer) IS 'when its transaction has been committed, the disk has all that was committed before it: asked before pushes that people see leave. It does not wait for standbys. p_gateway: what push.register_gateway returned';
+COMMENT ON FUNCTION push.sync(p_gateway integer) IS 'once its transaction is committed, everything that was committed before it is on the disk. Gateways call it before they send pushes that people see. It does not wait for standbys. p_gateway: what push.register_gateway returned';
 
 CREATE FUNCTION push.take_call_key(p_call_id text, p_app text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5922,14 +5945,14 @@ begin
   elsif exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app) then
     return false;
   end if;
-  -- A key without a call: the call is being deleted, or was deleted or skipped where triggers did not see it. Then the
-  -- key is good for one more call, which the update sees to.
+  -- A key without a call: the call is being deleted, or was deleted or skipped where triggers did not run. The key may then
+  -- be used for one more call, which the update ensures.
   update push.call_key k set app = k.app where k.call_id = p_call_id and k.app = p_app;
   return found and not exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app);
 end
 $$;
 
-COMMENT ON FUNCTION push.take_call_key(p_call_id text, p_app text) IS 'reserves the key of a call for this transaction, waiting for others that have it; false: the call exists. p_call_id, p_app: push.outbox.call_id and app';
+COMMENT ON FUNCTION push.take_call_key(p_call_id text, p_app text) IS 'reserves the key of a call for this transaction, and waits for other transactions that have it. Returns false if the call exists. p_call_id, p_app: push.outbox.call_id and app';
 
 CREATE FUNCTION push.take_job(p_gateway integer) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5952,7 +5975,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.take_job(p_gateway integer) IS 'the job that is due first, for push.run_job, or for push.take_tally if it is tally; null: none is, or the gateway was declared dead. p_gateway: what push.register_gateway returned';
+COMMENT ON FUNCTION push.take_job(p_gateway integer) IS 'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the gateway was declared dead. p_gateway: what push.register_gateway returned';
 
 CREATE FUNCTION push.take_receipts(p_app text, p_ticket text[]) RETURNS TABLE(batch bigint, ticket text, outbox_id bigint, n integer, user_id text, token text, sent_at timestamp with time zone, give_up_at timestamp with time zone, attempts integer)
     LANGUAGE plpgsql
@@ -5997,7 +6020,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.take_receipts(p_app text, p_ticket text[]) IS 'takes tickets out of the batches they are in, and returns them. p_app: whose; p_ticket: which. For push.settle_receipts and push.postpone_receipts';
+COMMENT ON FUNCTION push.take_receipts(p_app text, p_ticket text[]) IS 'removes tickets from their batches and returns them. p_app: the app; p_ticket: the tickets. For push.settle_receipts and push.postpone_receipts';
 
 CREATE FUNCTION push.take_tally(p_max integer DEFAULT 20000) RETURNS TABLE(what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint, seconds double precision)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6022,7 +6045,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.take_tally(p_max integer) IS 'removes up to p_max of the oldest notes of push.tally, and returns them added up';
+COMMENT ON FUNCTION push.take_tally(p_max integer) IS 'removes at most p_max of the oldest rows of push.tally and returns their sums';
 
 CREATE FUNCTION push.take_turns(p_outbox_id bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -6030,13 +6053,13 @@ CREATE FUNCTION push.take_turns(p_outbox_id bigint[]) RETURNS void
     SET enable_seqscan TO 'off'
     AS $$
 begin
-  -- Whoever inserts the same key waits until this transaction ends, and then finds nothing.
+  -- Another transaction that inserts the same key waits until this transaction ends, and then finds no row.
   insert into push.fallback_turn (outbox_id) select distinct c.id from unnest(p_outbox_id) c(id) order by 1;
   delete from push.fallback_turn t where t.outbox_id = any (p_outbox_id);
 end
 $$;
 
-COMMENT ON FUNCTION push.take_turns(p_outbox_id bigint[]) IS 'waits until no other transaction decides about these calls'' next channel; others wait until this one ends. p_outbox_id: push.outbox.id';
+COMMENT ON FUNCTION push.take_turns(p_outbox_id bigint[]) IS 'waits until no other transaction decides about the next channel of these calls; other transactions then wait until this one ends. p_outbox_id: push.outbox.id';
 
 CREATE FUNCTION push.tally_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6066,7 +6089,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.tally_rings() IS 'notes how long it took until a phone said that it rings';
+COMMENT ON FUNCTION push.tally_rings() IS 'notes how long it took until a phone reported that it rings';
 
 CREATE FUNCTION push.tally_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6081,7 +6104,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.tally_tokens() IS 'notes how many tokens were invalidated, or quarantined (its argument)';
+COMMENT ON FUNCTION push.tally_tokens() IS 'notes how many tokens were invalidated or quarantined (the trigger''s argument)';
 
 CREATE FUNCTION push.tell_held(p_outbox_id bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -6101,7 +6124,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.tell_held(p_outbox_id bigint[]) IS 'tells gateways (push.tell_void) of those of these calls, which have ended, of which one holds invites';
+COMMENT ON FUNCTION push.tell_held(p_outbox_id bigint[]) IS 'tells gateways (push.tell_void) which of these calls, which have ended, still have invites that a gateway may hold';
 
 CREATE FUNCTION push.tell_void(p_outbox_id bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -6116,7 +6139,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.tell_void(p_outbox_id bigint[]) IS 'tells gateways that calls have ended, or exist no more: NOTIFY push_control with "void" and push.outbox.id, or "void *" (any call may have ended) when there are more than 100';
+COMMENT ON FUNCTION push.tell_void(p_outbox_id bigint[]) IS 'tells gateways that calls have ended or were deleted: NOTIFY push_control with "void" and push.outbox.id, or with "void *" (any call may have ended) if there are more than 100';
 
 CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n integer DEFAULT NULL::integer, last_n integer DEFAULT NULL::integer) RETURNS TABLE(at timestamp with time zone, ms numeric, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text, trace_id text, field text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -6140,7 +6163,7 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
     select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null, s.field
     from call c cross join lateral push.skipped_recipients(c.id) s where timeline.first_n is null
     union all
-    -- Another channel took over from one that failed, or from one of which no phone was heard.
+    -- Another channel replaced one that failed, or one whose phones did not report that they ring.
     select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
       f.kind, f.user_id, null, case when e.n is null then h.status end,
       case when e.n is null then h.reason else 'NotRinging' end, f.device, null
@@ -6153,7 +6176,7 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
     left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
     where f.fallback_of is not null
     union all
-    -- A ready or claimed delivery has no time of its own: it is shown where it began.
+    -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
     select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
       d.kind, d.user_id, d.attempt, null, d.last_reason, d.device, null
     from owed d
@@ -6187,7 +6210,7 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
   order by e.at, e.step, e.n, e.user_id
 $$;
 
-COMMENT ON FUNCTION push.timeline(call_id text, app text, first_n integer, last_n integer) IS 'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only of the pushes with these numbers, and without first_n also of what belongs to no push; for pages of a large call. ms: milliseconds since it was enqueued; event: enqueued, skipped (no delivery was made for this user, or something of recipients could not be used: field says what, as recipients[1].fcmToken), fallback (the channel before it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone said so), declined or busy (the user said so, push.decline_call); trace_id: the call''s, from push.outbox.traceparent';
+COMMENT ON FUNCTION push.timeline(call_id text, app text, first_n integer, last_n integer) IS 'the events of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only pushes with these numbers, for pages of a large call; events that belong to no push are included only without first_n. ms: milliseconds since the call was enqueued; event: enqueued, skipped (no delivery was made for this user, or a part of recipients could not be used; field names it, for example recipients[1].fcmToken), fallback (the channel before failed for this reason), escalation (no phone had reported that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone reported it), declined or busy (the user declined, push.decline_call); trace_id: the trace of the call, from push.outbox.traceparent';
 
 CREATE FUNCTION push.touch_lane() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6202,13 +6225,13 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.touch_lane() IS 'keeps updated_at, and wakes the gateways when a lane is resumed';
+COMMENT ON FUNCTION push.touch_lane() IS 'sets updated_at, and wakes the gateways when a lane is resumed';
 
 CREATE FUNCTION push.user_digest(p_user_id text) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select sha256(convert_to(p_user_id, 'UTF8')) $$;
 
-COMMENT ON FUNCTION push.user_digest(p_user_id text) IS 'what an erasure is known by: SHA-256 of the backend''s id of a user, p_user_id';
+COMMENT ON FUNCTION push.user_digest(p_user_id text) IS 'the SHA-256 of the backend''s id of a user, p_user_id: an erasure is stored under it';
 
 CREATE FUNCTION push.void_call(call_id text, reason text DEFAULT 'voided'::text, app text DEFAULT NULL::text) RETURNS TABLE(voided integer, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6240,7 +6263,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.void_call(call_id text, reason text, app text) IS 'ends a ringing call as if it had never been: unsent invites are void, phones that may ring are told to stop, and nobody is told of a missed call. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only if several apps have a call of this id. Returns how many invites were taken back unsent, and a sentence about it; running it twice is harmless';
+COMMENT ON FUNCTION push.void_call(call_id text, reason text, app text) IS 'cancels a ringing call: unsent invites become void, phones that may ring get a cancel, and nobody gets a missed call. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only if several apps have a call with this id. Returns how many invites were taken back unsent, and a sentence that says what was done. Running it twice is harmless';
 
 CREATE FUNCTION push.void_unsent(p_outbox_id bigint[], p_wait boolean DEFAULT true) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6299,7 +6322,7 @@ begin
     delete from push.delivery d
     using unsent u
     where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
-    -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
+    -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
     returning d.*, u.call_id, u.why, u.is_missed and d.deadline_at <= clock_timestamp() as is_late
   ), tallied as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
@@ -6322,13 +6345,13 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.void_unsent(p_outbox_id bigint[], p_wait boolean) IS 'ends the ready and waiting invites of those of the given calls that no longer ring, as void (CallAnswered, CallEnded, CallMissed), or as expired when missed, and those of users who have declined (UserDeclined, UserBusy), and drops what is owed of those that were deleted; returns how many ended. p_wait: for what others have locked, rather than leaving it to them';
+COMMENT ON FUNCTION push.void_unsent(p_outbox_id bigint[], p_wait boolean) IS 'ends the ready and waiting invites of those of the given calls that no longer ring. Their outcome is void (CallAnswered, CallEnded, CallMissed), or expired if the call was missed and the deadline has passed. Also ends the invites of users who have declined (UserDeclined, UserBusy), and drops the deliveries of calls that were deleted. Returns how many invites ended. p_wait: true waits for rows that other sessions have locked, false skips them';
 
 CREATE FUNCTION push.written_at() RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE
     AS $$ select pg_catalog.clock_timestamp() $$;
 
-COMMENT ON FUNCTION push.written_at() IS 'now; for push.origin.written_at';
+COMMENT ON FUNCTION push.written_at() IS 'the current time; for push.origin.written_at';
 
 CREATE TABLE push.api_keys (
     id integer NOT NULL,
@@ -6429,7 +6452,7 @@ CREATE VIEW push.app_grants AS
            FROM pg_roles x
           WHERE ((x.oid <> r.oid) AND pg_has_role(x.oid, r.oid, 'usage'::text) AND pg_has_role(x.oid, (to_regrole('push_enqueuer'::text))::oid, 'usage'::text) AND (NOT has_schema_privilege(x.oid, 'push'::text, 'create'::text)) AND (NOT COALESCE(pg_has_role(x.oid, (to_regrole('push_gateway'::text))::oid, 'usage'::text), false)))) t ON (true));
 
-COMMENT ON VIEW push.app_grants IS 'one role that is bound to apps, and one of its apps; members of the role are bound with it';
+COMMENT ON VIEW push.app_grants IS 'one row for each role that is bound to apps and each of its apps; members of the role are bound with it';
 
 COMMENT ON COLUMN push.app_grants.role IS 'the database role';
 
@@ -6437,9 +6460,9 @@ COMMENT ON COLUMN push.app_grants.app IS 'an app that it may act for; null: none
 
 COMMENT ON COLUMN push.app_grants.granted_at IS 'when the app was granted';
 
-COMMENT ON COLUMN push.app_grants.granted_by IS 'the database role that was logged in then';
+COMMENT ON COLUMN push.app_grants.granted_by IS 'the login that granted it';
 
-COMMENT ON COLUMN push.app_grants.fault IS 'why the grant is not what it seems; null: it is';
+COMMENT ON COLUMN push.app_grants.fault IS 'why the grant does not work as it seems to; null: it works';
 
 CREATE TABLE push.apps (
     app text NOT NULL,
@@ -6568,13 +6591,13 @@ COMMENT ON COLUMN push.dead_devices.app IS 'app the token belonged to';
 
 COMMENT ON COLUMN push.dead_devices.provider IS 'apns, fcm or expo';
 
-COMMENT ON COLUMN push.dead_devices.user_id IS 'whose token it was, as far as known';
+COMMENT ON COLUMN push.dead_devices.user_id IS 'the user that the token belonged to, if known';
 
 COMMENT ON COLUMN push.dead_devices.device IS 'the token, masked';
 
-COMMENT ON COLUMN push.dead_devices.reason IS 'what the provider said';
+COMMENT ON COLUMN push.dead_devices.reason IS 'the provider''s reason';
 
-COMMENT ON COLUMN push.dead_devices.invalidated_at IS 'since when it is dead';
+COMMENT ON COLUMN push.dead_devices.invalidated_at IS 'when the token was found dead';
 
 CREATE TABLE push.lane (
     id smallint NOT NULL,
@@ -6712,7 +6735,7 @@ CREATE VIEW push.deliveries AS
      LEFT JOIN push.lane l ON ((l.id = d.lane)))
      LEFT JOIN push.outbox o ON ((o.id = d.outbox_id)));
 
-COMMENT ON VIEW push.deliveries IS 'one push still owed to one device';
+COMMENT ON VIEW push.deliveries IS 'one push that is still owed to one device';
 
 COMMENT ON COLUMN push.deliveries.outbox_id IS 'the call: push.outbox.id';
 
@@ -6728,13 +6751,13 @@ COMMENT ON COLUMN push.deliveries.user_id IS 'the backend''s id of the user';
 
 COMMENT ON COLUMN push.deliveries.state IS 'ready, claimed (a gateway has it) or waiting (until due_at)';
 
-COMMENT ON COLUMN push.deliveries.attempt IS 'tries so far, the current one included';
+COMMENT ON COLUMN push.deliveries.attempt IS 'attempts so far, including the current one';
 
 COMMENT ON COLUMN push.deliveries.due_at IS 'a waiting delivery becomes ready at this time';
 
 COMMENT ON COLUMN push.deliveries.deadline_at IS 'nothing is sent after this';
 
-COMMENT ON COLUMN push.deliveries.last_reason IS 'why the last try did not end it';
+COMMENT ON COLUMN push.deliveries.last_reason IS 'why the last attempt did not settle it';
 
 COMMENT ON COLUMN push.deliveries.created_at IS 'when the call was enqueued';
 
@@ -6742,7 +6765,7 @@ COMMENT ON COLUMN push.deliveries.n IS 'number of the push within its call';
 
 COMMENT ON COLUMN push.deliveries.gateway IS 'push.gateways.id of the gateway that has it';
 
-COMMENT ON COLUMN push.deliveries.lease IS 'number of the claim that took it last, as the gateway counts';
+COMMENT ON COLUMN push.deliveries.lease IS 'number of the last claim that took it, as counted by the gateway';
 
 COMMENT ON COLUMN push.deliveries.environment IS 'production or sandbox';
 
@@ -6752,9 +6775,9 @@ COMMENT ON COLUMN push.deliveries.locale IS 'language of visible texts';
 
 COMMENT ON COLUMN push.deliveries.device IS 'the token, masked: its first and last four characters';
 
-COMMENT ON COLUMN push.deliveries.failures IS 'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
+COMMENT ON COLUMN push.deliveries.failures IS 'failed attempts: array of {"at", "attempt", "status", "reason"}, and "hedged": true if an attempt was sent twice';
 
-COMMENT ON COLUMN push.deliveries.fallback_of IS 'n of the invite that failed, instead of which this is sent';
+COMMENT ON COLUMN push.deliveries.fallback_of IS 'n of the failed invite that this one replaces';
 
 CREATE TABLE push.history (
     finished_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -6891,23 +6914,23 @@ COMMENT ON COLUMN push.delivery_history.user_id IS 'the backend''s id of the use
 
 COMMENT ON COLUMN push.delivery_history.outcome IS 'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) or dead (failed)';
 
-COMMENT ON COLUMN push.delivery_history.reason IS 'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent over two connections, else Alert, if it is an invite that an iPhone only showed, else null';
+COMMENT ON COLUMN push.delivery_history.reason IS 'why it was not delivered, from the provider or from the gateway. For a delivered push: Hedged if it was sent over two connections, else Alert if it is an invite that an iPhone only showed, else null';
 
-COMMENT ON COLUMN push.delivery_history.attempts IS 'tries made';
+COMMENT ON COLUMN push.delivery_history.attempts IS 'number of attempts';
 
 COMMENT ON COLUMN push.delivery_history.created_at IS 'when the call was enqueued';
 
-COMMENT ON COLUMN push.delivery_history.sent_at IS 'when the last request left; null: none ever left';
+COMMENT ON COLUMN push.delivery_history.sent_at IS 'when the last request was sent; null: none was sent';
 
-COMMENT ON COLUMN push.delivery_history.finished_at IS 'when it was settled; give a range of it to read few partitions';
+COMMENT ON COLUMN push.delivery_history.finished_at IS 'when it was settled; a range on this column makes a query read few partitions';
 
 COMMENT ON COLUMN push.delivery_history.provider_message_id IS 'apns-id, FCM message name or Expo ticket';
 
 COMMENT ON COLUMN push.delivery_history.status IS 'HTTP status of the last answer';
 
-COMMENT ON COLUMN push.delivery_history.answered_at IS 'when the provider''s last answer came';
+COMMENT ON COLUMN push.delivery_history.answered_at IS 'when the provider''s last answer arrived';
 
-COMMENT ON COLUMN push.delivery_history.deadline_at IS 'what the deadline was';
+COMMENT ON COLUMN push.delivery_history.deadline_at IS 'the deadline of the push';
 
 COMMENT ON COLUMN push.delivery_history.n IS 'number of the push within its call';
 
@@ -6915,11 +6938,11 @@ COMMENT ON COLUMN push.delivery_history.gateway IS 'push.gateways.id of the gate
 
 COMMENT ON COLUMN push.delivery_history.device IS 'the token, masked';
 
-COMMENT ON COLUMN push.delivery_history.failures IS 'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
+COMMENT ON COLUMN push.delivery_history.failures IS 'failed attempts: array of {"at", "attempt", "status", "reason"}, and "hedged": true if an attempt was sent twice';
 
-COMMENT ON COLUMN push.delivery_history.fallback_of IS 'n of the invite that failed, instead of which this was sent';
+COMMENT ON COLUMN push.delivery_history.fallback_of IS 'n of the failed invite that this one replaced';
 
-COMMENT ON COLUMN push.delivery_history.receipt_reason IS 'what Expo''s receipt said later';
+COMMENT ON COLUMN push.delivery_history.receipt_reason IS 'the reason in Expo''s receipt, which came later';
 
 COMMENT ON COLUMN push.delivery_history.trace_id IS 'the trace that the call belongs to, from push.outbox.traceparent';
 
@@ -7119,7 +7142,7 @@ CREATE VIEW push.failures AS
           WHERE ((h.lane = l.id) AND (h.finished_at = f.last_at) AND (h.outcome <> 0) AND (h.outcome = f.outcome) AND (h.kind = f.kind) AND (NOT (h.reason IS DISTINCT FROM f.reason)))
          LIMIT 1) x);
 
-COMMENT ON VIEW push.failures IS 'what was not delivered, or late, in the last hour, by reason, with the last of each as an example';
+COMMENT ON VIEW push.failures IS 'deliveries that failed or were late in the last hour, by reason, with the last of each as an example';
 
 COMMENT ON COLUMN push.failures.app IS 'name of the app';
 
@@ -7129,15 +7152,15 @@ COMMENT ON COLUMN push.failures.kind IS 'invite, cancel, missed_call or notifica
 
 COMMENT ON COLUMN push.failures.outcome IS 'delivered_late, expired (never sent in time) or dead (failed)';
 
-COMMENT ON COLUMN push.failures.reason IS 'why, in the provider''s word or ours';
+COMMENT ON COLUMN push.failures.reason IS 'the reason, from the provider or from the gateway';
 
-COMMENT ON COLUMN push.failures.count IS 'how many';
+COMMENT ON COLUMN push.failures.count IS 'number of deliveries';
 
 COMMENT ON COLUMN push.failures.last_at IS 'when the last of them was settled';
 
-COMMENT ON COLUMN push.failures.example_call_id IS 'call of the last; push.timeline tells its story';
+COMMENT ON COLUMN push.failures.example_call_id IS 'the call of the last one; push.timeline shows its events';
 
-COMMENT ON COLUMN push.failures.example_device IS 'device of the last, its token masked';
+COMMENT ON COLUMN push.failures.example_device IS 'the device of the last one, its token masked';
 
 CREATE UNLOGGED TABLE push.fallback_turn (
     outbox_id bigint NOT NULL
@@ -7208,13 +7231,13 @@ CREATE VIEW push.health AS
     h.hint
    FROM push.check_health() h(item, value, state, hint);
 
-COMMENT ON VIEW push.health IS 'one concern a row: how it is, whether that is ok, warn or bad, and what to do';
+COMMENT ON VIEW push.health IS 'one check a row: the value found, its state (ok, warn or bad), and what to do';
 
-COMMENT ON COLUMN push.health.item IS 'what was looked at';
+COMMENT ON COLUMN push.health.item IS 'what was checked';
 
 COMMENT ON COLUMN push.health.value IS 'what was found';
 
-COMMENT ON COLUMN push.health.state IS 'ok, warn (soon) or bad (now)';
+COMMENT ON COLUMN push.health.state IS 'ok, warn (act soon) or bad (act now)';
 
 COMMENT ON COLUMN push.health.hint IS 'what it means and what to do';
 
@@ -7291,25 +7314,25 @@ CREATE VIEW push.keys AS
 
 COMMENT ON VIEW push.keys IS 'push.api_keys without the hashes';
 
-COMMENT ON COLUMN push.keys.id IS 'number of the key, and its part after pgk_';
+COMMENT ON COLUMN push.keys.id IS 'number of the key: the part of the key after pgk_';
 
-COMMENT ON COLUMN push.keys.app IS 'the only app it opens';
+COMMENT ON COLUMN push.keys.app IS 'the only app that the key gives access to';
 
-COMMENT ON COLUMN push.keys.name IS 'who has it';
+COMMENT ON COLUMN push.keys.name IS 'the holder of the key';
 
-COMMENT ON COLUMN push.keys.scopes IS 'what it may do: enqueue, device, read';
+COMMENT ON COLUMN push.keys.scopes IS 'what the key may do: enqueue, device, read';
 
-COMMENT ON COLUMN push.keys.created_at IS 'when it was made';
+COMMENT ON COLUMN push.keys.created_at IS 'when the key was created';
 
-COMMENT ON COLUMN push.keys.expires_at IS 'from when on it is refused; null: never';
+COMMENT ON COLUMN push.keys.expires_at IS 'the key is refused from this time on; null: it never expires';
 
-COMMENT ON COLUMN push.keys.revoked_at IS 'since when it is refused; null: it is not';
+COMMENT ON COLUMN push.keys.revoked_at IS 'when the key was revoked; null: it is not revoked';
 
-COMMENT ON COLUMN push.keys.addresses IS 'networks it may be used from; null: from anywhere';
+COMMENT ON COLUMN push.keys.addresses IS 'networks that the key may be used from; null: any';
 
-COMMENT ON COLUMN push.keys.last_used_at IS 'when it was last used, to a minute; null: never, or by older releases only';
+COMMENT ON COLUMN push.keys.last_used_at IS 'when the key was last used, to the minute; null: never, or only with gateways of older releases';
 
-COMMENT ON COLUMN push.keys.last_used_from IS 'the address that this request came from';
+COMMENT ON COLUMN push.keys.last_used_from IS 'the address that the last request with the key came from';
 
 ALTER TABLE push.lane ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.lane_id_seq
@@ -7383,7 +7406,7 @@ CREATE VIEW push.lanes AS
            FROM push.count_owed() d_1(lane, kind, state, owner, count, oldest, first_deadline)
           GROUP BY d_1.lane) d ON ((d.lane = l.id)));
 
-COMMENT ON VIEW push.lanes IS 'one app and provider: what it may send, what it has sent, what is owed. To stop it: push.pause_lane, to go on: push.resume_lane';
+COMMENT ON VIEW push.lanes IS 'one app and provider: what it may send, what it has sent, what is owed. push.pause_lane stops it and push.resume_lane starts it again';
 
 COMMENT ON COLUMN push.lanes.id IS 'small number of the lane';
 
@@ -7393,29 +7416,29 @@ COMMENT ON COLUMN push.lanes.provider IS 'apns, fcm or expo';
 
 COMMENT ON COLUMN push.lanes.paused IS 'true: nothing is claimed from this lane';
 
-COMMENT ON COLUMN push.lanes.note IS 'why it is paused, or whatever is worth remembering';
+COMMENT ON COLUMN push.lanes.note IS 'why it is paused, or any other note';
 
-COMMENT ON COLUMN push.lanes.window_size IS 'how many requests may be in flight now, in all living replicas; null: none serves the lane';
+COMMENT ON COLUMN push.lanes.window_size IS 'number of requests that may be in flight now, in all living replicas; null: no replica serves the lane';
 
-COMMENT ON COLUMN push.lanes.capacity IS 'how many their connections could carry';
+COMMENT ON COLUMN push.lanes.capacity IS 'number of requests that the connections could carry';
 
-COMMENT ON COLUMN push.lanes.in_flight IS 'how many are in flight';
+COMMENT ON COLUMN push.lanes.in_flight IS 'number of requests in flight';
 
-COMMENT ON COLUMN push.lanes.circuit IS 'closed (all is well), half_open (trying again) or open (nothing is sent), the worst of the replicas''';
+COMMENT ON COLUMN push.lanes.circuit IS 'closed (all is well), half_open (trying again) or open (nothing is sent): the worst of the replicas''';
 
-COMMENT ON COLUMN push.lanes.throttled_until IS 'until when the provider wants to be left alone; null: it does not';
+COMMENT ON COLUMN push.lanes.throttled_until IS 'the time until which the provider asked for a pause; null: it did not';
 
 COMMENT ON COLUMN push.lanes.rate_per_second IS 'requests sent in the last second';
 
-COMMENT ON COLUMN push.lanes.ready IS 'deliveries that could be sent now; of more than 30,000 divided by the number of lanes an estimate, rounded to three digits';
+COMMENT ON COLUMN push.lanes.ready IS 'deliveries that could be sent now; above 30,000 divided by the number of lanes an estimate, rounded to three digits';
 
-COMMENT ON COLUMN push.lanes.waiting IS 'deliveries that wait for their next try';
+COMMENT ON COLUMN push.lanes.waiting IS 'deliveries that wait for their next attempt';
 
 COMMENT ON COLUMN push.lanes.claimed IS 'deliveries that a replica holds';
 
-COMMENT ON COLUMN push.lanes.oldest_age IS 'how long the oldest of these is owed';
+COMMENT ON COLUMN push.lanes.oldest_age IS 'age of the oldest of these deliveries';
 
-COMMENT ON COLUMN push.lanes.invalidation_held_at IS 'since when dead tokens are quarantined rather than invalidated; push.resume_invalidation ends it';
+COMMENT ON COLUMN push.lanes.invalidation_held_at IS 'since this time dead tokens are quarantined instead of invalidated; push.resume_invalidation ends this';
 
 COMMENT ON COLUMN push.lanes.invalidation_note IS 'why invalidation is on hold';
 
@@ -7445,7 +7468,7 @@ COMMENT ON TABLE push.origin IS 'when this database was made. A row that was wri
 
 COMMENT ON COLUMN push.origin.made_at IS 'when the row was first made, as a dump has it';
 
-COMMENT ON COLUMN push.origin.written_at IS 'when the row was written into this database, be it by a restore';
+COMMENT ON COLUMN push.origin.written_at IS 'when the row was written into this database, by its creation or by a restore';
 
 ALTER TABLE push.outbox ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.outbox_id_seq
@@ -7540,15 +7563,15 @@ COMMENT ON COLUMN push.quarantined_devices.app IS 'app the token belongs to';
 
 COMMENT ON COLUMN push.quarantined_devices.provider IS 'apns, fcm or expo';
 
-COMMENT ON COLUMN push.quarantined_devices.user_id IS 'whose token it is, as far as known';
+COMMENT ON COLUMN push.quarantined_devices.user_id IS 'the user that the token belongs to, if known';
 
 COMMENT ON COLUMN push.quarantined_devices.device IS 'the token, masked';
 
-COMMENT ON COLUMN push.quarantined_devices.reason IS 'what the provider said';
+COMMENT ON COLUMN push.quarantined_devices.reason IS 'the provider''s reason';
 
-COMMENT ON COLUMN push.quarantined_devices.since IS 'since when the provider calls it dead';
+COMMENT ON COLUMN push.quarantined_devices.since IS 'the time from which the provider reports the token as dead';
 
-COMMENT ON COLUMN push.quarantined_devices.quarantined_at IS 'when it came here';
+COMMENT ON COLUMN push.quarantined_devices.quarantined_at IS 'when the token was quarantined';
 
 CREATE TABLE push.receipt_batch (
     id bigint NOT NULL,
@@ -7664,9 +7687,9 @@ COMMENT ON COLUMN push.registered_devices.enabled IS 'false: the user wants no n
 
 COMMENT ON COLUMN push.registered_devices.registered_at IS 'when the phone last gave this token';
 
-COMMENT ON COLUMN push.registered_devices.invalidated_at IS 'since when it is dead; null: it is alive';
+COMMENT ON COLUMN push.registered_devices.invalidated_at IS 'when the token was found dead; null: it is alive';
 
-COMMENT ON COLUMN push.registered_devices.invalid_reason IS 'what the provider said';
+COMMENT ON COLUMN push.registered_devices.invalid_reason IS 'the provider''s reason';
 
 CREATE VIEW push.replicas AS
  SELECT g.id,
@@ -7689,7 +7712,7 @@ CREATE VIEW push.replicas AS
           WHERE (d_1.state = 1)
           GROUP BY d_1.owner) d ON ((d.owner = g.id)));
 
-COMMENT ON VIEW push.replicas IS 'one life of one gateway process: those that run, and those that ended lately';
+COMMENT ON VIEW push.replicas IS 'one row for each life of a gateway process: those that run, and those that ended lately';
 
 COMMENT ON COLUMN push.replicas.id IS 'number of this life, as in push.deliveries.gateway';
 
@@ -7697,15 +7720,15 @@ COMMENT ON COLUMN push.replicas.name IS 'host or pod';
 
 COMMENT ON COLUMN push.replicas.version IS 'version of the program';
 
-COMMENT ON COLUMN push.replicas.alive IS 'whether it runs, as far as known';
+COMMENT ON COLUMN push.replicas.alive IS 'whether it runs, as far as is known';
 
 COMMENT ON COLUMN push.replicas.started_at IS 'when it registered';
 
-COMMENT ON COLUMN push.replicas.heartbeat_at IS 'when it was last heard';
+COMMENT ON COLUMN push.replicas.heartbeat_at IS 'time of its last heartbeat';
 
-COMMENT ON COLUMN push.replicas.silence IS 'how long it has been silent; after 3 s it is declared dead';
+COMMENT ON COLUMN push.replicas.silence IS 'time since its last heartbeat; after 3 s it is declared dead';
 
-COMMENT ON COLUMN push.replicas.claimed IS 'deliveries it holds; of one that ended they are taken over at once';
+COMMENT ON COLUMN push.replicas.claimed IS 'deliveries that it holds; when a replica ends, others take them over at once';
 
 COMMENT ON COLUMN push.replicas.ended_at IS 'when it ended or was declared dead';
 
@@ -7973,7 +7996,7 @@ CREATE VIEW push.stuck AS
          LIMIT 1000)) d
      JOIN push.lane l ON ((l.id = d.lane)));
 
-COMMENT ON VIEW push.stuck IS 'deliveries that something should have happened to: ready for more than 5 s while the lane is neither paused nor its circuit open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. The most urgent 200 ready ones of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines; push.summary counts all that is owed';
+COMMENT ON VIEW push.stuck IS 'deliveries that should have made progress: ready for more than 5 s while the lane is not paused and its circuit not open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. Shows the most urgent 200 ready deliveries of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines. push.summary counts everything that is owed';
 
 COMMENT ON COLUMN push.stuck.outbox_id IS 'the call: push.outbox.id';
 
@@ -7993,11 +8016,11 @@ COMMENT ON COLUMN push.stuck.state IS 'ready, claimed or waiting';
 
 COMMENT ON COLUMN push.stuck.why IS 'what should have happened';
 
-COMMENT ON COLUMN push.stuck.age IS 'since it was enqueued, or since it was due';
+COMMENT ON COLUMN push.stuck.age IS 'time since it was enqueued, or since it was due';
 
 COMMENT ON COLUMN push.stuck."left" IS 'time until its deadline; negative: past it';
 
-COMMENT ON COLUMN push.stuck.last_reason IS 'why the last try did not end it';
+COMMENT ON COLUMN push.stuck.last_reason IS 'why the last attempt did not settle it';
 
 COMMENT ON COLUMN push.stuck.gateway IS 'push.replicas.id of the replica that has it';
 
@@ -8028,7 +8051,7 @@ CREATE VIEW push.summary AS
           GROUP BY d_1.lane, d_1.kind, d_1.state) d
      LEFT JOIN push.lane l ON ((l.id = d.lane)));
 
-COMMENT ON VIEW push.summary IS 'what is owed, by app, provider, kind and state; nothing is owed: no rows. Counts of more than 30,000 divided by the number of lanes are estimates, rounded to three digits (push.count_owed)';
+COMMENT ON VIEW push.summary IS 'deliveries that are owed, by app, provider, kind and state; no rows if nothing is owed. Counts above 30,000 divided by the number of lanes are estimates, rounded to three digits (push.count_owed)';
 
 COMMENT ON COLUMN push.summary.app IS 'name of the app';
 
@@ -8036,13 +8059,13 @@ COMMENT ON COLUMN push.summary.provider IS 'apns, fcm or expo';
 
 COMMENT ON COLUMN push.summary.kind IS 'invite, cancel, missed_call or notification';
 
-COMMENT ON COLUMN push.summary.state IS 'ready, claimed (a replica has it) or waiting (for its next try)';
+COMMENT ON COLUMN push.summary.state IS 'ready, claimed (a replica has it) or waiting (for its next attempt)';
 
-COMMENT ON COLUMN push.summary.count IS 'how many deliveries';
+COMMENT ON COLUMN push.summary.count IS 'number of deliveries';
 
-COMMENT ON COLUMN push.summary.oldest_age IS 'how long the oldest of them is owed';
+COMMENT ON COLUMN push.summary.oldest_age IS 'age of the oldest of them';
 
-COMMENT ON COLUMN push.summary.least_left IS 'time until the first of them expires; negative: it should be gone';
+COMMENT ON COLUMN push.summary.least_left IS 'time until the first of them expires; negative: it should have expired already';
 
 CREATE TABLE push.tally (
     id bigint NOT NULL,

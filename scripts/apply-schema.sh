@@ -1,6 +1,6 @@
 #!/bin/sh
-# Applies the schema to an empty database with psql: for tests and benchmarks. Elsewhere it is `push-gateway migrate`, which
-# remembers what it applied.
+# Applies the schema to an empty database with psql, for tests and benchmarks. Elsewhere `push-gateway migrate` applies
+# it and records the migrations that it has applied.
 #
 #   scripts/apply-schema.sh URL             migrations/NNNN_*.sql, each in a transaction, then all of migrations/functions/ in one
 #   scripts/apply-schema.sh URL functions   the functions again, which must change nothing; bodies are checked this time
@@ -8,7 +8,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-# Names decide the order, in bytes whatever the locale; but roles.sql comes last, for it grants what the others make.
+# The order is that of the file names in bytes, whatever the locale. roles.sql comes last, because it grants rights on
+# what the other files create.
 LC_ALL=C
 export LC_ALL
 functions=$(ls migrations/functions/*.sql | grep -v '/roles\.sql$'; echo migrations/functions/roles.sql)
@@ -24,7 +25,7 @@ sql() {
     || { echo "apply-schema.sh: the schema does not apply" >&2; exit 1; }
 }
 
-# A function's body may name what a later file makes, so bodies are checked only once all of it is there.
+# A function's body may use objects of a later file, so bodies are checked only in the second pass.
 check=on
 if [ "${2:-}" != functions ]; then
   check=off

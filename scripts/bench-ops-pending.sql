@@ -1,5 +1,5 @@
--- What is owed, for scripts/bench-ops.sh: calls of three devices, through push.outbox. Variables: pending, prefix
--- (of their ids). A fifth of the calls ring, for ten minutes; the others are messages.
+-- Deliveries that are owed, for scripts/bench-ops.sh: calls with three devices, through push.outbox. Variables: pending,
+-- prefix (of their ids). A fifth of the calls ring, for ten minutes; the others are messages.
 \set ON_ERROR_STOP on
 set synchronous_commit = off;
 insert into push.outbox (app, kind, payload, recipients, ring_seconds)

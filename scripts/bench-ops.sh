@@ -1,12 +1,12 @@
 #!/bin/sh
-# What ops ask, on a full database: every view and function of theirs, timed; and what the full database costs the claim.
+# Times every view and function for operators on a full database, and the cost of a claim on it.
 #
 #   scripts/bench-ops.sh [--rows N] [--pending N] [--dir DIR]
 #
-# Makes a cluster of its own in DIR (.local/bench-ops, removed at the end), fills push.history with N rows (20000000) over
-# its fortnight, a fortieth of them in the last hour, and push.delivery with N deliveries (500000), then runs each
-# question five times. Fails when one took more than a second, when the claim's plan is another than without a history, or
-# when a claim or a settlement costs more than three times what it did then. Needs about 11 GB of disk and ten minutes.
+# Creates a cluster in DIR (.local/bench-ops, removed at the end), fills push.history with N rows (20000000) over two weeks,
+# a fortieth of them in the last hour, and push.delivery with N deliveries (500000), then runs each query five times. Fails
+# if a query took more than a second, if the plan of the claim is not the one without history, or if a claim or a settlement
+# takes more than three times as long as without history. Needs about 11 GB of disk and ten minutes.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -47,11 +47,11 @@ trap 'exit 130' INT TERM
 url=$(scripts/postgres.sh start "$dir")
 sql() { psql -XAtq -v ON_ERROR_STOP=1 "$url" "$@"; }
 say() { echo "bench-ops: $*" >&2; }
-# The log of a load would need as much disk again as the load.
+# Logging the load would need as much disk space as the load itself.
 sql -c "alter system set max_wal_size = '1GB'" -c "alter system set autovacuum = off" -c "select pg_reload_conf()" >"$work/out"
 scripts/apply-schema.sh "$url"
 
-# What the hot path below takes is on top. It finds the same pages in memory, and the same ones not yet in the log.
+# Run before each measurement of the hot path, so that the same pages are in memory, and the same ones not yet in the log.
 enqueue() {
   say "enqueueing $pending deliveries"
   sql -v pending=$((pending + 6000)) -v prefix="$1" -f scripts/bench-ops-pending.sql
@@ -59,7 +59,7 @@ enqueue() {
     -c "select count(payload) from push.outbox where id >= (select min(outbox_id) from push.delivery)" >"$work/out"
 }
 
-# --- The hot path without a history: what it costs, and how the claim is planned ---
+# --- The hot path without history: its cost, and the plan of the claim ---
 # 60 batches of 100, claimed and settled in one session; the medians in microseconds.
 hot_path() {
   sql -c "select push.register_gateway('bench', 'bench')" >"$work/gateway"
@@ -117,7 +117,7 @@ enqueue pending-
 sql -c "alter system reset autovacuum" -c "select pg_reload_conf()" >"$work/out"
 hot_path large
 
-# Replicas that report, deliveries that they hold, and calls of which one invite has failed, to be tried again.
+# Replicas that report, deliveries that they hold, and calls with a failed invite, for push.requeue.
 gateway=$(sql -c "select push.register_gateway('replica-1', 'bench')")
 sql >"$work/out" <<SQL
 select push.register_gateway('replica-' || g, 'bench') from generate_series(2, 3) g;
@@ -190,7 +190,7 @@ paste -d' ' "$work/small.cost" "$work/large.cost" | awk '{
   printf "%-50s %10s %10s %8s\n", "100 deliveries, median", "empty us", "full us", "ratio"
   printf "%-50s %10d %10d %8.2f\n", "push.claim()", $1, $3, $3 / $1
   printf "%-50s %10d %10d %8.2f\n", "push.settle()", $2, $4, $4 / $2
-  exit $3 > 3 * $1 || $4 > 3 * $2 }' || { state=1; echo "bench-ops.sh: the hot path depends on how much there is" >&2; }
+  exit $3 > 3 * $1 || $4 > 3 * $2 }' || { state=1; echo "bench-ops.sh: the cost of the hot path grows with the amount of data" >&2; }
 if [ -s "$work/small.plan" ] && diff "$work/small.plan" "$work/large.plan" >&2; then
   echo "The claim's plan is the same."
 else

@@ -1,6 +1,6 @@
 -- A fortnight of history for scripts/bench-ops.sh. Variable: rows.
 --
--- Three deliveries a call, ids and times rising together. A fortieth of them were finished in the last hour, a busy one
+-- Three deliveries for each call, with ids and times rising together. A fortieth were finished in the last hour, a busy one
 -- in which 30 % failed.
 \set ON_ERROR_STOP on
 \timing off
@@ -8,7 +8,7 @@ set timezone = 'UTC';
 set synchronous_commit = off;
 set session_replication_role = replica;
 
--- As push.ensure_partitions makes them, for the days behind us.
+-- The same partitions as push.ensure_partitions makes, for past days.
 select format('create table push.%I partition of push.history for values from (%L) to (%L)',
     'history_' || to_char(d, 'YYYYMMDD'), d, d + interval '1 day')
   from generate_series(date_trunc('day', now()) - interval '14 days', date_trunc('day', now()), interval '1 day') d
@@ -41,7 +41,7 @@ from bench.call c cross join lateral (
   select case c.id % 3 when 0 then 'answered' when 1 then 'missed' else 'ended' end as state) s;
 select setval(pg_get_serial_sequence('push.outbox', 'id'), :rows / 3 + 1000);
 
--- Two invites a call, and a cancel, a missed call or a third invite.
+-- Two invites for each call, and a cancel, a missed call or a third invite.
 insert into push.history (finished_at, outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane,
   kind, outcome, status, user_id, call_id, device, reason, provider_message_id, failures)
 select c.created_at + h.took, c.id, c.created_at, c.created_at + interval '60 s',

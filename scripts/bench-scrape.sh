@@ -1,10 +1,11 @@
 #!/bin/sh
-# What a scrape of /metrics costs while much is owed: a whole gateway, Postgres and stand-ins for the providers.
+# The cost of a scrape of /metrics while many deliveries are owed, with a whole gateway, Postgres and simulated providers.
 #
 #   scripts/bench-scrape.sh [PENDING [SCRAPES]]     100,000 deliveries and 20 scrapes unless told otherwise
 #
-# Prints the times of scrapes that look at the database and of those that are told what another saw just before; fails
-# if the median of the first is above SCRAPE_MS_MAX (50). PUSH_GATEWAY is the program, else the release build is made.
+# Prints the times of scrapes that read the database and of scrapes that get the previous result. Fails if the median of
+# the first kind is above SCRAPE_MS_MAX (50). PUSH_GATEWAY is the program; by default the release build is made and
+# used.
 set -eu
 cd "$(dirname "$0")/.."
 pending=${1:-100000} scrapes=${2:-20} limit=${SCRAPE_MS_MAX:-50}
@@ -50,7 +51,7 @@ while [ $i -lt "$scrapes" ]; do
   i=$((i + 1))
 done
 seen=$(awk '/^push_gateway_pending[{]/ { sum += $2 } END { printf "%d", sum }' "$local/metrics")
-# What is much is estimated (push.count_owed).
+# A large backlog is estimated (push.count_owed).
 awk -v seen="$seen" -v owed="$pending" 'BEGIN { exit seen < 0.8 * owed || seen > 1.2 * owed }' \
   || fail "$seen deliveries are seen, $pending are owed"
 

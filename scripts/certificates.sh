@@ -2,7 +2,7 @@
 # A private CA and a server certificate for localhost and 127.0.0.1, for tests, the demo and load tests. Not for production.
 #
 # usage: certificates.sh DIRECTORY
-# Writes ca.pem, ca.key, server.pem (chain) and server.key there. Does nothing while they are there and good for another day.
+# Writes ca.pem, ca.key, server.pem (chain) and server.key there. Does nothing if they exist and are valid for another day.
 set -eu
 
 [ $# -eq 1 ] || { echo "usage: $0 DIRECTORY" >&2; exit 64; }
@@ -33,7 +33,7 @@ openssl x509 -req -in "$work/server.csr" -CA "$work/ca.pem" -CAkey "$work/ca.key
   -extfile "$work/server.ext" -out "$work/server.crt" 2>/dev/null
 cat "$work/server.crt" "$work/ca.pem" >"$work/server.pem"
 
-# server.pem last: whoever waits for it finds everything else in place.
+# server.pem last: a process that waits for it then finds all the other files.
 for file in ca.key ca.pem server.key server.pem; do
   mv "$work/$file" "$file"
 done

@@ -1,7 +1,7 @@
 #!/bin/sh
 # One call rings three phones: a private Postgres, simulated providers, the gateway, all on this machine.
 #
-# Ends with 0 only if all three devices are delivered. Whatever it starts it stops, also when it fails.
+# Exits with 0 only if all three pushes were delivered. Stops everything that it has started, even if it fails.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# The schema as Postgres has it in the end, in one piece: docs/schema.sql, in which a change of a migration or function shows
-# what it comes to.
+# Writes the complete schema, as Postgres has it after all migrations, to docs/schema.sql. Its diff shows the effect of a
+# changed migration or function.
 #
 #   scripts/dump-schema.sh URL       print the schema of a database
 #   scripts/dump-schema.sh --write   write docs/schema.sql, by a private Postgres in .local/schema
 #
-# Left out is what differs between two databases of one schema: owners, rights, the dated partitions of push.history, and
-# the tables in which push-gateway migrate remembers what it applied.
+# Leaves out what differs between databases with the same schema: owners, rights, the dated partitions of push.history, and
+# the tables in which push-gateway migrate records what it has applied.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -4,7 +4,7 @@
 #   scripts/fuzz.sh [--seconds 60] [TARGET...]   all targets, or those named, 60 seconds in all
 #   scripts/fuzz.sh --quick ...                  not optimised: builds in a third of the time, runs at a fifth of the speed
 #   scripts/fuzz.sh --build                      builds only: .local/fuzz/optimised/TARGET FILE replays a file
-#   scripts/fuzz.sh --minimise [TARGET...]       leaves in the corpus, and takes into it, what reaches something new
+#   scripts/fuzz.sh --minimise [TARGET...]       reduces the corpus to inputs that cover more code, new ones included
 #   scripts/fuzz.sh --list                       the targets
 set -eu
 cd "$(dirname "$0")/.."
@@ -12,10 +12,10 @@ cd "$(dirname "$0")/.."
 out=.local/fuzz
 targets=$(sed -n 's/^    "\([a-z0-9-]*\)": .*/\1/p' Tests/Fuzz/Fuzz.swift)
 swiftc=${SWIFTC:-swiftc}
-# libFuzzer tells of a crash itself.
+# libFuzzer reports a crash itself.
 export SWIFT_BACKTRACE=enable=no
 
-# What the targets need, and no more: no sockets, no logging. New files of the HTTP/2 session come in by themselves.
+# Only the sources that the targets need, without sockets and logging. New files of the HTTP/2 session are included automatically.
 sources() {
   (
     cd Sources/Runtime
@@ -44,7 +44,7 @@ build() {
   if [ "$(cat $bin/stamp 2>/dev/null)" = "$stamp" ]; then return; fi
   mkdir -p $bin
   echo "building the fuzz targets"
-  # What the build says is of interest only where it fails.
+  # Shows the output of the build only if it fails.
   # shellcheck disable=SC2086,SC2046
   $swiftc -swift-version 6 $optimise -wmo -num-threads 2 -g -parse-as-library -module-name Runtime -suppress-warnings \
     -enable-upcoming-feature ExistentialAny -sanitize=fuzzer,address \
@@ -57,14 +57,14 @@ build() {
   echo "$stamp" >$bin/stamp
 }
 
-# At most 4 KB an input: longer ones find nothing that short ones do not, and are slow.
+# At most 4 KB for an input: longer ones are slow and find nothing more.
 run() {
   target=$1
   seconds=$2
   mkdir -p "$out/found" "$out/corpus/$target"
   dictionary=Tests/Fuzz/dictionaries/$target.dict
   status=0
-  # First the seeds, then what earlier runs here have found, then new inputs.
+  # First the seeds, then inputs found by earlier runs here, then new inputs.
   "$bin/$target" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
     -artifact_prefix="$out/found/$target-" ${dictionary:+$([ ! -e "$dictionary" ] || echo "-dict=$dictionary")} \
     "$out/corpus/$target" "Tests/Fuzz/corpus/$target" >"$out/$target.log" 2>&1 || status=$?

@@ -1,11 +1,11 @@
 #!/bin/sh
-# The container image of a release, whose bases are pinned by digest.
+# Builds the container image of a release; its base images are pinned by digest.
 #
 #   scripts/image.sh pin              look up the digests of deploy/image-bases, and write them there; commit that
 #   scripts/image.sh check            whether every base has a digest
 #   scripts/image.sh build [TAG]      check, then build push-gateway:VERSION (or TAG)
 #
-# A tag such as debian:bookworm-slim is another image next week; a digest is not. `docker build -f deploy/Dockerfile .` and
+# A tag such as debian:bookworm-slim names another image next week; a digest does not. `docker build -f deploy/Dockerfile .` and
 # compose take the tags, for trying things out. IMAGE_BASES names another file than deploy/image-bases.
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ fail() { echo "image.sh: $*" >&2; exit 1; }
 # The lines NAME=IMAGE of the file.
 settings() { grep -E '^[A-Z_]+=' "$bases" || fail "$bases names no image"; }
 
-# Every image that the Dockerfile begins with must be one of them, and every one of them must be pinned.
+# Every base image of the Dockerfile must be in the file, and every image in the file must be pinned.
 check() {
   faults=
   # shellcheck disable=SC2013 # one image a line, without blanks

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What can be told of the sources without building or running them. Changes nothing. Every finding is a line FILE:LINE: WHAT,
-# and with one the exit code is 1.
+# Checks the sources without building or running them. Changes nothing. Prints each finding as a line FILE:LINE: WHAT; if
+# there is any, the exit code is 1.
 #
 #   scripts/lint.sh               everything
 #   scripts/lint.sh LINTER …      some of: swift shell python yaml text
@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# Everything that is in git or could be added to it.
+# All files that are in git or could be added to it.
 git -c core.quotePath=off ls-files --cached --others --exclude-standard | sort -u | while IFS= read -r file; do
   if [ -f "$file" ]; then echo "$file"; fi
 done >"$work/files"
@@ -38,9 +38,9 @@ for linter in "${@:-swift shell python yaml text}"; do
       swift | shell | python | yaml | text) ;;
       *) sed -n '5,6s/^# *//p' "$0" >&2; exit 64 ;;
     esac
-    # A linter that fails and says nothing has found something, too.
+    # A linter that fails without output counts as a finding, too.
     "lint_$name" >"$work/found" || [ -s "$work/found" ] || echo "scripts/lint.sh:1: the linter $name failed" >"$work/found"
-    # Most say a column after the line, too.
+    # Most linters print a column after the line; it is removed.
     sed -E 's/^([^:]+:[0-9]+):[0-9]+:/\1:/' "$work/found" | tee -a "$work/all"
   done
 done

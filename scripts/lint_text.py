@@ -1,4 +1,4 @@
-"""What holds for every text of the repository, and the width of SQL and Markdown: called by scripts/lint.sh with files."""
+"""Checks every text file of the repository, and the width of SQL and Markdown. Called by scripts/lint.sh with file names."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 SQL_WIDTH = 150
 MARKDOWN_WIDTH = 160
 CONFLICT = re.compile(r"(<{7}|>{7}|\|{7})( |$)|={7}$")
-# Bytes as providers wrote them; what pg_dump wrote.
+# Bytes from providers, and the output of pg_dump.
 NOT_OURS = re.compile(r"Tests/Fuzz/corpus/|docs/schema\.sql$")
 
 
@@ -36,7 +36,7 @@ def findings(name, text):
 
 
 def can_break(line):
-    """Whether it is no row of a table, no heading, and more than one word or link."""
+    """Whether the line can be wrapped: no table row, no heading, and more than one word or link."""
     if re.match(r"\s*(\||#)", line):
         return False
     return re.search(r"\S\s+\S", re.sub(r"^\s*([-*>]|\d+\.)\s+", "", re.sub(r"\[[^]]*\]\([^)]*\)", "link", line))) is not None

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Unpacks Express and node-postgres, as Debian packages them, into .local/node, for the test of docs/integrations/express.md.
 #
-# They are not installed: Debian's would bring a Node.js of their own, and two hundred packages that nothing here needs.
-# Under a megabyte is downloaded, once. Without Node.js, or where apt has no such packages, nothing is done and the test
-# says that it was skipped.
+# They are unpacked and not installed: Debian's packages would also install a Node.js and two hundred packages that are
+# not needed. Downloads less than a megabyte, once. Without Node.js, or if apt has no such packages, nothing is done,
+# and the test reports that it was skipped.
 set -eu
 cd "$(dirname "$0")/.."
 

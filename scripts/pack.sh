@@ -1,5 +1,5 @@
 #!/bin/sh
-# A folder as a .tar.gz whose bytes follow from names, contents and executable bits alone.
+# Packs a folder as a .tar.gz whose bytes depend only on names, contents and executable bits.
 #
 #   SOURCE_DATE_EPOCH=1700000000 scripts/pack.sh FOLDER FILE.tar.gz
 set -eu

@@ -1,12 +1,12 @@
 #!/bin/sh
 # A private Postgres cluster for the demo, the tests and the benchmarks.
 #
-#   scripts/postgres.sh start DIR [PORT]   make the cluster if need be, start it, print its URL
+#   scripts/postgres.sh start DIR [PORT]   create the cluster if necessary, start it, print its URL
 #   scripts/postgres.sh stop DIR           stop it
 #   scripts/postgres.sh url DIR            print its URL
 #
-# It listens on 127.0.0.1 only and trusts whoever connects. Postgres refuses to run as root: then the user postgres
-# (else push, which is made) runs it. Starting twice or stopping twice does no harm.
+# It listens on 127.0.0.1 only and accepts every connection without a password. Postgres refuses to run as root: then it
+# runs as the user postgres (or push, which is created). Starting or stopping twice is harmless.
 set -eu
 
 fail() { echo "postgres.sh: $*" >&2; exit 1; }
@@ -34,7 +34,7 @@ find_programs() {
   fail "no Postgres server found: install it, for example with: apt-get install postgresql"
 }
 
-# Whom the server runs as; empty: as ourselves.
+# The user that the server runs as; empty: the current user.
 find_user() {
   user=
   [ "$(id -u)" -eq 0 ] || return 0
@@ -60,7 +60,7 @@ url() {
   echo "postgres://push@127.0.0.1:$(sed -n 4p "$data/postmaster.pid")/push"
 }
 
-# A port nobody listens on. Another process may take it before the server does; start tries again then.
+# A free port. Another process may take it before the server does; start then tries again.
 free_port() {
   tries=0
   while :; do
@@ -72,7 +72,7 @@ free_port() {
   done
 }
 
-# A socket's path may have 107 bytes.
+# The path of a socket has at most 107 bytes.
 socket_directory() {
   if [ ${#dir} -le 80 ]; then
     echo "$dir"

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Whether a release can be built again: the tarball of the last commit is built twice, from two clones in two folders,
-# with other settings, and must be the same to the last byte. Two whole builds: ten minutes and more.
+# Checks that a release can be reproduced: builds the tarball of the last commit twice, from two clones in two folders
+# with different settings, and compares all bytes. Two whole builds take ten minutes or more.
 #
-#   scripts/release-check.sh [FOLDER]    keeps the tarball in FOLDER; dist unless given
+#   scripts/release-check.sh [FOLDER]    keeps the tarball in FOLDER; default: dist
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD

@@ -1,11 +1,11 @@
 #!/bin/sh
-# The release tarball of the last commit: push-gateway-VERSION-linux-ARCHITECTURE.tar.gz and its SHA-256.
+# Builds the release tarball of the last commit: push-gateway-VERSION-linux-ARCHITECTURE.tar.gz and its SHA-256.
 #
-#   scripts/release.sh [FOLDER]    into FOLDER; dist unless given
+#   scripts/release.sh [FOLDER]    into FOLDER; default: dist
 #   SWIFT=/opt/swift/usr/bin/swift scripts/release.sh
 #
 # The same commit gives the same bytes, wherever it was cloned, with the same Swift and the same Debian packages: see
-# docs/releases.md. What is not committed is not in it.
+# docs/releases.md. It contains no uncommitted changes.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,8 +13,8 @@ say() { echo "== $*"; }
 fail() { echo "release.sh: $*" >&2; exit 1; }
 
 root=$PWD
-# Always this one: the paths of sources are in what the compiler writes, by `#filePath` and in hashes of modules, and
-# -file-prefix-map reaches neither (docs/adr/0039-releases-that-can-be-built-again.md).
+# Always the same folder: the compiler's output contains the paths of sources, through `#filePath` and hashes of modules,
+# and -file-prefix-map changes neither (docs/adr/0039-releases-that-can-be-built-again.md).
 folder=/var/tmp/push-gateway-release
 swift=${SWIFT:-swift}
 output=${1:-dist}
@@ -29,10 +29,10 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 commit=$(git rev-parse HEAD)
 
-# Nobody else may have made it: its name is known to everybody on this machine.
+# Another user must not have created it: its name is known to all users of this machine.
 mkdir -m 700 "$folder" 2>/dev/null \
   || fail "$folder is there: another release is being built, or one was killed. If none is: rm -rf $folder"
-# KEEP=1 leaves it after a failure, to look at.
+# KEEP=1 keeps it after a failure, for inspection.
 trap '[ $? -ne 0 ] && [ -n "${KEEP:-}" ] || rm -rf "$folder"' EXIT
 trap 'exit 130' INT TERM
 
@@ -41,7 +41,7 @@ git -c advice.detachedHead=false clone --quiet --no-hardlinks "$root" "$folder/s
 cd "$folder/source"
 git -c advice.detachedHead=false checkout --quiet "$commit"
 scripts/sbom.py --pin
-# Compiled Clang modules hold the times of headers.
+# Compiled Clang modules contain the times of headers.
 find . -path ./.git -prune -o -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 
 say "Building"

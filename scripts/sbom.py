@@ -2,15 +2,15 @@
 """The SBOM of push-gateway, in CycloneDX 1.6: every part of the program, with version, licence, supplier and hash.
 
   scripts/sbom.py [--configuration release] [--program FILE] [--output FILE]   write it, and check it
-  scripts/sbom.py --check FILE [--configuration …]                             check one that was written before
+  scripts/sbom.py --check FILE [--configuration …]                             check an existing one
   scripts/sbom.py --page [--write] [--configuration debug]                     docs/dependencies.md: check it, or write it
   scripts/sbom.py --pin                                                        resolve Swift packages at the page's versions
-  scripts/sbom.py --licences FOLDER [--configuration …]                        licence texts of what is in the program
+  scripts/sbom.py --licences FOLDER [--configuration …]                        licence texts of the parts of the program
 
-It is read from the build: what SwiftPM resolved, what the linker was given, what the program NEEDs, and whose packages of
-Debian these libraries are. Then it is held against the build again: whatever is in the program and not in the SBOM ends
-this with 1. The format's own schema is used if pip can install cyclonedx-python-lib into .local/sbom, once.
-The same build gives the same bytes: the time in it is SOURCE_DATE_EPOCH, else that of the last commit.
+It is read from the build: the packages that SwiftPM resolved, the inputs of the linker, the shared libraries that the program
+NEEDs, and their Debian packages. Then it is compared with the build: the exit code is 1 if a part of the program is missing
+in the SBOM. The format's own schema is checked if pip can install cyclonedx-python-lib into .local/sbom, once.
+The same build gives the same bytes: the time in the SBOM is SOURCE_DATE_EPOCH, else that of the last commit.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from supply_chain.inventory import Build, inventory
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--configuration", default="release", choices=["release", "debug"])
-    parser.add_argument("--scratch", type=Path, help="SwiftPM's folder; .build unless given")
+    parser.add_argument("--scratch", type=Path, help="SwiftPM's folder; default: .build")
     parser.add_argument("--program", type=Path, help="the program that is shipped, if it was stripped or moved")
     parser.add_argument("--output", type=Path, default=Path(".build/push-gateway.cdx.json"))
     parser.add_argument("--check", type=Path, metavar="FILE")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what building, testing and the demo need and this machine lacks. Debian and Ubuntu; as root or with sudo.
+# Installs the missing packages for building, testing and the demo. Debian and Ubuntu; as root or with sudo.
 set -eu
 
 fail() { echo "setup.sh: $*" >&2; exit 1; }
@@ -16,7 +16,7 @@ command -v dpkg-query >/dev/null 2>&1 \
 
 packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client wrk curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody tinyproxy-bin nodejs default-jdk-headless libpostgresql-jdbc-java shellcheck python3-flake8 yamllint"
 
-# What counts is what works here, however it was installed.
+# Checks that each program or library works, however it was installed.
 provided() {
   case $1 in
     libpq-dev) pkg-config --exists libpq ;;

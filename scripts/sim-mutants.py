@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Breaks one rule after the other, and shows which seed of the simulation finds it out.
+"""Breaks one rule after the other, and shows which seed of the simulation detects it.
 
     scripts/sim-mutants.py [--seeds 2000] [NAME ...]     all mutants, or those named
-    scripts/sim-mutants.py --check                       whether all of them fit the sources; builds nothing
+    scripts/sim-mutants.py --check                       checks that all mutants fit the sources; builds nothing
 
 Tests/Simulation/mutants/NAME.mutant holds a rule and what breaks it: `rule:` and a sentence, `seed:` and the seed that killed it
 last, then for each place `file:`, and between `--- old`, `--- new` and `--- end` the exact text, which must be there exactly once,
@@ -25,9 +25,9 @@ MUTANTS = ROOT / "Tests/Simulation/mutants"
 COPY = ROOT / ".local/mutants"
 PRODUCT = "push-gateway-sim"
 VARIABLE = "PUSH_GATEWAY_SIM_MUTANT"
-# Seeds that the simulation has to pass without any mutant.
+# Number of seeds that the simulation must pass without any mutant.
 SEEDS_WITHOUT = 100
-# Which mutant is active, for each target that has any: a file beside those that are changed.
+# A source file for each target with mutants, which tells the active mutant.
 SWITCH = f"""#if canImport(Glibc)
 internal import Glibc
 #else
@@ -55,7 +55,7 @@ class Mutant:
 
 
 def mutated(mutants):
-    """The files with all mutants in them, and a switch for each target."""
+    """The files with all mutants, and the switch file of each target."""
     places = {}
     for mutant in mutants:
         for file, old, new in mutant.edits:
@@ -79,7 +79,7 @@ def mutated(mutants):
 
 
 def copy_sources(changed):
-    """Only what differs is written, so that only that is built again."""
+    """Writes only files that differ, so that only these are built again."""
     wanted = dict(changed)
     for part in ["Package.swift", "Package.resolved", "Sources", "Tests"]:
         for path in [ROOT / part, *sorted((ROOT / part).rglob("*"))]:
@@ -107,7 +107,7 @@ def build():
 
 
 def killing_seed(simulator, mutant, first, count):
-    """A seed from these that breaks a rule, and the rule; None if none does."""
+    """The first of these seeds that breaks a rule, and the rule; None if none does."""
     command = [str(simulator), "--first", str(first), "--seeds", str(count), "--impatient"]
     environment = {**os.environ, "SWIFT_BACKTRACE": "enable=no", VARIABLE: mutant.name if mutant else ""}
     try:

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Soak tests of what providers do: stalls, GOAWAYs, a key rotation, hangs. Against a private Postgres cluster, which is
-# stopped at the end. They take about ten minutes in their full size; each prints what it measured in lines that begin
-# "soak:".
+# Soak tests with misbehaving providers: stalls, GOAWAYs, a key rotation, hangs. They use a private Postgres cluster,
+# which is stopped at the end. The full size takes about ten minutes. Each test prints its measurements in lines that
+# begin with "soak:".
 #
 #   scripts/soak-providers.sh                    everything
-#   scripts/soak-providers.sh --small            the same in half a minute, to see that it works
-#   scripts/soak-providers.sh [--small] FILTER   those whose name matches: StallSoakTests, GoAwaySoakTests, HangSoakTests
+#   scripts/soak-providers.sh --small            a short run of half a minute, to check that it works
+#   scripts/soak-providers.sh [--small] FILTER   tests whose name matches: StallSoakTests, GoAwaySoakTests, HangSoakTests
 #
-# Sizes, with the full ones: PUSH_GATEWAY_SOAK_INVITES=10000, _RING_SECONDS=30, _STALL_SECONDS=120, _PUSHES=50000,
+# Sizes, with their defaults: PUSH_GATEWAY_SOAK_INVITES=10000, _RING_SECONDS=30, _STALL_SECONDS=120, _PUSHES=50000,
 # _GOAWAY_EVERY=500, _HANG_SECONDS=60, _SEED=1.
 set -eu
 cd "$(dirname "$0")/.."

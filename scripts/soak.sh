@@ -1,10 +1,10 @@
 #!/bin/sh
-# Ten minutes of the real thing with a cut, a crash, a freeze or a promotion every five seconds: docs/soak.md.
+# Runs real gateways for ten minutes, with a cut, a crash, a freeze or a promotion every five seconds: docs/soak.md.
 #
 #   scripts/soak.sh [--seconds 600] [--seed N] [--small] [--rate 25] [--every 5] [--faults cut,freeze=2]
 #   scripts/soak.sh --self-test   tests of the soak's own rules: seconds
 #
-# The program is what PUSH_GATEWAY names, else .build/release/push-gateway, else .build/debug/push-gateway.
+# The program is PUSH_GATEWAY, else .build/release/push-gateway, else .build/debug/push-gateway.
 set -eu
 cd "$(dirname "$0")/.."
 unset DATABASE_URL PUSH_GATEWAY_CONFIG

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Every alert, caused by simulators, with a real Prometheus: about two minutes. See Tests/prometheus/run.sh.
+# Makes every alert fire in a real Prometheus, by faults of the simulators; takes about two minutes. See Tests/prometheus/run.sh.
 #
-#   scripts/test-alerts.sh     with PUSH_GATEWAY, else the debug build; against PUSH_GATEWAY_TEST_DATABASE_URL, else a
+#   scripts/test-alerts.sh     uses PUSH_GATEWAY, else the debug build; and PUSH_GATEWAY_TEST_DATABASE_URL, else a
 #                              private Postgres
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,12 +1,12 @@
 #!/bin/sh
-# The HTTP API against its description and against attackers: schemathesis, then floods, floods of bytes, and slowness; at
-# last more connections than there are descriptors (scripts/test-descriptors.sh).
+# Tests the HTTP API against its description (schemathesis) and against attackers: floods of requests and of bytes, slow
+# clients, and last more connections than there are descriptors (scripts/test-descriptors.sh).
 #
 #   scripts/test-api.sh                  builds the gateway (debug) and tests it
 #   PUSH_GATEWAY=… scripts/test-api.sh   tests this one
-#   SECONDS_MAX=30 scripts/test-api.sh   a shorter run of schemathesis; 120 unless given
+#   SECONDS_MAX=30 scripts/test-api.sh   a shorter run of schemathesis; default 120
 #
-# Everything it starts is its own and stopped at the end; what it installs is in .local/. It fails if anything is found.
+# Starts its own programs and stops them at the end; installs only into .local/. Fails if there is any finding.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -35,7 +35,7 @@ await "the ports" "$ports_pid" "$local/ports.log" sh -c '[ "$(wc -l <"$1")" -eq 
 { read -r ops_port; read -r api_port; read -r tls_port; read -r tls_ops_port; } <"$local/ports"
 api=http://127.0.0.1:$api_port
 (umask 077 && openssl rand -hex 32 >"$local/ops.key" && openssl rand -hex 32 >"$local/metrics.key")
-# Its ops listener is one that other machines reach: there a login is needed.
+# Its ops listener can be reached from other machines, so it requires a login.
 PUSH_GATEWAY_HTTP_LISTEN=0.0.0.0:$ops_port PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE=$local/ops.key \
   PUSH_GATEWAY_HTTP_METRICS_KEY_FILE=$local/metrics.key PUSH_GATEWAY_API_ENABLED=true \
   PUSH_GATEWAY_API_LISTEN=127.0.0.1:$api_port PUSH_GATEWAY_LOG_LEVEL=notice \
@@ -61,7 +61,7 @@ await "the gateway with TLS" "$tls_pid" "$local/tls.log" \
   curl -fs --cacert "$local/certificates/ca.pem" "https://127.0.0.1:$tls_ops_port/readyz"
 
 say "schemathesis, ${SECONDS_MAX:-120} s"
-# It draws no U+0000: the description says that no text holds one, and has no way to say it of names within metadata.
+# Generates no U+0000: the description excludes it from texts, but cannot exclude it from names within metadata.
 PYTHONPATH=Tests/api "$local/venv/bin/st" --config-file Tests/api/schemathesis.toml run openapi.yaml --url "$api" \
   --header "Authorization: Bearer $key" --checks all --max-time "${SECONDS_MAX:-120}" --generation-allow-x00 false \
   --no-color >"$local/schemathesis.log" 2>&1 \
@@ -85,14 +85,14 @@ kill -0 "$tls_pid" 2>/dev/null || fail "the gateway with TLS has ended, see $loc
 for secret in "$key" "$fresh" "$expired" "$bound" "$(cat "$local/ops.key")" "$(cat "$local/metrics.key")"; do
   ! grep -qF "$secret" "$local/gateway.log" || fail "a key is in $local/gateway.log"
 done
-# The guessers have asked many thousand times.
+# The clients that guess keys have sent many thousand requests.
 refused=$(grep -c "Requests were refused" "$local/gateway.log") || fail "nobody is said to have been refused in $local/gateway.log"
 [ "$refused" -lt 1000 ] || fail "$refused lines about refusals in $local/gateway.log"
 
 say "Postgres crashes while calls are taken"
 python3 Tests/api/durable.py --api "127.0.0.1:$api_port" --key "$key" --gateway "$gateway_pid" --cluster "$local/postgres"
 
-# Gateways of its own, under limits of their own.
+# Starts its own gateways, with their own limits.
 PUSH_GATEWAY=$gateway scripts/test-descriptors.sh
 
 say "The API holds"

@@ -1,10 +1,10 @@
 #!/bin/sh
-# The listeners against more connections than there are descriptors: real gateways under `ulimit -n 1024`, 1,100 slow clients.
+# Tests the listeners with more connections than there are descriptors: real gateways under `ulimit -n 1024`, 1,100 slow clients.
 #
 #   scripts/test-descriptors.sh [--only NAME]   builds the gateway (debug) and tests it
 #   PUSH_GATEWAY=… scripts/test-descriptors.sh  tests this one
 #
-# Everything it starts is its own and stopped at the end. It fails if a request, a probe or a ring is missing.
+# Starts its own programs and stops them at the end. Fails if a request, a probe or a ring is missing.
 set -eu
 cd "$(dirname "$0")/.."
 

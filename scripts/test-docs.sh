@@ -1,6 +1,5 @@
 #!/bin/sh
-# Runs the psql commands of the README and of docs/, and compares what they print with what
-# the page says. See Tests/docs/run.py.
+# Runs the psql commands of the README and of docs/, and compares their output with the page. See Tests/docs/run.py.
 #
 #   scripts/test-docs.sh [FILE.md …]     against PUSH_GATEWAY_TEST_DATABASE_URL, else a private Postgres
 set -eu

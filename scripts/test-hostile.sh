@@ -1,17 +1,17 @@
 #!/bin/sh
-# The hostile suite (docs/reliability.md): one lone call for each thing a provider can do wrong, through a whole gateway, with
-# the bounds of a quiet machine; and lone calls over connections whose packets are really lost. A private Postgres cluster is
-# stopped at the end. About a minute, and the build.
+# The hostile suite (docs/reliability.md). Sends one call through a whole gateway for each misbehaviour of a provider,
+# with the time limits of an idle machine, and single calls over connections that really lose packets. Uses a private
+# Postgres cluster, which is stopped at the end. Takes about a minute, plus the build.
 #
 #   scripts/test-hostile.sh                everything; the table goes to .local/hostile-table.md
-#   scripts/test-hostile.sh --update-docs  and into docs/reliability.md
+#   scripts/test-hostile.sh --update-docs  also writes it into docs/reliability.md
 #   scripts/test-hostile.sh NAME           the behaviours whose names contain NAME
 #
-# PUSH_GATEWAY_HOSTILE_IDLE_SECONDS: how long connections are idle before their packets are lost; 6.
+# PUSH_GATEWAY_HOSTILE_IDLE_SECONDS: seconds that connections are idle before their packets are lost; default 6.
 set -eu
 cd "$(dirname "$0")/.."
 
-# Packets are lost on a device of a network namespace that nothing else is in.
+# Packets are lost on a device in a network namespace of its own.
 if [ -z "${PUSH_GATEWAY_HOSTILE_NETWORK:-}" ]; then
   if [ "$(uname)" = Linux ] && [ "$(id -u)" = 0 ] && [ -c /dev/net/tun ] && command -v ip >/dev/null \
     && unshare -n true 2>/dev/null

@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh                    everything
 #   scripts/test.sh --swift [FILTER]   the Swift tests, or those whose name matches
-#   scripts/test.sh --sql              the tests of the schema, of backends, and of what the pages show
+#   scripts/test.sh --sql              the tests of the schema, of backends, and of the commands in docs/
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -32,8 +32,8 @@ finish() {
   return "$result"
 }
 
-# Tests run six at a time: they keep real deadlines, and dozens at once would starve each other. They have time limits
-# of their own; should the process hang all the same, the tests that did not end are named.
+# At most six tests run at a time: they have real deadlines, and dozens at once would slow each other down. Tests have
+# their own time limits. If the process hangs all the same, the unfinished tests are printed.
 swift_tests() {
   log=.local/swift-tests.log
   result=0

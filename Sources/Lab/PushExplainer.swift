@@ -14,7 +14,8 @@ enum PushExplainer {
     { push in FileHandle.standardError.write(Data(text(of: push, on: system, variant: variant).utf8)) }
   }
 
-  /// One line for the push, by its id and never its token or content of its own, and one for each phone it may have reached.
+  /// Lines for people: one for the push, with its id and without its token or content, and one for each phone that it
+  /// may have reached.
   static func text(of push: AcceptedPush, on system: PhoneSystem, variant: PhoneVariant) -> String {
     guard let received = PhonePush(push) else { return "\(push.provider.rawValue) \(push.id): no JSON\n" }
     let lines = Phone.explain(received, on: system, variant: variant)
@@ -24,7 +25,7 @@ enum PushExplainer {
 }
 
 extension PhonePush {
-  /// A push as the simulator of its provider took it over.
+  /// A push as its provider's simulator accepted it.
   init?(_ push: AcceptedPush) {
     let channel: Channel
     switch push.provider {

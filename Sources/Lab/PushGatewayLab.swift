@@ -1,4 +1,4 @@
-// The command `push-gateway-lab`: its subcommands and nothing else.
+// The command `push-gateway-lab` and its subcommands.
 
 import ArgumentParser
 import Console
@@ -10,9 +10,9 @@ struct PushGatewayLab: AsyncParsableCommand {
     commandName: "push-gateway-lab",
     abstract: "Try push-gateway: stand-ins for APNs, FCM and Expo, and a load test.",
     discussion: """
-      Nothing of it is needed where calls are rung; push-gateway does that.
+      Production needs push-gateway alone, not this program.
 
-      Exit codes: 0 done, 1 failed or verdict not kept, 64 wrong usage, 78 wrong configuration.
+      Exit codes: 0 done, 1 failed or verdict BAD, 64 wrong usage, 78 wrong configuration.
       """,
     version: GatewayVersion.current,
     subcommands: [SimulateCommand.self, LoadTestCommand.self])

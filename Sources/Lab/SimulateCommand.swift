@@ -1,4 +1,4 @@
-// `push-gateway-lab simulate`: the providers on the loopback, for demos, tests and load tests.
+// `push-gateway-lab simulate`: runs the simulated providers on the loopback, for demos, tests and load tests.
 
 import ArgumentParser
 import Foundation
@@ -7,7 +7,7 @@ import Runtime
 import Simulators
 import UnixSignals
 
-/// Runs strict stand-ins for APNs, FCM and Expo until it is told to stop.
+/// Runs strict stand-ins for APNs, FCM and Expo until it is stopped.
 struct SimulateCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "simulate",
@@ -16,8 +16,8 @@ struct SimulateCommand: AsyncParsableCommand {
       Starts four servers (APNs production and sandbox, FCM with its OAuth endpoint, Expo) that speak TLS and HTTP/2, \
       check every request as the provider would, and answer with the provider's own bodies.
 
-      The directory is filled with all a gateway needs to use them: ca.pem, apns-key.p8, fcm-service-account.json, \
-      expo-access-token and gateway.yaml. What is there already is used again.
+      Writes the files that a gateway needs to use them into the directory: ca.pem, apns-key.p8, \
+      fcm-service-account.json, expo-access-token and gateway.yaml. Existing keys are used again.
 
         push-gateway-lab simulate --directory DIR
         DATABASE_URL=postgres://… push-gateway serve --config DIR/gateway.yaml
@@ -25,8 +25,8 @@ struct SimulateCommand: AsyncParsableCommand {
       When all of them listen, one line of JSON with "ready":true is printed; SIGTERM or SIGINT ends the run, and the \
       counters are printed as another one.
 
-      FAULTS. A push whose token begins with a certain prefix meets a fault (--list-faults). --faults FILE befalls \
-      others by rule, the file being a JSON array, for example:
+      FAULTS. A push whose token begins with a certain prefix gets a fault (--list-faults). --faults FILE adds rules for \
+      other pushes. The file is a JSON array, for example:
 
         [{"provider": "apns", "reason": "ServiceUnavailable",
           "share": 0.1, "delay_ms": 50},
@@ -39,7 +39,7 @@ struct SimulateCommand: AsyncParsableCommand {
       deafen, lose, reset, refuse, close, malformed, html, slow, goaway, cutoff.
       """)
 
-  @Option(help: ArgumentHelp("Where keys, certificates and gateway.yaml are, or are made.", valueName: "dir"))
+  @Option(help: ArgumentHelp("Directory of keys, certificates and gateway.yaml; missing files are created.", valueName: "dir"))
   var directory = ".local/simulators"
 
   @Option(help: "Port of APNs production; 0 takes a free one.")
@@ -54,7 +54,7 @@ struct SimulateCommand: AsyncParsableCommand {
   @Option(help: "Port of Expo; 0 takes a free one.")
   var expoPort: UInt16 = 0
 
-  @Option(help: "Address to listen on, in digits.")
+  @Option(help: "IP address to listen on.")
   var listen = "127.0.0.1"
 
   @Option(help: "Host name or address by which the gateway finds the simulators.")
@@ -80,7 +80,7 @@ struct SimulateCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("A fault plan (JSON).", valueName: "file"))
   var faults: String?
 
-  @Option(help: "Concurrent streams a connection may have at APNs once it was authorised.")
+  @Option(help: "Maximum concurrent streams of an APNs connection after its first authorised request.")
   var maxStreams: UInt32 = 1_000
 
   @Option(help: ArgumentHelp("Refuse a second new APNs provider token within this time (Apple: 1200).", valueName: "s"))
@@ -194,7 +194,7 @@ struct SimulateCommand: AsyncParsableCommand {
     emit(writer)
   }
 
-  /// One line on standard output, at once: whoever waits for it reads a pipe.
+  /// Writes one line to standard output and flushes it, because a reader may wait for it on a pipe.
   private func emit(_ writer: JSONWriter) {
     FileHandle.standardOutput.write(Data(writer.bytes + [0x0A]))
   }

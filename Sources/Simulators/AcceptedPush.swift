@@ -1,4 +1,4 @@
-// One push a simulator took over: what a test looks at, and what a line of the log is made of.
+// A push that a simulator accepted: tests read it, and the log has one line for each.
 
 internal import Runtime
 
@@ -7,7 +7,7 @@ public struct AcceptedPush: Sendable {
   public var provider: SimulatedProvider
   /// When it was accepted, in microseconds since 1970.
   public var at: Int64
-  /// Which of the listener's connections it came on, counted from 1, and the stream's id there.
+  /// The number of the connection on this listener, counted from 1, and the stream's id there.
   public internal(set) var connection = 0
   public internal(set) var stream: Int32 = 0
   /// `production` or `sandbox` for APNs, else empty.
@@ -16,12 +16,12 @@ public struct AcceptedPush: Sendable {
   var idBytes: ArraySlice<UInt8>
   var kindBytes: ArraySlice<UInt8>
   var topicBytes: ArraySlice<UInt8>
-  /// The headers or envelope fields worth looking at, in order: name and value.
+  /// The relevant headers or envelope fields, in order: name and value.
   var details: [(name: StaticString, value: ArraySlice<UInt8>)]
   var payloadBytes: ArraySlice<UInt8>
-  /// All that reaches the device where that is more than the payload; empty where it is not.
+  /// Everything that reaches the device, if that is more than the payload; else empty.
   var messageBytes: ArraySlice<UInt8> = []
-  /// A rule of the calls' protocol it broke although the provider takes it, or nil.
+  /// A rule of the calls' protocol that the push broke although the provider accepts it, or nil.
   public var violation: ProtocolViolation?
 
   /// The device token as it was sent.
@@ -30,7 +30,7 @@ public struct AcceptedPush: Sendable {
   public var id: String { idBytes.text }
   /// APNs: the push type; FCM and Expo: the priority.
   public var kind: String { kindBytes.text }
-  /// APNs: the topic; FCM: the project; Expo: the project's name as the token tells it.
+  /// APNs: the topic; FCM: the project; Expo: the name of the project, taken from the token.
   public var topic: String { topicBytes.text }
   /// The payload's JSON text: APNs: the body; FCM: the `data` object; Expo: the message object.
   public var payload: [UInt8] { Array(payloadBytes) }
@@ -76,7 +76,7 @@ public struct AcceptedPush: Sendable {
     writer.key("payload")
     let payloadStart = writer.bytes.count
     writer.raw(payloadBytes)
-    // A line break inside JSON can only be white space, so a blank does as well and keeps the line one line.
+    // A line break in JSON text is always white space, so a blank can replace it. The log entry stays on one line.
     for index in payloadStart..<writer.bytes.count where writer.bytes[index] == 0x0A || writer.bytes[index] == 0x0D {
       writer.bytes[index] = 0x20
     }
@@ -86,7 +86,7 @@ public struct AcceptedPush: Sendable {
   }
 }
 
-/// What a provider does not refuse and a gateway must never send.
+/// Violations: a provider accepts them, but a gateway must never send them.
 public enum ProtocolViolation: String, Sendable {
   /// A cancel or a missed call on a VoIP token: every VoIP push must end in a reported call (Apple, PushKit).
   case voipPushIsNoInvite = "voip_push_is_no_invite"

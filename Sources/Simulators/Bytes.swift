@@ -1,4 +1,4 @@
-// Small questions about ASCII bytes, asked by every verifier.
+// Tests and conversions of ASCII bytes that all verifiers use.
 
 extension ArraySlice<UInt8> {
   /// Whether these are the bytes of `text`.
@@ -32,7 +32,7 @@ extension ArraySlice<UInt8> {
     }
   }
 
-  /// The number these bytes write in decimal digits alone, or nil.
+  /// The number that these bytes represent in decimal digits, or nil if there is any other byte.
   var decimal: Int64? {
     guard !isEmpty, count <= 18 else { return nil }
     var number: Int64 = 0

@@ -1,4 +1,4 @@
-// The `date` of an answer (RFC 9110 §5.6.7), made once a second.
+// The `date` header of a response (RFC 9110 §5.6.7), formatted at most once a second.
 
 #if canImport(Glibc)
 internal import Glibc
@@ -6,7 +6,7 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// The last date written, for all answers of its second.
+/// The last date formatted, used for all responses in the same second.
 struct ResponseDate {
   private var second = Int64.min
   private var bytes: [UInt8] = []

@@ -1,8 +1,9 @@
-// The seam between the wire and a provider's rules: a request goes in, an answer comes out, and the journal is told.
+// The interface between HTTP/2 and a provider's rules: takes a request, returns a response, and records it in the
+// journal.
 
 public import Runtime
 
-/// The provider a simulator plays.
+/// The provider that a simulator imitates.
 public enum SimulatedProvider: String, Sendable, CaseIterable {
   case apns, fcm, oauth, expo
 }
@@ -11,7 +12,7 @@ public enum SimulatedProvider: String, Sendable, CaseIterable {
 public struct SimulatedRequest: Sendable {
   public var headers: HTTP2HeaderBlock
   public var body: [UInt8]
-  /// Which of the listener's connections it came on, and the stream's id there.
+  /// The number of the connection on this listener, and the stream's id there.
   public var connection = 0
   public var stream: Int32 = 0
 
@@ -28,17 +29,17 @@ public struct SimulatedRequest: Sendable {
   }
 }
 
-/// What a provider remembers of one connection.
+/// What a provider stores about one connection.
 public struct ConnectionMemory: Sendable {
-  /// The key id of the first provider token seen on it (APNs: one key a connection).
+  /// The key id of the first provider token seen on the connection (APNs allows one key for each connection).
   var providerKeyID: [UInt8]?
-  /// An expired provider token was used; APNs goes on refusing until the connection is replaced.
+  /// An expired provider token was used. APNs then refuses all requests until the connection is replaced.
   var hasExpired = false
 
   public init() {}
 }
 
-/// What a simulator does about one request.
+/// A simulator's response to one request.
 public struct SimulatedAnswer: Sendable, Equatable {
   /// Whether and how the answer reaches the client.
   public enum Delivery: Sendable, Equatable {
@@ -53,7 +54,7 @@ public struct SimulatedAnswer: Sendable, Equatable {
     case refuse
     /// GOAWAY with an earlier stream as its last: this request and those after it were certainly not processed.
     case cutOff
-    /// The TCP connection is closed without a word.
+    /// The TCP connection is closed without a GOAWAY.
     case close
   }
 
@@ -65,12 +66,12 @@ public struct SimulatedAnswer: Sendable, Equatable {
   public var retryAfter: Int?
   public var body: [UInt8]
   public var delivery: Delivery = .answer
-  /// How long the answer is held back.
+  /// The delay of the answer.
   public var delay: Nanoseconds = .zero
-  /// A GOAWAY frame, with this reason as its debug data, goes out just before the answer; streams that are open are
-  /// still answered.
+  /// A GOAWAY frame, with this reason as its debug data, is sent just before the answer. Open streams are still
+  /// answered.
   public var goAwayReason: String?
-  /// The client's credentials were accepted: from now on it may open more streams.
+  /// The client's credentials were accepted: it may now open more streams.
   public var isAuthorised = false
 
   public init(
@@ -91,19 +92,19 @@ public enum ContentType: String, Sendable {
   case html = "text/html; charset=UTF-8"
 }
 
-/// A provider's rules: pure, driven by the request and the time.
+/// A provider's rules as a pure function of the request and the time.
 public protocol SimulatedService: Sendable {
-  /// Checks a request as strictly as the provider, and more so where docs/protocols.md says “never”; answers as it
-  /// does.
+  /// Checks a request as strictly as the provider, and more strictly where docs/protocols.md says “never”. Returns the
+  /// provider's answer.
   ///
   /// - Parameters:
-  ///   - connection: what is remembered of the connection it came on.
+  ///   - connection: the state of the request's connection.
   ///   - now: microseconds since 1970.
-  ///   - journal: told of every push accepted or refused.
+  ///   - journal: records every push, accepted or refused.
   mutating func respond(
     to request: SimulatedRequest, on connection: inout ConnectionMemory, at now: Int64, journal: inout SimulatorJournal
   ) -> SimulatedAnswer
 
-  /// Replaces the faults of the plan that are still to come.
+  /// Replaces the fault plan for requests from now on.
   mutating func setFaults(_ plan: FaultPlan)
 }

@@ -1,16 +1,16 @@
-// One client's connection: TLS below, an HTTP/2 session above, and the rules asked for each request.
+// A client's connection: TLS, an HTTP/2 session, and the provider's rules for each request.
 
 internal import Runtime
 
 /// Confined to its core's loop.
 final class SimulatorConnection: TLSStreamDelegate {
-  /// Bytes a request body may have: a hundred Expo messages, and some more so that too many can be told.
+  /// Maximum size of a request body in bytes: a hundred Expo messages, and enough more to detect too many.
   private static let bodyBytesMax = 1024 * 1024
-  /// After GOAWAY the client is given this long to hang up first.
+  /// After GOAWAY, the client has this long to close the connection itself.
   private static let farewellDelay = Nanoseconds.seconds(1)
 
   private unowned let core: SimulatorCore
-  /// Counts the listener's connections, from 1.
+  /// The number of the connection on its listener, from 1.
   private let number: Int
   private let stream: TLSStream
   private let session: HTTP2ServerSession
@@ -20,13 +20,13 @@ final class SimulatorConnection: TLSStreamDelegate {
   private var hasFullStreams: Bool
   private var isGoingAway = false
   private var isFinishing = false
-  /// Takes requests and answers none.
+  /// Whether requests are read but never answered.
   private var isDeaf = false
-  /// The highest stream that was processed, and the one above which none will be.
+  /// The highest stream that was processed, and the stream above which none will be processed.
   private var highestStream: Int32 = 0
   private var lastStream = Int32.max
 
-  /// Takes an accepted socket over; nil when TLS refuses, which concerns this client only.
+  /// Takes over an accepted socket. Nil if TLS fails, which affects only this client.
   init?(_ socket: FileDescriptor, number: Int, tls: TLSContext, core: SimulatorCore) {
     guard let stream = try? TLSStream(socket, context: tls, loop: core.loop) else { return nil }
     self.core = core
@@ -42,10 +42,10 @@ final class SimulatorConnection: TLSStreamDelegate {
 
   func start() { stream.start() }
 
-  /// Closes without a word.
+  /// Closes the TCP connection without a GOAWAY.
   func close() { stream.close() }
 
-  /// Says GOAWAY; the streams that are open are still answered.
+  /// Sends GOAWAY; open streams are still answered.
   func goAway(reason: String) {
     guard !isGoingAway else { return }
     isGoingAway = true
@@ -53,14 +53,14 @@ final class SimulatorConnection: TLSStreamDelegate {
     flush()
   }
 
-  /// Tells the client the core's limit, if it is the one that holds for it.
+  /// Sends the core's stream limit to the client, unless another limit applies to it now.
   func limitStreams() {
     guard hasFullStreams else { return }
     session.limitStreams(to: core.streamsMax)
     flush()
   }
 
-  /// Says GOAWAY and closes.
+  /// Sends GOAWAY and closes.
   func sayFarewell() {
     if stream.isOpen { goAway(reason: "") }
     stream.close()
@@ -77,7 +77,7 @@ final class SimulatorConnection: TLSStreamDelegate {
     do throws(HTTP2Error) {
       try unsafe session.receive(bytes)
     } catch {
-      flush()  // nghttp2 has a GOAWAY ready that says why
+      flush()  // nghttp2 has queued a GOAWAY with the reason
       end()
     }
   }
@@ -87,7 +87,7 @@ final class SimulatorConnection: TLSStreamDelegate {
     var hasAnswered = false
     for index in requests.indices {
       var message = HTTP2Message()
-      swap(&message, &requests[index].message)  // nobody else's, so that its memory is used again
+      swap(&message, &requests[index].message)  // takes sole ownership, so that its memory is reused
       answer(requests[index].stream, message)
       session.recycle(message)
       hasAnswered = true
@@ -140,7 +140,7 @@ final class SimulatorConnection: TLSStreamDelegate {
     }
   }
 
-  /// Processes nothing any more that came later than what was processed so far.
+  /// Ignores all streams that are later than the last one processed.
   private func cutOff(_ id: Int32) {
     guard !isGoingAway, id > highestStream else { return session.reset(id, .refusedStream) }
     isGoingAway = true
@@ -170,7 +170,7 @@ final class SimulatorConnection: TLSStreamDelegate {
     stream.flush()
     guard session.isFinished, !isFinishing else { return }
     isFinishing = true
-    // Closing at once could overtake the last frames: data the client still sends would turn the end into a reset.
+    // Closing at once could overtake the last frames: if the client still sends data, the close becomes a reset.
     core.loop.schedule(at: core.loop.now + Self.farewellDelay) { [weak self] in self?.end() }
   }
 

@@ -1,5 +1,5 @@
-// What runs on a simulator's event loop: accepts connections, asks the rules, keeps the journal, wakes who waits for
-// pushes.
+// The part of a simulator that runs on its event loop: it accepts connections, applies the rules, keeps the journal,
+// and resumes tasks that wait for pushes.
 
 internal import Runtime
 
@@ -9,11 +9,11 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// The state of one listening simulator. Confined to its loop; `SimulatorServer` is its door.
+/// The state of one listening simulator, confined to its loop. `SimulatorServer` is its public interface.
 final class SimulatorCore {
-  /// The log is written at the latest this long after a line was made.
+  /// Maximum time between a log line and its write to the file.
   private static let logDelay = Nanoseconds.milliseconds(50)
-  /// The log is written at once when at least this number of bytes is waiting.
+  /// Number of waiting bytes at which the log is written at once.
   private static let logBytesMax = 256 * 1024
 
   private struct Waiter {
@@ -23,7 +23,7 @@ final class SimulatorCore {
 
   let loop: EventLoop
   let options: SimulatorServer.Options
-  /// SETTINGS_MAX_CONCURRENT_STREAMS, as it is now.
+  /// The current SETTINGS_MAX_CONCURRENT_STREAMS.
   private(set) var streamsMax: UInt32
   var service: any SimulatedService
   private(set) var journal: SimulatorJournal
@@ -53,7 +53,7 @@ final class SimulatorCore {
     listener.start { [weak self] socket in self?.accept(socket) }
   }
 
-  /// Stops accepting, says GOAWAY to every client, and writes the log to its end.
+  /// Stops accepting, sends GOAWAY to every client, and writes all waiting log lines.
   func stop() {
     listener.close()
     for connection in connections.values { connection.sayFarewell() }
@@ -68,13 +68,13 @@ final class SimulatorCore {
     for connection in connections.values { connection.limitStreams() }
   }
 
-  /// Closes every connection without a word, as a failing network does.
+  /// Closes every connection without a GOAWAY, as a failing network does.
   func dropConnections() {
     for connection in connections.values { connection.close() }
     connections.removeAll()
   }
 
-  /// Says GOAWAY on every connection and lets it finish what it has.
+  /// Sends GOAWAY on every connection; open streams are still answered.
   func goAway(reason: String) {
     for connection in connections.values { connection.goAway(reason: reason) }
   }
@@ -93,7 +93,7 @@ final class SimulatorCore {
     waiters.append(Waiter(count: count, continuation: continuation))
   }
 
-  /// Resumes all who wait.
+  /// Resumes all waiting tasks.
   func stopWaiting() {
     for waiter in waiters { waiter.continuation.resume() }
     waiters.removeAll()
@@ -101,7 +101,7 @@ final class SimulatorCore {
 
   // MARK: - For the connections
 
-  /// Asks the rules about one request.
+  /// Applies the rules to one request.
   func answer(_ request: SimulatedRequest, on memory: inout ConnectionMemory) -> SimulatedAnswer {
     journal.counters.requests += 1
     let accepted = journal.accepted.count
@@ -110,18 +110,18 @@ final class SimulatorCore {
     return answer
   }
 
-  /// A connection says GOAWAY and processes nothing above `lastStream`.
+  /// A connection sends GOAWAY and processes no stream above `lastStream`.
   func didCutOff(_ connection: Int, lastStream: Int32) {
     journal.cutOffs.append(CutOff(connection: connection, lastStream: lastStream))
   }
 
-  /// A request came on a stream above its connection's last one.
+  /// A request arrived on a stream above its connection's last one.
   func didDrop(on connection: Int) {
     guard let index = journal.cutOffs.lastIndex(where: { $0.connection == connection }) else { return }
     journal.cutOffs[index].dropped += 1
   }
 
-  /// The value of `date` for an answer that is given now.
+  /// The value of `date` for an answer sent now.
   func dateText() -> [UInt8] { date.text(at: SystemClock().wallMicroseconds() / 1_000_000 + options.clockOffset) }
 
   /// Called after a batch of answers.

@@ -1,17 +1,17 @@
-// What a simulator remembers of its requests: counters always, the pushes themselves when asked, log lines until
+// A simulator's record of its requests: always counters, on request the pushes themselves, and log lines until they are
 // written.
 
 internal import Runtime
 
 /// Counts of one simulator since its start.
 public struct SimulatorCounters: Sendable, Equatable {
-  /// Pushes taken over.
+  /// Accepted pushes.
   public var accepted = 0
   /// Pushes and requests refused, by the provider's reason.
   public var refused: [String: Int] = [:]
   /// Accepted pushes that broke a rule of the calls' protocol, by the rule.
   public var violations: [String: Int] = [:]
-  /// Requests of any kind, answered or not.
+  /// All requests, answered or not.
   public var requests = 0
   /// Connections accepted.
   public var connections = 0
@@ -21,25 +21,25 @@ public struct SimulatorCounters: Sendable, Equatable {
 
 /// A GOAWAY after which a connection processed nothing new.
 public struct CutOff: Sendable, Equatable {
-  /// Which of the listener's connections, counted from 1.
+  /// The number of the connection on its listener, counted from 1.
   public var connection: Int
-  /// The last-stream-id it named.
+  /// The last-stream-id of the GOAWAY.
   public var lastStream: Int32
-  /// Complete requests that had arrived on later streams, and were dropped.
+  /// Complete requests that arrived on later streams and were dropped.
   public var dropped = 0
 }
 
-/// Written by the verifiers, emptied by the server.
+/// The journal. The verifiers write to it; the server takes its log lines.
 public struct SimulatorJournal: Sendable {
-  /// What is kept.
+  /// What to record.
   public struct Options: Sendable {
     /// Keep every accepted push in memory, for tests.
     public var keepsAccepted: Bool
     /// Write lines for the log.
     public var logs: Bool
-    /// Write a line for a refusal too.
+    /// Also write a line for each refusal.
     public var logsRefused: Bool
-    /// Is told of every accepted push, on the simulator's loop.
+    /// Called for every accepted push, on the simulator's loop.
     public var observer: (@Sendable (AcceptedPush) -> Void)?
 
     public init(
@@ -57,9 +57,9 @@ public struct SimulatorJournal: Sendable {
   public internal(set) var counters = SimulatorCounters()
   /// The accepted pushes in order; empty unless they are kept.
   public private(set) var accepted: [AcceptedPush] = []
-  /// The GOAWAYs that cut later streams off, in order.
+  /// The GOAWAYs after which later streams were dropped, in order.
   public internal(set) var cutOffs: [CutOff] = []
-  /// Log lines not yet taken by the server.
+  /// Log lines that the server has not yet taken.
   var pendingLines: [UInt8] = []
 
   public init(options: Options = Options()) {
@@ -74,7 +74,7 @@ public struct SimulatorJournal: Sendable {
     if options.logs { push.appendLine(to: &pendingLines) }
   }
 
-  /// - Parameter detail: what was wrong, in words that hold no token and no payload.
+  /// - Parameter detail: what was wrong, without any token or payload.
   mutating func refuse(
     _ provider: SimulatedProvider, status: Int, reason: String, detail: String = "", at now: Int64
   ) {

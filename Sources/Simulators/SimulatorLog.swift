@@ -1,4 +1,4 @@
-// The file of accepted pushes. Several simulators append to the same one: each write holds whole lines only.
+// The log file of accepted pushes. Several simulators append to the same file, so each write contains only whole lines.
 
 internal import Logging
 internal import Runtime
@@ -15,8 +15,8 @@ struct SimulatorLog {
   private let path: String
   private let logger = Logger(label: "simulator.log")
 
-  /// Opens the file, or makes it.
-  /// - Throws: the system's words when it cannot be opened.
+  /// Opens the file, or creates it.
+  /// - Throws: the system's error if the file cannot be opened.
   init(path: String) throws(FileDescriptor.SystemError) {
     let descriptor = unsafe open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o644)
     guard descriptor >= 0 else { throw FileDescriptor.SystemError(call: "open \(path)", code: errno) }
@@ -24,7 +24,7 @@ struct SimulatorLog {
     self.path = path
   }
 
-  /// Writes lines; a failure is reported and the lines are lost.
+  /// Writes lines. If this fails, the error is reported and the lines are lost.
   func write(_ lines: [UInt8]) {
     do {
       try file.writeAll(lines)

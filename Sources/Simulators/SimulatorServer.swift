@@ -1,4 +1,4 @@
-// A simulator that listens: the door to the state on its event loop.
+// A simulator that listens on a port: the interface to the state on its event loop.
 
 public import Runtime
 
@@ -8,15 +8,15 @@ public import Runtime
 public actor SimulatorServer {
   /// How a simulator listens.
   public struct Options: Sendable {
-    /// An address in digits; the loopback unless told otherwise.
+    /// An IP address, by default the loopback address.
     public var address: String
     /// 0 lets the system choose.
     public var port: UInt16
     /// SETTINGS_MAX_CONCURRENT_STREAMS.
     public var streamsMax: UInt32
-    /// Seconds by which the clock that answers are dated with is ahead.
+    /// Seconds by which the clock for the `date` of answers is fast.
     public var clockOffset: Int64
-    /// APNs: as many streams and no more until a request was authorised; nil for no such rule.
+    /// APNs: maximum number of streams before the first authorised request on a connection; nil for no such limit.
     public var streamsMaxBeforeAuthorisation: UInt32?
     public var journal: SimulatorJournal.Options
     /// The file accepted pushes are appended to, one JSON line each; nil for none. Needs `journal.logs`.
@@ -44,13 +44,13 @@ public actor SimulatorServer {
 
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  /// Binds the port and makes the thread; connections are accepted after `start()`.
+  /// Binds the port and creates the thread. Connections are accepted after `start()`.
   ///
   /// - Parameters:
   ///   - name: the thread's name.
   ///   - tls: a server's context for `h2`.
-  ///   - service: makes the rules, given the port, which a token endpoint's audience contains.
-  /// - Throws: the system's words when the port or the log file cannot be had.
+  ///   - service: creates the rules. Its argument is the port, which is a part of the token endpoint's audience.
+  /// - Throws: the system's error if the port or the log file cannot be opened.
   public init(
     name: String, options: Options, tls: TLSContext, service: @Sendable (UInt16) -> any SimulatedService
   ) throws(FileDescriptor.SystemError) {
@@ -75,9 +75,9 @@ public actor SimulatorServer {
   /// Accepts connections from now on.
   public func start() { core.start() }
 
-  /// Stops accepting, says GOAWAY, closes every connection, writes the log to its end and ends the thread.
+  /// Stops accepting, sends GOAWAY, closes every connection, writes all waiting log lines and ends the thread.
   ///
-  /// It is the last call: the thread that would run another one is gone.
+  /// No method may be called after this, because the thread has ended.
   /// - Returns: the counters at the end.
   @discardableResult
   public func stop() -> SimulatorCounters {
@@ -88,16 +88,16 @@ public actor SimulatorServer {
 
   // MARK: - Faults
 
-  /// Replaces the faults of the plan. Requests that are being answered keep theirs.
+  /// Replaces the fault plan. Requests that are being answered keep their faults.
   public func setFaults(_ plan: FaultPlan) { core.service.setFaults(plan) }
 
-  /// Changes SETTINGS_MAX_CONCURRENT_STREAMS, on every connection and for those to come.
+  /// Changes SETTINGS_MAX_CONCURRENT_STREAMS on all current and future connections.
   public func limitStreams(to streamsMax: UInt32) { core.limitStreams(to: streamsMax) }
 
-  /// Closes every connection without a word.
+  /// Closes every connection without a GOAWAY.
   public func dropConnections() { core.dropConnections() }
 
-  /// Says GOAWAY on every connection; streams that are open are still answered.
+  /// Sends GOAWAY on every connection; open streams are still answered.
   public func goAway(reason: String = "") { core.goAway(reason: reason) }
 
   // MARK: - What was seen
@@ -105,12 +105,12 @@ public actor SimulatorServer {
   /// The accepted pushes in order; empty unless the journal keeps them.
   public var accepted: [AcceptedPush] { core.journal.accepted }
   public var counters: SimulatorCounters { core.journal.counters }
-  /// The GOAWAYs that cut later streams off, in order.
+  /// The GOAWAYs after which later streams were dropped, in order.
   public var cutOffs: [CutOff] { core.journal.cutOffs }
   public var openConnections: Int { core.openConnections }
 
-  /// Waits until at least `count` pushes have been accepted since the start, or the simulator was stopped. Returns the pushes that
-  /// the journal keeps.
+  /// Waits until at least `count` pushes have been accepted since the start, or the simulator was stopped. Returns the
+  /// pushes that the journal keeps.
   ///
   /// - Throws: `CancellationError` if the task is cancelled first.
   @discardableResult
@@ -126,6 +126,6 @@ public actor SimulatorServer {
 
   private func stopWaiting() { core.stopWaiting() }
 
-  /// Forgets the kept pushes; the counters go on.
+  /// Discards the kept pushes; the counters continue.
   public func forgetAccepted() { core.forgetAccepted() }
 }

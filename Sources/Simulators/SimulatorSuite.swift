@@ -2,7 +2,7 @@
 
 public import Runtime
 
-/// The four listening simulators and the material to reach them.
+/// The four listening simulators, and the credentials to use them.
 ///
 /// ```swift
 /// let suite = try await SimulatorSuite.start()
@@ -22,17 +22,17 @@ public struct SimulatorSuite: Sendable {
     }
 
     public var ports = Ports()
-    /// The address to listen on, in digits.
+    /// The IP address to listen on.
     public var address = "127.0.0.1"
     /// The host name or address in the URLs; the certificate must be valid for it.
     public var host = "127.0.0.1"
-    /// Streams a connection may have at APNs once it was authorised (Apple: about 1,000).
+    /// Maximum number of streams of an APNs connection after its first authorised request (Apple: about 1,000).
     public var apnsStreamsMax: UInt32 = 1_000
-    /// Streams a connection may have at FCM (Google: 100) and Expo.
+    /// Maximum number of streams of a connection to FCM (Google: 100) and Expo.
     public var streamsMax: UInt32 = 100
-    /// Seconds by which the simulators' clocks are ahead in the `date` of their answers.
+    /// Seconds by which the simulators' clocks are fast in the `date` of their answers.
     public var clockOffset: Int64 = 0
-    /// APNs: public keys by key id that are good besides the material's own.
+    /// APNs: public keys by key id that are accepted in addition to the material's own key.
     public var apnsKeys: [String: VerifyingKey] = [:]
     public var journal = SimulatorJournal.Options()
     public var logFile: String?
@@ -43,7 +43,7 @@ public struct SimulatorSuite: Sendable {
     public var accessTokenLifetime: Int64 = 3_599
     /// FCM: see `FCMSimulator.Configuration.requiresDataOnly`.
     public var requiresDataOnly = false
-    /// Expo: ask for the material's access token.
+    /// Expo: whether the material's access token is required.
     public var requiresExpoAccessToken = false
     /// Expo: seconds until a receipt can be read.
     public var receiptDelay: Int64 = 0
@@ -64,15 +64,15 @@ public struct SimulatorSuite: Sendable {
   public let endpoints: SimulatorEndpoints
   public let material: SimulatorMaterial
 
-  /// The four, with the names under which counters are reported.
+  /// The four simulators, with the names used for their counters.
   public var all: [(name: String, server: SimulatorServer)] {
     [("apns", apnsProduction), ("apns_sandbox", apnsSandbox), ("fcm", fcm), ("expo", expo)]
   }
 
-  /// Starts all four and writes the service account and the gateway's configuration into the material's directory.
+  /// Starts all four, and writes the service account and the gateway's configuration into the material's directory.
   ///
-  /// - Parameter material: nil makes new material in a temporary directory.
-  /// - Throws: when a port cannot be had or a file not be used.
+  /// - Parameter material: nil creates new material in a temporary directory.
+  /// - Throws: if a port cannot be bound or a file cannot be used.
   public static func start(
     _ configuration: Configuration = Configuration(), material: SimulatorMaterial? = nil
   ) async throws -> SimulatorSuite {

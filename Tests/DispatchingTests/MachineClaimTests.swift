@@ -1,4 +1,4 @@
-// Claims: numbers, lost answers, and what is done about deliveries that are known.
+// Tests of claims: numbers, lost answers, and deliveries that are already known.
 
 import Logging
 import Providers
@@ -20,7 +20,7 @@ import Testing
     #expect(rig.claims() == [2])
   }
 
-  @Test("a claim whose answer was lost is forgotten, for as long as it takes, before the next one")
+  @Test("a claim whose answer was lost is forgotten, with retries, before the next one")
   func lostAnswer() throws {
     var rig = try MachineRig.open()
     rig.fail(claim: try #require(rig.claims().first), .answerLost)
@@ -47,7 +47,7 @@ import Testing
     #expect(rig.claims() == [2])
   }
 
-  @Test("a claim lost with the connection is forgotten after the beat that confirms the next one")
+  @Test("a claim lost with its connection is forgotten after a heartbeat confirms the next connection")
   func lostWithConnection() throws {
     var rig = try MachineRig.open()
     let number = try #require(rig.claims().first)
@@ -61,7 +61,7 @@ import Testing
     #expect(rig.claims() == [])
   }
 
-  @Test("the late answer of a claim that was forgotten is not sent")
+  @Test("deliveries in the late answer of a forgotten claim are not sent")
   func lateAnswer() throws {
     var rig = try MachineRig.open()
     rig.fail(claim: try #require(rig.claims().first), .answerLost)
@@ -77,7 +77,7 @@ import Testing
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1)])
     rig.answer(rig.sends(), outcome)
-    // Until the pace is that of an idle gateway.
+    // Until claims have the pace of an idle gateway.
     for _ in 0..<20 {
       rig.pass(.milliseconds(2))
       for number in rig.claims() { rig.hear(.claimed(number: number, .success(Claimed(deliveries: [])))) }
@@ -88,7 +88,7 @@ import Testing
     #expect(rig.claims().count == claims)
   }
 
-  @Test("a claimed delivery that is held already is not sent twice, and is settled under the later claim")
+  @Test("a claimed delivery that is already held is not sent twice, and is settled under the later claim")
   func heldAlready() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1)])
@@ -103,7 +103,7 @@ import Testing
     #expect(written.flatMap(\.settlements).map(\.lease.lease) == [2])
   }
 
-  @Test("a claimed delivery that was settled lately is settled again with the same outcome, and not sent")
+  @Test("a claimed delivery that was recently settled is settled again with the same outcome, and not sent")
   func settledAgain() throws {
     var rig = try MachineRig.open()
     try rig.deliver([rig.delivery(1), rig.delivery(2)])
@@ -120,7 +120,7 @@ import Testing
     #expect(rig.counters.deliveries(.delivered) == 2)
   }
 
-  @Test("a delivery claimed again while its release is on the way is a new one")
+  @Test("a delivery claimed again while its release is being written is a new one")
   func releasedAndClaimed() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1, isOver: true)])
@@ -134,7 +134,7 @@ import Testing
     #expect(rig.counters.lostLeases == 0)
   }
 
-  @Test("an invite whose call had ended when it was read goes back unsent")
+  @Test("an invite whose call had ended when it was read is returned unsent")
   func over() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1, isOver: true)])
@@ -158,7 +158,7 @@ import Testing
     #expect(rig.sends().isEmpty)
   }
 
-  @Test("what a claim brings of a deleted call is parked, for the database to drop it, and nobody is alarmed")
+  @Test("deliveries of a deleted call are parked, so that the database drops them, without an error")
   func orphans() throws {
     var rig = try MachineRig.open()
     let number = try #require(rig.claims().first)
@@ -172,7 +172,7 @@ import Testing
     #expect(rig.sends().isEmpty)
   }
 
-  @Test("a provider that asks for a pause of a day is asked again after a minute")
+  @Test("a provider that asks for a pause of a day is tried again after a minute")
   func longPause() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1)])
@@ -185,7 +185,7 @@ import Testing
     #expect(rig.claims().count == 1)
   }
 
-  @Test("while too many results cannot be written nothing more is claimed")
+  @Test("while too many results are unwritten nothing more is claimed")
   func backlog() throws {
     var rig = try MachineRig.open { $0.backlogMax = 100 }
     for part in 0..<2 {

@@ -1,4 +1,4 @@
-// What people see waits until its claim is on the server's disk.
+// Tests that visible pushes wait until their claim is on the server's disk.
 
 import Providers
 import PushModel
@@ -9,7 +9,7 @@ import Testing
 @testable import Dispatching
 
 @Suite("Machine: the disk") struct MachineDiskTests {
-  @Test("what people see is sent when the disk has its claim, a ring at once")
+  @Test("a visible push is sent when its claim is on the disk, a call at once")
   func waits() throws {
     var rig = try MachineRig.open()
     rig.syncs = false
@@ -23,7 +23,7 @@ import Testing
     #expect(rig.sends().isEmpty)
   }
 
-  @Test("what is claimed while the disk is asked waits for the next question")
+  @Test("a delivery claimed during a sync waits for the next sync")
   func next() throws {
     var rig = try MachineRig.open()
     rig.syncs = false
@@ -39,7 +39,7 @@ import Testing
     #expect(rig.sends().count == 1)
   }
 
-  @Test("a question that failed is asked again")
+  @Test("a failed sync is repeated")
   func again() throws {
     var rig = try MachineRig.open()
     rig.syncs = false
@@ -54,7 +54,7 @@ import Testing
     #expect(rig.sends().count == 1)
   }
 
-  @Test("where people would rather see something twice than not at all, nothing waits")
+  @Test("for an app that is at_least_once nothing waits")
   func atLeastOnce() throws {
     var rig = try MachineRig.open(isAtLeastOnce: true)
     rig.syncs = false

@@ -1,4 +1,4 @@
-// The gateway's own lease, and the ends of calls.
+// Tests of the gateway's own lease, and of the ends of calls.
 
 import Providers
 import PushModel
@@ -9,7 +9,7 @@ import Testing
 @testable import Dispatching
 
 @Suite("Machine: lease and ends of calls") struct MachineLeaseTests {
-  @Test("requests may leave for 2.4 s from the moment a confirmed beat was asked")
+  @Test("requests may be sent for 2.4 s from the time at which a confirmed heartbeat was sent")
   func permit() throws {
     var rig = try MachineRig.open()
     #expect(rig.permits() == [MachineRig.start + .milliseconds(2400)])
@@ -21,7 +21,7 @@ import Testing
     #expect(rig.permits() == [asked + .milliseconds(2400)])
   }
 
-  @Test("while no beat is confirmed nothing is sent and nothing claimed; retries go on when one is")
+  @Test("without a confirmed heartbeat nothing is sent or claimed; retries continue after one")
   func lapse() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1, kind: .cancel)])
@@ -61,7 +61,7 @@ import Testing
     #expect(order == ["permit", "send"])
   }
 
-  @Test("a process that was frozen sends nothing before its next confirmed beat, whatever it hears first")
+  @Test("a process that was frozen sends nothing before its next confirmed heartbeat, whichever event comes first")
   func frozen() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1), rig.delivery(2)])
@@ -82,7 +82,7 @@ import Testing
     #expect(rig.sends().isEmpty, "it was declared dead: others have these")
   }
 
-  @Test("a request that was withheld is no attempt, and goes out again once a beat is confirmed")
+  @Test("a withheld request is no attempt, and is sent again after a confirmed heartbeat")
   func withheld() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1, kind: .cancel)])
@@ -119,7 +119,7 @@ import Testing
     #expect(rig.counters.released == 0)
   }
 
-  @Test("an invite of a call that has ended is taken back from its provider, and goes back")
+  @Test("an invite of a call that has ended is withdrawn from its provider and returned")
   func ended() throws {
     var rig = try MachineRig.open()
     rig.live(.milliseconds(200))
@@ -136,7 +136,7 @@ import Testing
     #expect(rig.sends().isEmpty)
   }
 
-  @Test("hints that come while one look-up is under way go into the next, together")
+  @Test("hints that arrive during a look-up are combined in the next one")
   func coalesced() throws {
     var rig = try MachineRig.open()
     rig.live(.milliseconds(200))
@@ -153,14 +153,14 @@ import Testing
     #expect(rig.lookUps() == [[1, 2, 3]])
   }
 
-  @Test("an invite that a claim brings after a hint about its call is looked up before it is sent")
+  @Test("an invite claimed after a hint about its call is looked up before it is sent")
   func hintedDuringClaim() throws {
     var rig = try MachineRig.open()
     rig.live(.milliseconds(200))
     rig.hear(.outbox(.mayHaveEnded([1])))
     rig.clear()
     rig.hear(.outbox(.bell))
-    // The claim was asked for before the hint came.
+    // The claim was sent before the hint arrived.
     rig.hear(.claimed(number: 1, .success(Claimed(deliveries: [rig.delivery(1), rig.delivery(2)]))))
     #expect(rig.sends().count == 1)
     rig.pass(.milliseconds(5))
@@ -190,7 +190,7 @@ import Testing
     #expect(rig.sends().count == 1)
   }
 
-  @Test("while no hints are heard, an invite is looked up before each further try, and all are every half second")
+  @Test("without hints, an invite is looked up before each further attempt, and all are every half second")
   func deaf() throws {
     var rig = try MachineRig.open()
     rig.live(.milliseconds(200))

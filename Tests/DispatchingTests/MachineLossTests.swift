@@ -1,4 +1,5 @@
-// A push at which its provider closes the connection, whose neighbours are answered; and a network that loses everything.
+// Tests of a push whose provider closes the connection while others are answered, and of a network that loses
+// everything.
 
 import Providers
 import Queue
@@ -10,7 +11,7 @@ import Testing
 @Suite("Machine: lost connections") struct MachineLossTests {
   private static let lost = PushOutcome.unknown(reason: PushOutcome.connectionLostReason)
 
-  /// The times at which one delivery left, while `answer` says what becomes of what is sent each 20 ms.
+  /// The times at which one delivery was sent, while `answer` decides every 20 ms the results of sent requests.
   private struct Story {
     var rig: MachineRig
     var tries: [Int64: [Instant]] = [:]
@@ -55,7 +56,7 @@ import Testing
     Int64(String(decoding: request.token, as: UTF8.self).split(separator: "-")[1]) ?? -1
   }
 
-  @Test("a push with which the connection is lost five times, while its neighbours are answered, is dead")
+  @Test("a push that loses its connection five times, while others are answered, is dead")
   func atFault() throws {
     var story = Story(rig: try MachineRig.open())
     var next: Int64 = 2
@@ -74,7 +75,7 @@ import Testing
     #expect(story.settled.values.count { $0.outcome == .delivered } > 5)
   }
 
-  @Test("a push with which the connection is lost while nothing else is answered is tried until its deadline")
+  @Test("a push that loses its connection while nothing is answered is tried until its deadline")
   func network() throws {
     var story = Story(rig: try MachineRig.open())
     try story.rig.bring((1...20).map { story.rig.delivery($0) })
@@ -87,7 +88,7 @@ import Testing
     #expect(story.tries.values.allSatisfy { ($0.last ?? back) < back + .seconds(4) })
   }
 
-  @Test("a lane that loses more than it answers kills nobody")
+  @Test("in a lane with more losses than answers, no push is dead")
   func flapping() throws {
     var story = Story(rig: try MachineRig.open())
     try story.rig.bring((1...20).map { story.rig.delivery($0) })
@@ -99,7 +100,7 @@ import Testing
     #expect(story.settled.values.allSatisfy { $0.outcome == .delivered })
   }
 
-  @Test("of those with which the connection was lost twice, one is tried at a time, a second after the last loss")
+  @Test("pushes that lost their connection twice are tried one at a time, a second after the last loss")
   func turns() throws {
     var story = Story(rig: try MachineRig.open())
     try story.rig.bring((1...10).map { story.rig.delivery($0) })
@@ -109,7 +110,7 @@ import Testing
     for (one, another) in zip(suspect, suspect.dropFirst()) { #expect(another - one >= .seconds(1)) }
   }
 
-  @Test("what was lost twice with a bad push goes before it, and soon")
+  @Test("pushes lost twice together with a bad one are sent before it, and soon")
   func innocent() throws {
     var story = Story(rig: try MachineRig.open())
     try story.rig.bring([story.rig.delivery(1), story.rig.delivery(2)])

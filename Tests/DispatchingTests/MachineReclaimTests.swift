@@ -1,4 +1,4 @@
-// A crash or a fail-over of the server, being declared dead, and scans for strays.
+// Tests of a crash or fail-over of the server, of being declared dead, and of scans for strays.
 
 import Providers
 import PushModel
@@ -79,7 +79,7 @@ import Testing
     #expect(rig.sends().isEmpty)
   }
 
-  @Test("of what did not come back the waiting is dropped, and the result of what is in flight is counted as lost")
+  @Test("of deliveries not reclaimed, waiting ones are dropped and results of sent ones are counted as lost")
   func notOurs() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1), rig.delivery(2)])
@@ -102,7 +102,7 @@ import Testing
     #expect(rig.inFlight == 0)
   }
 
-  @Test("a delivery that was lost in flight and comes back by a claim is settled with what became of it")
+  @Test("a delivery that was lost in flight and is claimed again is settled with its result")
   func lostAndFound() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1, kind: .missedCall)])
@@ -118,7 +118,7 @@ import Testing
     #expect(rig.settlements().flatMap(\.settlements).map(\.outcome) == [.delivered])
   }
 
-  @Test("a thousand keys are reclaimed at a time, and a part that fails is asked for again under another number")
+  @Test("at most a thousand keys are reclaimed at a time; a failed part is repeated under another number")
   func parts() throws {
     var rig = try MachineRig.open()
     try rig.bring((1...1500).map { rig.delivery($0) })
@@ -140,7 +140,7 @@ import Testing
     #expect(rig.confirms() == 1)
   }
 
-  @Test("a beat that was asked before the reclaim was confirmed does not begin another")
+  @Test("a heartbeat sent before the reclaim was confirmed does not start another reclaim")
   func oldBeat() throws {
     var rig = try MachineRig.open()
     restart(&rig)
@@ -184,7 +184,7 @@ import Testing
     #expect(rig.permits().count == 1)
   }
 
-  @Test("a new gateway begins only when nothing of the former one is under way")
+  @Test("a new gateway id is used only when no statement of the former one is pending")
   func fencedWhileWriting() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1)])
@@ -216,7 +216,7 @@ import Testing
     }
   }
 
-  @Test("a scan gives back a row that nobody here knows, but not one of a claim under way")
+  @Test("a scan returns rows unknown to this process, but not those of a pending claim")
   func strays() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1)])

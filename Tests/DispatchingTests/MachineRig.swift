@@ -1,4 +1,4 @@
-// A machine with one lane, driven by hand: events in, actions out.
+// A machine with one lane, driven by a test: events in, actions out.
 
 import Dialects
 import Logging
@@ -13,14 +13,14 @@ import Testing
 struct MachineRig {
   static let lane: Int16 = 7
   static let start = Instant(nanoseconds: 1_000_000_000_000)
-  /// What the database's clock shows at `start`.
+  /// The database's time at `start`.
   private static let startMicroseconds: Int64 = 1_750_000_000_000_000
 
   var machine: DispatcherMachine
   var now = MachineRig.start
-  /// Actions that no test has looked at, without log lines.
+  /// Actions that the test has not taken, without log lines.
   private(set) var actions: [DispatcherAction] = []
-  /// Whether the disk takes at once what it is asked to take.
+  /// Whether a sync succeeds at once.
   var syncs = true
   private(set) var lines: [DispatcherLogEntry] = []
   private var buffer: [DispatcherAction] = []
@@ -56,7 +56,7 @@ struct MachineRig {
     return rig
   }
 
-  /// As the machine says; by themselves, since a failed expectation would print the whole machine.
+  /// Properties of the machine, separate because a failed expectation would print the whole machine.
   var isDrained: Bool { machine.isDrained }
   var isIdle: Bool { machine.isIdle }
   var counters: DispatcherCounters { machine.counters }
@@ -97,7 +97,7 @@ struct MachineRig {
     }
   }
 
-  /// Takes what the machine wants out, of one kind; everything else stays.
+  /// Removes and returns the actions of one kind; the others stay.
   mutating func take<Found>(_ pick: (DispatcherAction) -> Found?) -> [Found] {
     let found = actions.compactMap(pick)
     actions.removeAll { pick($0) != nil }
@@ -141,7 +141,7 @@ struct MachineRig {
 
   // MARK: - The store's answers
 
-  /// Answers what comes every so often: jobs, reports, look-ups and scans that find nothing.
+  /// Answers periodic statements: jobs, reports, look-ups and scans that find nothing.
   mutating func answerHousekeeping() {
     for action in take({ action -> DispatcherAction? in
       switch action {
@@ -158,7 +158,7 @@ struct MachineRig {
     }
   }
 
-  /// Has the machine confirmed to be alive, as often as it asks.
+  /// Confirms each heartbeat of the machine.
   mutating func beat(mustReclaim: Bool = false) {
     for _ in beats() {
       hear(.beaten(.success(Beat(isAlive: true, mustReclaim: mustReclaim)), askedAt: now))
@@ -175,7 +175,7 @@ struct MachineRig {
     }
   }
 
-  /// The claim under way brings these.
+  /// The pending claim returns these deliveries.
   mutating func bring(_ deliveries: [Delivery]) throws {
     let number = try #require(claims().last)
     hear(.claimed(number: number, .success(Claimed(deliveries: deliveries.map { $0.claimed(by: number) }))))
@@ -228,7 +228,7 @@ struct MachineRig {
 }
 
 extension Delivery {
-  /// The same, as a claim brings it.
+  /// The same, as the result of a claim.
   func claimed(by number: Int32) -> Delivery {
     Delivery(
       lease: DeliveryLease(outboxID: lease.outboxID, pushNumber: lease.pushNumber, lease: number), place: place,

@@ -1,4 +1,4 @@
-// What is written down, how refused batches are split, what becomes of pushes of unknown fate, and the drain.
+// Tests of written results, of splitting refused batches, of pushes with unknown results, and of the drain.
 
 import Logging
 import Providers
@@ -10,7 +10,7 @@ import Testing
 @testable import Dispatching
 
 @Suite("Machine: writing and the drain") struct MachineWritingTests {
-  @Test("a batch that the database refuses is split until the culprit is alone; it goes once more without its texts")
+  @Test("a refused batch is split until the faulty element is alone, which is written again without its texts")
   func culprit() throws {
     var rig = try MachineRig.open()
     try rig.bring((1...8).map { rig.delivery($0) })
@@ -37,7 +37,7 @@ import Testing
     #expect(rig.lines.contains { $0.level == .error && "\($0.metadata["outbox_id", default: ""])" == "6" })
   }
 
-  @Test("what is refused even without its texts is tried every five seconds, and holds nobody up")
+  @Test("an element refused even without texts is retried every five seconds and delays no other")
   func apart() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1), rig.delivery(2)])
@@ -82,7 +82,7 @@ import Testing
     #expect(rig.settlements().map(\.settlements.count) == [2])
   }
 
-  @Test("a row that another transaction has locked keeps no neighbour from being settled")
+  @Test("a row locked by another transaction does not delay the others")
   func locked() throws {
     var rig = try MachineRig.open()
     try rig.bring((1...8).map { rig.delivery($0) })
@@ -110,7 +110,7 @@ import Testing
     #expect(rig.isIdle == rig.isDrained)
   }
 
-  @Test("of a batch that was written in part history is asked; what was not ours is counted as lost")
+  @Test("after a partly written batch history is checked; results that are not ours are counted as lost")
   func part() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1), rig.delivery(2)])
@@ -143,7 +143,7 @@ import Testing
     #expect(rig.sends().isEmpty)
   }
 
-  @Test("an app may want what people see at least once", arguments: [PushKind.missedCall, .notification])
+  @Test("an app can be at_least_once for visible pushes", arguments: [PushKind.missedCall, .notification])
   func atLeastOnce(kind: PushKind) throws {
     var rig = try MachineRig.open(isAtLeastOnce: true)
     try rig.bring([rig.delivery(1, kind: kind)])
@@ -152,7 +152,7 @@ import Testing
     #expect(rig.sends().count == 1)
   }
 
-  @Test("an invite of unknown fate is sent again: a phone makes one call of two")
+  @Test("an invite with an unknown result is sent again: a phone shows two as one call")
   func invite() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1)])
@@ -182,7 +182,7 @@ import Testing
     #expect(settlement.failures.isEmpty)
   }
 
-  @Test("an invite that an iPhone only shows, since it came by another way than PushKit, is an alert in history")
+  @Test("an invite that an iPhone only shows, because it did not come through PushKit, is an alert in history")
   func alert() throws {
     for (provider, platform, kind) in [
       (ProviderKind.fcm, DevicePlatform.ios, PushKind.invite), (.expo, .ios, .invite), (.fcm, .android, .invite),
@@ -206,7 +206,7 @@ import Testing
     }
   }
 
-  @Test("a hedged try that failed is marked as such, the next one is not")
+  @Test("a hedged attempt that failed is marked as such, the next one is not")
   func hedgedFailure() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1)])
@@ -228,7 +228,7 @@ import Testing
 
   // MARK: - The drain
 
-  @Test("a drain claims no more, parks what waits, and is over when what is in flight is written")
+  @Test("a drain claims nothing, parks waiting deliveries, and ends when the results of sent ones are written")
   func drain() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1), rig.delivery(2)])
@@ -251,7 +251,7 @@ import Testing
     #expect(rig.claims() == [])
   }
 
-  @Test("what a claim brings after the drain has begun goes back unsent")
+  @Test("deliveries claimed after the start of the drain are returned unsent")
   func claimedWhileDraining() throws {
     var rig = try MachineRig.open()
     rig.hear(.drain)
@@ -263,12 +263,12 @@ import Testing
     #expect(rig.isDrained)
   }
 
-  @Test("an alarm that was answered by a turn is not due any more: the machine never asks for a turn that does nothing")
+  @Test("an alarm handled by a turn is no longer due: the machine never asks for a turn that does nothing")
   func noBusyLoop() throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1), rig.delivery(2)])
     rig.answer([try #require(rig.sends().first)], .unavailable(reason: "UNAVAILABLE", after: .seconds(1)))
-    // Nobody answers anything any more.
+    // From here on nothing is answered.
     for _ in 0..<200 {
       rig.turn()
       let next = rig.machine.nextAlarm
@@ -278,7 +278,7 @@ import Testing
     }
   }
 
-  @Test("an alarm that was answered by a turn is not due any more, also while the store is away and while draining")
+  @Test("an alarm handled by a turn is no longer due, also while the store is away and during a drain")
   func noBusyLoopInTrouble() throws {
     for trouble in [
       DispatcherEvent.outbox(.unavailable(reason: "cut")), .drain,

@@ -1,4 +1,4 @@
-// The machine's parts by themselves.
+// Tests of the machine's parts.
 
 import Providers
 import PushModel
@@ -26,7 +26,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
 }
 
 @Suite("Claim ledger") struct ClaimLedgerTests {
-  @Test("what is answered grows with answers, not with questions")
+  @Test("the answered number grows with answers, not with claims sent")
   func answered() {
     var ledger = ClaimLedger(retryInterval: .seconds(1))
     #expect(ledger.next() == 1)
@@ -50,7 +50,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(ledger.next() == 3)
   }
 
-  @Test("another gateway goes on with the numbers, so that no lease means two things")
+  @Test("another gateway id continues the numbers, so that each lease is unique")
   func anotherGateway() {
     var ledger = ClaimLedger(retryInterval: .seconds(1))
     _ = ledger.next()
@@ -68,7 +68,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     return ids
   }
 
-  @Test("a settlement is remembered for half a minute in which the store is there")
+  @Test("a settlement is remembered for half a minute of available store")
   func time() {
     var memory = SettledMemory()
     memory.advance(start, isStoreAvailable: true)
@@ -86,7 +86,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(memory.bytes == 0)
   }
 
-  @Test("where there is too much, the oldest go, and what people see goes last")
+  @Test("above the limit the oldest are forgotten, visible pushes last")
   func limits() {
     var memory = SettledMemory(limits: SettledMemory.Limits(count: 3))
     memory.advance(start, isStoreAvailable: true)
@@ -98,7 +98,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(forgotten(&memory) == [5, 1])
   }
 
-  @Test("memory is limited in bytes, too, and payloads are not kept")
+  @Test("memory is also limited in bytes, and payloads are not stored")
   func bytes() {
     var memory = SettledMemory(limits: SettledMemory.Limits(bytes: 10_000))
     memory.advance(start, isStoreAvailable: true)
@@ -109,7 +109,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(memory.count > 30, "a settlement takes a few hundred bytes")
   }
 
-  @Test("one that was taken out is not forgotten a second time")
+  @Test("a removed settlement is not forgotten a second time")
   func taken() {
     var memory = SettledMemory()
     memory.advance(start, isStoreAvailable: true)
@@ -126,7 +126,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(memory.count == 1)
   }
 
-  @Test("each is found with all that it was, whatever came before and after it, and none that was forgotten")
+  @Test("each settlement is found unchanged whatever was added or forgotten around it, and no forgotten one is found")
   func found() {
     var memory = SettledMemory(limits: SettledMemory.Limits(count: 20_000))
     memory.advance(start, isStoreAvailable: true)
@@ -191,7 +191,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(known.isEmpty)
   }
 
-  @Test("the end of a delivery that was claimed anew does not touch its successor")
+  @Test("the end of a delivery that was claimed again does not affect the new one")
   func successor() {
     var known = KnownDeliveries()
     let former = HeldDelivery(delivery(1), lane: 0)
@@ -226,7 +226,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(queue.isIdle)
   }
 
-  @Test("a locked element holds up none of its batch and none that come after; it is tried again after 500 ms to 4 s")
+  @Test("a locked element delays no other; it is tried again after 500 ms to 4 s")
   func locked() {
     var queue = WriteQueue<Int>()
     for element in 1...4 { queue.add(element, start) }
@@ -276,7 +276,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(queue.due == now + .milliseconds(5), "it only waits for company")
   }
 
-  @Test("what comes while a refused batch is in parts is written beside them")
+  @Test("elements that arrive while a refused batch is split are written beside its parts")
   func beside() {
     var queue = WriteQueue<Int>()
     for element in 1...4 { queue.add(element, start) }
@@ -289,7 +289,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
 }
 
 @Suite("Own lease") struct OwnLeaseTests {
-  @Test("it counts from when the beat was asked, and never goes back")
+  @Test("it counts from the time the heartbeat was sent, and never goes back")
   func confirm() {
     var lease = OwnLease(time: .seconds(2))
     #expect(!lease.isValid(start))
@@ -300,7 +300,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(lease.until == start + .seconds(2))
   }
 
-  @Test("a lapse is told of once")
+  @Test("an expiry is reported once")
   func lapse() {
     var lease = OwnLease(time: .seconds(2))
     #expect(lease.noteLapse(start) == false, "it never held")
@@ -314,7 +314,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
 }
 
 @Suite("Ended calls") struct EndedCallsTests {
-  @Test("hints are remembered for the claim under way, and no longer")
+  @Test("hints are remembered for the pending claim, and no longer")
   func hints() {
     var ended = EndedCalls()
     ended.note([1, 2])
@@ -328,7 +328,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(!ended.contains(3))
   }
 
-  @Test("more hints than can be kept are taken for all")
+  @Test("too many hints count as a hint about all calls")
   func tooMany() {
     var ended = EndedCalls()
     ended.note(Array(1...10_001))
@@ -337,7 +337,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
 }
 
 @Suite("Call endings") struct CallEndingsTests {
-  @Test("only calls that are held are asked about, and hints that come meanwhile are asked about next")
+  @Test("only held calls are looked up, and hints that arrive meanwhile are looked up next")
   func coalesces() {
     var endings = CallEndings(interval: .milliseconds(500), retryInterval: .milliseconds(250))
     endings.setListening(true)
@@ -354,7 +354,7 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(endings.question([2, 3, 4], start + .milliseconds(5)).map(Set.init) == [4])
   }
 
-  @Test("a look-up that failed is done again with whatever was hinted at meanwhile")
+  @Test("a failed look-up is repeated together with the hints that arrived meanwhile")
   func failed() {
     var endings = CallEndings(interval: .milliseconds(500), retryInterval: .milliseconds(250))
     endings.setListening(true)

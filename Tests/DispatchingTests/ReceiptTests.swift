@@ -1,4 +1,4 @@
-// Expo's second word: what receipts mean, and what the collector does with them.
+// Tests of Expo's receipts: what they mean, and what the collector does with them.
 
 import Logging
 import Providers
@@ -14,7 +14,7 @@ private func due(_ ticket: String) -> DueReceipt {
 }
 
 @Suite("Receipt reading") struct ReceiptReadingTests {
-  @Test("success and failure are written down, failures are told of, and what is missing is asked for again")
+  @Test("success and failure are stored, failures are reported, and missing receipts are requested again")
   func sorted() {
     let reading = ReceiptReading(
       ["a": .accepted(messageID: nil), "b": .tokenInvalid(reason: "DeviceNotRegistered", since: nil)],
@@ -25,12 +25,12 @@ private func due(_ ticket: String) -> DueReceipt {
     #expect(reading.missing == ["c"])
     #expect(reading.okCount == 1)
     #expect(reading.failures.map { String(decoding: $0.token, as: UTF8.self) } == ["token of b"])
-    // A token registered after the push was sent is another one.
+    // A registration after the push was sent keeps the token alive.
     #expect(reading.failures.map(\.outcome) == [.tokenInvalid(reason: "DeviceNotRegistered", since: 1234)])
   }
 }
 
-/// Tickets in memory. What the collector does with them is kept.
+/// Tickets in memory, which record the calls of the collector.
 private final class TicketStore: ReceiptStore {
   struct State {
     var due: [[DueReceipt]]
@@ -53,7 +53,7 @@ private final class TicketStore: ReceiptStore {
     waiting?.resume()
   }
 
-  /// Returns when so many calls have been made that change something.
+  /// Returns when this number of calls that change something has been made.
   func calls(_ count: Int) async -> [String] {
     await withCheckedContinuation { continuation in
       let isThere = state.withLock { state in
@@ -84,7 +84,7 @@ private final class TicketStore: ReceiptStore {
 }
 
 @Suite("Receipt collector", .timeLimit(.minutes(10))) struct ReceiptCollectorTests {
-  @Test("due receipts are read, written down, and told of; what Expo does not have yet is postponed")
+  @Test("due receipts are read, stored and reported; those that Expo does not have yet are postponed")
   func collects() async {
     let store = TicketStore([[due("a"), due("b")], [due("c")]])
     let loop = EventLoop(name: "receipts-test")
@@ -107,7 +107,7 @@ private final class TicketStore: ReceiptStore {
     loop.stop()
   }
 
-  @Test("when Expo refuses to say, the lane hears of it, and the receipts are asked for again after their lease")
+  @Test("when Expo refuses, the lane is told, and the receipts are requested again after their lease")
   func refused() async {
     let store = TicketStore([[due("a")], [due("b")]])
     let loop = EventLoop(name: "receipts-test")

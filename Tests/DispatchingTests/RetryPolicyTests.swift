@@ -26,7 +26,7 @@ struct RetryPolicyTests {
       decide(.accepted(messageID: nil), left: .milliseconds(-1)) == .settle(.deliveredLate, reason: "AcceptedLate"))
   }
 
-  @Test("what is refused for good is dead at once, with the provider's reason")
+  @Test("a permanent refusal is dead at once, with the provider's reason")
   func permanent() {
     #expect(decide(.tokenInvalid(reason: "Unregistered", since: 1)) == .settle(.dead, reason: "Unregistered"))
     #expect(decide(.rejected(reason: "PayloadTooLarge")) == .settle(.dead, reason: "PayloadTooLarge"))
@@ -39,7 +39,7 @@ struct RetryPolicyTests {
     #expect(policy.longestWait(afterAttempts: attempts) == .milliseconds(milliseconds))
   }
 
-  @Test("the wait is jittered over its whole length")
+  @Test("the jitter covers the whole length of the wait")
   func jitter() {
     let outcome = PushOutcome.unavailable(reason: "ServiceUnavailable", after: nil)
     let retry = { Disposition.retry(after: $0, reason: "ServiceUnavailable", isCounted: true) }
@@ -47,7 +47,7 @@ struct RetryPolicyTests {
     #expect(decide(outcome, attempts: 3, random: 0.5) == retry(.milliseconds(400)))
   }
 
-  @Test("a Retry-After is kept to; a long one is waited for in the outbox")
+  @Test("a Retry-After is respected; a long one waits in the outbox")
   func retryAfter() {
     let short = PushOutcome.throttled(reason: "TooManyRequests", after: .seconds(1), isLaneWide: false)
     #expect(decide(short) == .retry(after: .seconds(1), reason: "TooManyRequests", isCounted: true))
@@ -55,7 +55,7 @@ struct RetryPolicyTests {
     #expect(decide(long) == .park(after: .seconds(10), reason: "UNAVAILABLE"))
   }
 
-  @Test("a token that gets too many pushes has one more try; a whole lane's throttle has as many as there is time for")
+  @Test("a throttled token has one more attempt; a throttled lane has as many as the time allows")
   func tooManyForAToken() {
     let decide = { (isLaneWide: Bool, throttles: Int) in
       policy.disposition(
@@ -77,14 +77,14 @@ struct RetryPolicyTests {
     #expect(decide(unavailable, left: .seconds(1)) == .settle(.expired, reason: "INTERNAL"))
   }
 
-  @Test("what was certainly not processed is sent again soon and costs no attempt")
+  @Test("a request that was certainly not processed is sent again soon and counts no attempt")
   func refused() {
     #expect(
       decide(.refused(reason: "ShuttingDown"))
         == .retry(after: .milliseconds(20), reason: "ShuttingDown", isCounted: false))
   }
 
-  @Test("what may have been delivered is sent again while there is time")
+  @Test("a request with an unknown result is sent again while there is time")
   func unknown() {
     #expect(
       decide(.unknown(reason: "TimedOut")) == .retry(after: .milliseconds(100), reason: "TimedOut", isCounted: true))

@@ -1,4 +1,4 @@
-// The pure rules behind answers: when a lane's provider is no longer believed, when receipts are asked for.
+// Tests of pure rules: when the invalidation of a lane is put on hold, and when receipts are requested.
 
 import Queue
 import Runtime
@@ -11,7 +11,7 @@ struct InvalidationBreakerTests {
   private let start = Instant(nanoseconds: 1_000_000_000_000)
   private let limits = InvalidationBreaker.Limits(deadPercent: 20, answersMin: 10, window: .seconds(100))
 
-  @Test("it opens when more than the share of enough answers call tokens dead, and says what was seen")
+  @Test("it opens when more than the share of enough answers report dead tokens, and returns the numbers")
   func opens() {
     var breaker = InvalidationBreaker(limits: limits)
     for _ in 0..<8 { #expect(breaker.didHear(isDead: false, start) == nil) }
@@ -22,7 +22,7 @@ struct InvalidationBreakerTests {
     #expect(breaker.didHear(isDead: true, start) == nil, "it opens once")
   }
 
-  @Test("few answers say nothing, however bad")
+  @Test("few answers never open it")
   func tooFew() {
     var breaker = InvalidationBreaker(limits: limits)
     for _ in 0..<9 { #expect(breaker.didHear(isDead: true, start) == nil) }
@@ -36,11 +36,11 @@ struct InvalidationBreakerTests {
     let later = start + .seconds(120)
     for _ in 0..<9 { #expect(breaker.didHear(isDead: true, later) == nil) }
     #expect(!breaker.isOpen)
-    // The slices go one by one: half a window later all of these still count.
+    // The slices expire one by one: half a window later all of these still count.
     #expect(breaker.didHear(isDead: true, later + .seconds(50)) != nil)
   }
 
-  @Test("after ops have resumed it counts from nothing")
+  @Test("after operators have resumed it counts from zero")
   func reset() {
     var breaker = InvalidationBreaker(limits: limits)
     for _ in 0..<10 { _ = breaker.didHear(isDead: true, start) }
@@ -54,7 +54,7 @@ struct InvalidationBreakerTests {
 struct ReceiptScheduleTests {
   private let now = Instant(nanoseconds: 1_000_000_000_000)
 
-  @Test("a full batch is followed at once, anything else after the interval")
+  @Test("after a full batch the next is due at once, else after the interval")
   func rhythm() {
     var schedule = ReceiptSchedule(receiptAfter: .seconds(900))
     #expect(schedule.interval == .seconds(10))
@@ -64,7 +64,7 @@ struct ReceiptScheduleTests {
     #expect(schedule.next == now + .seconds(10))
   }
 
-  @Test("failures make the pause grow up to a minute, or to what the provider asks")
+  @Test("failures increase the pause to at most a minute, or to the provider's own pause")
   func failures() {
     var schedule = ReceiptSchedule(receiptAfter: .seconds(900))
     for pause in [10, 20, 40, 60, 60] {

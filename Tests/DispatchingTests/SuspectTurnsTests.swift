@@ -1,4 +1,4 @@
-// How many suspects leave at a time.
+// Tests the number of suspects that are sent at a time.
 
 import Runtime
 import Testing
@@ -6,7 +6,7 @@ import Testing
 @testable import Dispatching
 
 @Suite struct SuspectTurnsTests {
-  /// How many leave together, who are all answered or all lost.
+  /// The numbers that are sent together; all of them are answered or all are lost.
   private func round(_ turns: inout SuspectTurns, _ now: Instant, isAnswered: Bool = true) -> Int {
     var count = 0
     while turns.grant(inFlight: count, now) { count += 1 }
@@ -17,7 +17,7 @@ import Testing
     return count
   }
 
-  @Test func `twice as many after each round, and after a loss one by one from half of how many were lost`() {
+  @Test func `the number doubles after each round; after a loss it starts at half of those lost, one by one`() {
     var turns = SuspectTurns()
     var now = Instant(nanoseconds: 1_000_000_000)
     #expect((0..<3).map { _ in round(&turns, now) } == [1, 2, 4])

@@ -123,7 +123,7 @@ import Testing
     ledger.settle([Self.settlement(0, .dead), Self.settlement(1, .expired), Self.settlement(2, .void)])
     let verdict = LoadVerdict(ledger)
     #expect(verdict.isGood && verdict.failed == 3 && verdict.failedAsAsked == 3)
-    #expect(verdict.line.contains("3 failed (3 of them with a fault asked for)"))
+    #expect(verdict.line.contains("3 failed (3 of them with a requested fault)"))
   }
 
   // MARK: Latencies

@@ -1,12 +1,12 @@
-// A table of `MemoryOutbox` that can be taken back to an earlier state, as a crash of Postgres takes back commits that had not
-// reached the disk.
+// A table of `MemoryOutbox` that can be restored to an earlier state, as a crash of Postgres loses commits that have
+// not reached the disk.
 
-/// Rows by key, and what every change replaced.
+/// Rows by key, and the row that each change replaced.
 public struct JournaledTable<Key: Hashable & Sendable, Row: Sendable>: Sendable {
   /// One change.
   struct Change: Sendable {
     var key: Key
-    /// What the row was before; nil where there was none.
+    /// The row before the change; nil if there was none.
     var before: Row?
   }
 
@@ -14,7 +14,7 @@ public struct JournaledTable<Key: Hashable & Sendable, Row: Sendable>: Sendable 
   private(set) var changes: [Change] = []
   /// Keys that were changed since `takeTouched`.
   private var touched: [Key] = []
-  /// Changes that were forgotten, because nothing can take them back any more.
+  /// Number of changes that were discarded because they can no longer be undone.
   private var forgotten = 0
 
   public init() {}
@@ -30,16 +30,16 @@ public struct JournaledTable<Key: Hashable & Sendable, Row: Sendable>: Sendable 
 
   public var values: Dictionary<Key, Row>.Values { rows.values }
 
-  /// Where the journal ends now.
+  /// The current end of the journal.
   var position: Int { forgotten + changes.count }
 
-  /// The keys that were changed since the last time, in that order, some of them more than once.
+  /// The keys that were changed since the last call, in that order, some of them more than once.
   mutating func takeTouched() -> [Key] {
     defer { touched.removeAll(keepingCapacity: true) }
     return touched
   }
 
-  /// Takes back every change since `position`. Returns the keys of what was changed.
+  /// Undoes every change since `position` and returns the changed keys.
   @discardableResult
   mutating func rollBack(to position: Int) -> Set<Key> {
     var keys: Set<Key> = []
@@ -50,7 +50,7 @@ public struct JournaledTable<Key: Hashable & Sendable, Row: Sendable>: Sendable 
     return keys
   }
 
-  /// Changes before `position` are on the disk.
+  /// Marks changes before `position` as on the disk.
   mutating func forget(before position: Int) {
     let count = min(changes.count, position - forgotten)
     guard count > 0 else { return }

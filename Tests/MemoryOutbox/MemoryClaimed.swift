@@ -1,4 +1,4 @@
-// From rows in memory to what a claim brings a gateway.
+// Converts rows in memory into the result of a claim.
 
 internal import PushModel
 public import Queue
@@ -6,8 +6,9 @@ public import Runtime
 
 extension Claimed {
   /// - Parameters:
-  ///   - rows: as `MemoryOutbox.claim` gave them.
-  ///   - asked: when the question left, on the gateway's clock: deadlines are counted from here, and are never late.
+  ///   - rows: the result of `MemoryOutbox.claim`.
+  ///   - asked: when the statement was sent, on the gateway's clock. Deadlines are counted from here, so they are never
+  ///     late.
   public init(_ rows: [MemoryClaimedRow], asked: Instant) {
     var deliveries: [Delivery] = []
     var unreadable: [DeliveryLease] = []

@@ -1,10 +1,10 @@
-// Calls: enqueueing them, ending them, and what follows from the end.
+// Calls: enqueueing, ending, and the consequences of an end.
 
 public import PushModel
 internal import Queue
 
 extension MemoryOutbox {
-  /// First numbers of the pushes of a call, by what they are for.
+  /// First push numbers of a call, by purpose.
   enum FirstNumber {
     static let cancel: Int32 = 10_000
     static let missedCall: Int32 = 20_000
@@ -30,11 +30,11 @@ extension MemoryOutbox {
     return id
   }
 
-  /// A backend enqueues a message: what people see, in each recipient's channel for that. Durable.
+  /// A backend enqueues a message: a visible push on each recipient's channel for messages. Durable.
   ///
   /// - Parameters:
   ///   - life: its time to live in microseconds.
-  ///   - kindCode: another code than that of a notification, as a newer version would write.
+  ///   - kindCode: a code other than that of a notification, as a newer version might write.
   public mutating func enqueueNotification(
     app: String, callID: String, payload: String, recipients: [MemoryRecipient], life: Int64,
     kindCode: UInt8 = PushKind.notification.rawValue, at now: DatabaseTime
@@ -102,7 +102,7 @@ extension MemoryOutbox {
     return hasEnded
   }
 
-  /// The call's state changes, once; the rest follows in the same transaction.
+  /// Changes the call's state, once, and does the rest in the same transaction.
   mutating func end(
     _ outboxID: Int64, _ state: MemoryCall.State, reason: String, by userID: String?, at now: DatabaseTime
   ) -> Bool {
@@ -114,7 +114,7 @@ extension MemoryOutbox {
     voidUnsent([outboxID], at: now)
     let told = cancelInvites(call, at: now)
     let made = told.count + announceMissed(call, told: told, at: now)
-    // Gateways look up what they hold in memory. Past the deadline they drop it by themselves.
+    // Gateways look up the calls that they hold in memory. After the deadline they drop them on their own.
     let isHeld = inviteKeys(of: call).contains { deliveries[$0].map { $0.deadlineAt > now } ?? false }
     if isHeld { notifications.append(.ended(outboxID)) }
     if made > 0 { ringBell() }
@@ -126,7 +126,8 @@ extension MemoryOutbox {
     (0..<call.invites).map { DeliveryKey(outboxID: call.id, pushNumber: $0) }
   }
 
-  /// Ends ready and waiting invites of those of the calls that no longer ring: void, or expired where the call was missed.
+  /// Ends the ready and waiting invites of those of the calls that no longer ring: void, or expired if the call was
+  /// missed.
   mutating func voidUnsent(_ outboxIDs: Set<Int64>, at now: DatabaseTime) {
     for outboxID in outboxIDs.sorted() {
       guard let call = calls[outboxID], call.state != .ringing else { continue }
@@ -151,7 +152,8 @@ extension MemoryOutbox {
         targets.append((MemoryChannel(lane: row.lane, token: row.token), row.userID))
       }
       for entry in history[key] ?? [] {
-        // Of those that a gateway settled, the last try counts only if it left; of the others, every try may have.
+        // If a gateway settled the invite, its last attempt counts only if the request was sent. Otherwise every
+        // attempt may have been sent.
         let mayHaveLeft = entry.wasSent || entry.attempts > (entry.owner == nil ? 0 : 1)
         guard mayHaveLeft, entry.outcome != .dead || entry.status == 0 else { continue }
         targets.append((MemoryChannel(lane: entry.lane, token: entry.token), entry.userID))
@@ -167,7 +169,7 @@ extension MemoryOutbox {
     return told
   }
 
-  /// One missed call a user, unless the call was answered, declined or busy.
+  /// Makes one missed call for each user, unless the call was answered, declined or busy.
   ///
   /// - Parameter told: the devices that get a cancel.
   private mutating func announceMissed(_ call: MemoryCall, told: Set<MemoryChannel>, at now: DatabaseTime) -> Int {
@@ -189,7 +191,7 @@ extension MemoryOutbox {
 
   // MARK: - The next channel
 
-  /// An invite that failed for good is followed by one over the recipient's next channel while the call rings.
+  /// After an invite that failed for good, makes one over the recipient's next channel while the call rings.
   ///
   /// - Returns: whether there is one.
   mutating func fallBack(_ failed: MemoryDelivery, at now: DatabaseTime) -> Bool {
@@ -214,7 +216,7 @@ extension MemoryOutbox {
 }
 
 extension MemoryCall.State {
-  /// Why an invite that never left is void.
+  /// The reason of a void invite that was never sent.
   fileprivate var voidReason: String {
     switch self {
     case .ringing, .ended: "CallEnded"

@@ -1,21 +1,21 @@
-// Claims: taking deliveries, giving them back, and writing down what became of them.
+// Claims: taking deliveries, returning them, and writing their results.
 
 public import Queue
 internal import Runtime
 
-/// What a claim brings of one delivery, with its call.
+/// A claimed delivery with its call.
 public struct MemoryClaimedRow: Sendable {
   public var delivery: MemoryDelivery
   public var call: MemoryCall
-  /// From the moment it was claimed to the deadline, in microseconds.
+  /// Microseconds from the claim to the deadline.
   public var remaining: Int64
 }
 
-/// A claim between its first and its last moment.
+/// A claim between its start and its end.
 public struct MemoryRunningClaim: Sendable {
   var gateway: Int32
   var number: Int32
-  /// What it has picked.
+  /// The rows that it has picked.
   var keys: [DeliveryKey]
 }
 
@@ -35,10 +35,10 @@ extension MemoryOutbox {
     return MemoryRunningClaim(gateway: gateway, number: number, keys: keys)
   }
 
-  /// Whether a statement must wait that locks the gateway's row for itself: a claim of it is running.
+  /// Whether a statement that locks the gateway's row exclusively must wait, because a claim of the gateway is running.
   public func isLocked(_ gateway: Int32) -> Bool { sharedLocks[gateway, default: 0] > 0 }
 
-  /// The second step of `push.claim`: takes what was picked, and lets go.
+  /// The second step of `push.claim`: takes the picked rows and releases the locks.
   public mutating func finish(_ claim: MemoryRunningClaim, at now: DatabaseTime) -> [MemoryClaimedRow] {
     if let locks = sharedLocks[claim.gateway] { sharedLocks[claim.gateway] = locks > 1 ? locks - 1 : nil }
     locked.subtract(claim.keys)
@@ -90,7 +90,7 @@ extension MemoryOutbox {
     )
   }
 
-  /// At most one delivery that two gateways died over, and none while the gateway has another.
+  /// At most one delivery that two gateways had when they died, and none while the gateway has another.
   private func suspect(
     _ candidates: [MemoryDelivery], for gateway: Int32, _ allowances: [LaneAllowance]
   ) -> MemoryDelivery? {
@@ -113,10 +113,10 @@ extension MemoryOutbox {
     return MemoryClaimedRow(delivery: row, call: call, remaining: row.deadlineAt - now)
   }
 
-  // MARK: - Claims that got lost
+  // MARK: - Lost claims
 
-  /// `push.forget`: the answer to a claim was lost. It is barred if it has not begun; what it took goes back. To be called when
-  /// no claim of the gateway is running (`isLocked`), as the SQL waits for that.
+  /// `push.forget`: the answer to a claim was lost. The claim is barred if it has not begun; deliveries that it took
+  /// are returned. To be called while no claim of the gateway is running (`isLocked`), because the SQL waits for that.
   public mutating func forget(_ gateway: Int32, _ number: Int32, at now: DatabaseTime) -> Int {
     guard var row = gateways[gateway], row.isAlive, row.claimsFrom <= number else { return 0 }
     defer { commit() }
@@ -127,8 +127,9 @@ extension MemoryOutbox {
     return keys.count
   }
 
-  /// `push.reclaim`: what exists becomes the gateway's, under a new claim: whosever it is while the gateway has to reclaim since
-  /// commits may have been lost, else only its own and nobody's. Returns the indices.
+  /// `push.reclaim`: claims existing deliveries under a new number. While the gateway has to reclaim because commits
+  /// may have been lost, it takes rows of any owner, else only its own and those of no living gateway. Returns the
+  /// indices.
   public mutating func reclaim(_ gateway: Int32, _ number: Int32, _ keys: [DeliveryKey]) -> [Int] {
     guard let caller = gateways[gateway], caller.isAlive, caller.claimsFrom <= number else { return [] }
     defer { commit() }
@@ -145,8 +146,8 @@ extension MemoryOutbox {
     }
   }
 
-  /// `push.claimed_by`: rows claimed in the gateway's name, those of `limit` calls at a time. Parts are of the numbers of calls,
-  /// as Postgres' are of the table's pages: what goes meanwhile shifts nothing.
+  /// `push.claimed_by`: rows that the gateway has claimed, of `limit` calls at a time. The parts are ranges of call
+  /// numbers, as those of Postgres are ranges of pages: deletions meanwhile do not shift them.
   public func claimed(by gateway: Int32, from page: Int64, limit: Int64) -> ClaimedPage {
     let leases = claims(of: gateway).filter { page..<page + limit ~= $0.outboxID }.compactMap { key in
       deliveries[key].map { DeliveryLease(outboxID: key.outboxID, pushNumber: key.pushNumber, lease: $0.lease) }
@@ -157,9 +158,9 @@ extension MemoryOutbox {
   /// `push.ended`.
   public func ended(among outboxIDs: [Int64]) -> [Int64] { outboxIDs.filter { !isRinging($0) } }
 
-  // MARK: - What became of them
+  // MARK: - Results
 
-  /// The row that a lease still is about.
+  /// The row that still has this lease.
   private func row(_ lease: DeliveryLease, of gateway: Int32) -> MemoryDelivery? {
     guard let row = deliveries[lease.key], row.state == .claimed, row.owner == gateway, row.lease == lease.lease else {
       return nil
@@ -167,7 +168,7 @@ extension MemoryOutbox {
     return row
   }
 
-  /// `push.settle`: returns how many were still the gateway's.
+  /// `push.settle`: returns how many were still claimed by the gateway.
   public mutating func settle(
     _ gateway: Int32, _ settlements: [Settlement], at now: DatabaseTime
   ) throws(OutboxError) -> Int {
@@ -186,7 +187,7 @@ extension MemoryOutbox {
         row, settlement.outcome, owner: gateway, attempts: settlement.attempts, status: settlement.status,
         reason: settlement.outcome == .delivered ? settlement.reason : settlement.reason ?? row.lastReason ?? "Unknown",
         wasSent: settlement.sentAt != nil, at: now)
-      // The next channel, if there is still some use in it.
+      // The next channel, if there is still enough time.
       let left = settlement.outcome == .expired ? Limits.fallBackLeft : 0
       let hasFailed = settlement.outcome == .dead || settlement.outcome == .expired
       if hasFailed, row.isInvite, row.deadlineAt > now + left, fallBack(row, at: now) { isDurable = true }
@@ -195,12 +196,12 @@ extension MemoryOutbox {
     return count
   }
 
-  /// `push.settled`: which of these the gateway has written down.
+  /// `push.settled`: those of these deliveries that the gateway has settled.
   public func settled(_ gateway: Int32, among keys: [DeliveryKey]) -> Set<DeliveryKey> {
     Set(keys.filter { history[$0]?.contains { $0.owner == gateway } ?? false })
   }
 
-  /// `push.park`: to be tried later; invites of calls that have ended are void.
+  /// `push.park`: deliveries wait for a later attempt; invites of calls that have ended become void.
   public mutating func park(_ gateway: Int32, _ parkings: [Parking], at now: DatabaseTime) -> Int {
     defer { commit() }
     var count = 0
@@ -218,7 +219,8 @@ extension MemoryOutbox {
     return count
   }
 
-  /// `push.release`: given back with the attempt uncounted; invites of calls that have ended are void.
+  /// `push.release`: deliveries are returned without counting the attempt; invites of calls that have ended become
+  /// void.
   public mutating func release(_ gateway: Int32, _ leases: [DeliveryLease], at now: DatabaseTime) -> Int {
     defer { commit() }
     var count = 0

@@ -18,8 +18,8 @@ extension MemoryOutbox {
   public mutating func beat(_ gateway: Int32, mayReap: Bool, at now: DatabaseTime) -> Beat {
     defer { commit() }
     guard var row = gateways[gateway], row.isAlive else { return Beat(isAlive: false, mustReclaim: false) }
-    // If the server stood still or its clock was set, all seem to have been silent, the one that asks as well; after a crash, others
-    // whose last beats were lost.
+    // If the server stood still or its clock was set, all gateways seem silent, including this one. After a crash,
+    // others may seem silent whose last heartbeats were lost.
     let isHeardInTime = (now - Limits.silence * 2 / 3...now).contains(row.heartbeatAt)
     if !isHeardInTime || reclaimed[gateway] == nil { row.steadySince = now }
     row.heartbeatAt = now
@@ -38,7 +38,8 @@ extension MemoryOutbox {
     commit()
   }
 
-  /// `push.retire_gateway`: it says goodbye; what it had claimed is ready again, and no crash is counted. Durable.
+  /// `push.retire_gateway`: the clean end of a gateway. Its deliveries are ready again, and no crash is counted.
+  /// Durable.
   public mutating func retire(_ gateway: Int32, at now: DatabaseTime) {
     end(gateway, reason: "retired")
     freeClaims(of: gateway, at: now)
@@ -55,20 +56,20 @@ extension MemoryOutbox {
     reclaimed[gateway] = nil
   }
 
-  /// The life of the server begins, and claims may go on when every living gateway has reclaimed.
+  /// Begins the life of the server. Claims may continue when every living gateway has reclaimed.
   private mutating func openLife() {
     guard isLifeOpen != true else { return }
     isLifeOpen = gateways.values.allSatisfy { !$0.isAlive || reclaimed[$0.id] == true }
     if isLifeOpen == true { ringBell() }
   }
 
-  /// Declares the silent dead, and frees what they had claimed. What a claim brings in that was running meanwhile is found by a
-  /// later look: the last one is made when no claim is running any more.
+  /// Declares silent gateways dead and frees their deliveries. Deliveries of a claim that was still running are found
+  /// by a later run; the last one is made when no claim is running any more.
   private mutating func reap(by gateway: Int32, declaringDead: Bool, at now: DatabaseTime) {
     let due = gateways.values.filter { $0.isFreeDue }.map(\.id).sorted()
     let lively = now - Limits.silence...now + Limits.silence
     let others = declaringDead ? gateways.values.filter { $0.isAlive && $0.id != gateway } : []
-    // At a second look: two steps of the clock may make one deceive.
+    // At the second check: two steps of the clock may make a living gateway seem silent.
     let silent = others.filter {
       !lively.contains($0.heartbeatAt) && $0.doubtedAt.map { $0 < now - Limits.silence / 6 } ?? false
     }.map(\.id).sorted()
@@ -81,17 +82,17 @@ extension MemoryOutbox {
     for id in due where !isLocked(id) { gateways[id]?.isFreeDue = false }
   }
 
-  /// The keys of what a gateway has claimed, ascending.
+  /// The keys of the deliveries that a gateway has claimed, ascending.
   func claims(of gateway: Int32) -> [DeliveryKey] { keys { $0.state == .claimed && $0.owner == gateway } }
 
-  /// What a dead gateway had claimed is others' now.
+  /// Frees the deliveries of a dead gateway.
   private mutating func freeClaims(of gateway: Int32, at now: DatabaseTime) {
     let keys = claims(of: gateway)
     guard gateways[gateway]?.endedReason == "silent" else {
       for key in keys { putBack(key, isUncounted: false, at: now) }
       return
     }
-    // If it was taking care of a suspect, that one killed it.
+    // If it had a suspect, the suspect killed it.
     let hadSuspect = keys.contains { deliveries[$0]?.isSuspect ?? false }
     for key in keys {
       guard var row = deliveries[key] else { continue }
@@ -106,7 +107,7 @@ extension MemoryOutbox {
     }
   }
 
-  /// A claimed row goes back: ready, or over where it is an invite of a call that has ended.
+  /// A claimed row becomes ready, or ends if it is an invite of a call that has ended.
   mutating func putBack(_ key: DeliveryKey, isUncounted: Bool, at now: DatabaseTime) {
     guard var row = deliveries[key] else { return }
     row.state = .ready

@@ -1,4 +1,4 @@
-// Maintenance: what happens by itself when its time has come, done by whichever gateway asks first.
+// Maintenance jobs, done when they are due by the first gateway that asks.
 
 internal import Queue
 
@@ -8,8 +8,8 @@ extension MemoryOutbox {
     ("promote", 250_000), ("miss", 250_000), ("expire", 1_000_000),
   ]
 
-  /// `push.take_job`: the earliest that is due, whose time moves on. One that is due later than it can be is of before a step of
-  /// the clock.
+  /// `push.take_job`: the job that has been due longest; its due time moves on. A job that is due later than its
+  /// interval allows dates from before a step of the clock.
   public mutating func claimJob(_ gateway: Int32, at now: DatabaseTime) -> String? {
     guard gateways[gateway]?.isAlive ?? false else { return nil }
     let due = jobs.values.filter { $0.dueAt <= now || $0.dueAt > now + $0.everyMicroseconds }
@@ -20,7 +20,7 @@ extension MemoryOutbox {
     return job.name
   }
 
-  /// `push.run_job`: one bounded bite of a job.
+  /// `push.run_job`: one bounded step of a job.
   public mutating func run(job name: String, at now: DatabaseTime) {
     switch name {
     case "promote": promote(at: now)
@@ -30,7 +30,7 @@ extension MemoryOutbox {
     }
   }
 
-  /// Waiting deliveries whose time has come are ready; invites of ended calls are void.
+  /// Makes waiting deliveries ready that are due; invites of ended calls become void.
   private mutating func promote(at now: DatabaseTime) {
     for key in keys(where: { $0.state == .waiting && $0.dueAt <= now && $0.deadlineAt > now }) {
       guard var row = deliveries[key] else { continue }
@@ -49,7 +49,7 @@ extension MemoryOutbox {
     commit(isDurable: !late.isEmpty)
   }
 
-  /// What is owed after its deadline has expired.
+  /// Ends deliveries that are owed after their deadline as expired.
   private mutating func expire(at now: DatabaseTime) {
     for key in keys(where: { $0.state != .claimed && $0.deadlineAt <= now }) {
       guard let row = deliveries[key] else { continue }

@@ -1,31 +1,32 @@
-// The outbox in memory: the semantics of the SQL functions of schema push as far as gateways can tell, for simulations and for
-// tests that need no Postgres.
+// The outbox in memory: the behaviour of the SQL functions of schema push as gateways see it, for simulations and for
+// tests without Postgres.
 //
-// One struct with value semantics and no clock: the database's time is an argument of every statement. A statement is executed
-// as a whole, at one moment, but for a claim, which holds its gateway's row from its beginning to its end (`beginClaim`,
-// `finish`), as the lock of push.claim does. Floors, receipts, tallies and what only ops look at are not kept.
+// One struct with value semantics and no clock: the database's time is an argument of every statement. A statement is
+// executed at one moment. The exception is a claim, which holds its gateway's row from its beginning to its end
+// (`beginClaim`, `finish`), as the lock of push.claim does. Floors, receipts, tallies and data for operators alone are
+// not stored.
 //
-// Commits. Sessions of gateways commit asynchronously: every statement appends a commit to a log, a durable commit makes all
-// before it durable (that is how a write-ahead log works), and `crash(keeping:)` takes back the others. Tables that are
+// Commits. Sessions of gateways commit asynchronously. Every statement appends a commit to a log; a durable commit
+// makes all earlier commits durable, as in a write-ahead log; `crash(keeping:)` undoes the others. Tables that are
 // unlogged in Postgres (`life`, `reclaimed`) are empty after a crash.
 
 public import Queue
 
-/// Everything one database knows of calls, deliveries and gateways.
+/// The contents of one database: calls, deliveries and gateways.
 public struct MemoryOutbox: Sendable {
-  /// Codes of what no rule of SQL is about, and times that are part of the contract.
+  /// Codes that no rule of SQL uses, and times that are part of the contract.
   public enum Limits {
-    /// A gateway that has not beaten for longer is declared dead.
+    /// A gateway without a heartbeat for longer than this is declared dead.
     public static let silence: Int64 = 3_000_000
-    /// Nothing is claimed that has less time left.
+    /// Deliveries with less time left are not claimed.
     public static let slack: Int64 = 300_000
-    /// What has more time left than this is background.
+    /// Deliveries with more time left are background.
     public static let near: Int64 = 600_000_000
     public static let cancelLife: Int64 = 60_000_000
     public static let missedCallLife: Int64 = 4 * 3_600_000_000
-    /// An invite that expired falls back if more than this was left.
+    /// An expired invite gets a next channel if more than this time was left.
     public static let fallBackLeft: Int64 = 2_000_000
-    /// A delivery that was being handled when so many gateways died is not tried again.
+    /// A delivery that this many gateways had when they died is not tried again.
     public static let crashes: Int16 = 3
   }
 
@@ -35,25 +36,26 @@ public struct MemoryOutbox: Sendable {
 
   public internal(set) var calls = JournaledTable<Int64, MemoryCall>()
   public internal(set) var deliveries = JournaledTable<DeliveryKey, MemoryDelivery>()
-  /// Every terminal state that was ever written for a delivery: more than one is a fault.
+  /// Every final state that was ever written for a delivery: more than one is an error.
   public internal(set) var history = JournaledTable<DeliveryKey, [MemoryHistory]>()
   public internal(set) var gateways = JournaledTable<Int32, MemoryGateway>()
   public internal(set) var jobs = JournaledTable<String, MemoryJob>()
 
-  /// `push.life`: nil is the empty table; false: commits may have been lost, and nothing may be claimed yet.
+  /// `push.life`: nil means the empty table; false means that commits may have been lost and nothing may be claimed
+  /// yet.
   public internal(set) var isLifeOpen: Bool?
-  /// `push.reclaimed`: the gateways that were asked to reclaim in this life, and whether they have said that they did.
+  /// `push.reclaimed`: the gateways that were asked to reclaim in this life, and whether they have confirmed it.
   public internal(set) var reclaimed: [Int32: Bool] = [:]
-  /// What was said since `readNotifications`.
+  /// Notifications since `readNotifications`.
   var notifications: [MemoryNotification] = []
 
-  // Sequences are never taken back.
+  // A crash does not reset sequences.
   var nextCall: Int64 = 1
   var nextGateway: Int32 = 1
 
-  /// How many statements hold a gateway's row for share.
+  /// Number of statements that hold a share lock on a gateway's row.
   var sharedLocks: [Int32: Int] = [:]
-  /// What claims that are running have picked: others pass it by.
+  /// Rows picked by running claims: other statements skip them.
   var locked: Set<DeliveryKey> = []
 
   private var commits: [Commit] = []
@@ -68,17 +70,17 @@ public struct MemoryOutbox: Sendable {
 
   // MARK: - Commits
 
-  /// Where every journal ended when a statement was committed.
+  /// The ends of all journals when a statement was committed.
   private struct Commit {
     var calls, deliveries, history, gateways, jobs: Int
   }
 
-  /// How many commits a crash could lose.
+  /// Number of commits that a crash could lose.
   public var unsyncedCommits: Int { max(0, commits.count - 1) }
 
   /// Ends a statement.
   ///
-  /// - Parameter isDurable: it waits until everything up to it is on the disk.
+  /// - Parameter isDurable: whether it waits until it and all earlier commits are on the disk.
   mutating func commit(isDurable: Bool = false) {
     let here = Commit(
       calls: calls.position, deliveries: deliveries.position, history: history.position, gateways: gateways.position,
@@ -87,10 +89,11 @@ public struct MemoryOutbox: Sendable {
     if isDurable { sync() }
   }
 
-  /// Everything that was committed reaches the disk.
+  /// All commits reach the disk.
   public mutating func sync() { sync(upTo: unsyncedCommits) }
 
-  /// The first `count` of the commits that could be lost reach the disk, as the WAL writer brings them there now and then.
+  /// The first `count` commits that a crash could lose reach the disk, as the WAL writer flushes them from time to
+  /// time.
   public mutating func sync(upTo count: Int) {
     let count = min(count, unsyncedCommits)
     guard !commits.isEmpty else { return }
@@ -105,8 +108,8 @@ public struct MemoryOutbox: Sendable {
 
   /// The server crashes, or a standby without the last commits takes its place.
   ///
-  /// - Parameter count: how many of the commits that are not durable survive all the same: the oldest ones.
-  /// - Returns: the deliveries about which something was lost.
+  /// - Parameter count: number of non-durable commits that survive: the oldest ones.
+  /// - Returns: the deliveries with a lost change.
   @discardableResult
   public mutating func crash(keeping count: Int) -> Set<DeliveryKey> {
     let kept = commits.prefix(min(count, unsyncedCommits) + 1)
@@ -135,12 +138,12 @@ public struct MemoryOutbox: Sendable {
     locked = []
   }
 
-  /// The deliveries whose row or history was changed since the last time.
+  /// The deliveries whose row or history was changed since the last call.
   public mutating func takeTouched() -> [DeliveryKey] { deliveries.takeTouched() + history.takeTouched() }
 
   // MARK: - Notifications
 
-  /// What was said since the last time.
+  /// Notifications since the last call.
   public mutating func readNotifications() -> [MemoryNotification] {
     defer { notifications = [] }
     return notifications
@@ -150,9 +153,9 @@ public struct MemoryOutbox: Sendable {
     if notifications.last != .bell { notifications.append(.bell) }
   }
 
-  // MARK: - Small questions
+  // MARK: - Queries
 
-  /// Whether the call rings; a call that is not there does not.
+  /// Whether the call rings; a missing call does not.
   func isRinging(_ outboxID: Int64) -> Bool { calls[outboxID]?.state == .ringing }
 
   /// Keys of deliveries that satisfy a condition, in the order of locks: ascending.

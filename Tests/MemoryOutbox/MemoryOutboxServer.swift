@@ -1,13 +1,13 @@
-// A server with one outbox in memory, for tests that speak the asynchronous protocol.
+// A server with one outbox in memory, for tests that use the asynchronous interface.
 
 public import Queue
 public import Runtime
 
-/// Executes statements one after the other, on a clock that can be moved on.
+/// Executes statements one after the other, with a clock that tests can advance.
 public actor MemoryOutboxServer {
   private var outbox: MemoryOutbox
   private let clock: any GatewayClock
-  /// How far the server's clock was moved on.
+  /// Time by which the server's clock was advanced.
   private var advance = Nanoseconds.zero
 
   public init(_ outbox: MemoryOutbox = MemoryOutbox(), clock: any GatewayClock = SystemClock()) {
@@ -27,7 +27,7 @@ public actor MemoryOutboxServer {
     MemoryOutboxStore(server: self, name: name, clock: clock)
   }
 
-  /// Lets time pass.
+  /// Advances the clock.
   public func advance(by duration: Nanoseconds) { advance = advance + duration }
 
   private var now: DatabaseTime { (clock.now().nanoseconds + advance.count) / 1_000 + 1_750_000_000_000_000 }

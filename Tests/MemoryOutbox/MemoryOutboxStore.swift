@@ -95,7 +95,7 @@ public actor MemoryOutboxStore: OutboxStore {
     try await server.execute { outbox, _ in outbox.sync() }
   }
 
-  // What ops and tokens are about is not kept here.
+  // Data for operators, and data about tokens, is not stored here.
   public func invalidate(_ tokens: [TokenInvalidation]) async throws(OutboxError) -> Int { tokens.count }
   public func hold(_ holds: [InvalidationHold]) async throws(OutboxError) -> Int { 0 }
   public func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int { environments.count }

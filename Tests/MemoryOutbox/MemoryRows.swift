@@ -1,15 +1,15 @@
-// The rows of `MemoryOutbox`: what the tables of schema push hold, as far as gateways and the rules of calls look at it.
+// The rows of `MemoryOutbox`: the contents of the tables of schema push that gateways and the rules of calls use.
 
 internal import PushModel
 public import Queue
 
-/// A moment on the database's clock: microseconds since 1970.
+/// A time on the database's clock: microseconds since 1970.
 public typealias DatabaseTime = Int64
 
 /// `push.apps`.
 public struct MemoryApp: Sendable {
   public var name: String
-  /// Visible pushes of unknown fate are repeated.
+  /// Whether visible pushes with an unknown result are repeated.
   public var isAtLeastOnce: Bool
 
   public init(name: String, isAtLeastOnce: Bool = false) {
@@ -47,9 +47,9 @@ public struct MemoryChannel: Sendable, Hashable {
 /// One entry of `push.outbox.recipients`.
 public struct MemoryRecipient: Sendable {
   public var userID: String
-  /// How its phone rings: the first channel, and when that fails for good the next one, and so on.
+  /// The channels by which its phone rings: the first, and after a permanent failure the next, and so on.
   public var channels: [MemoryChannel]
-  /// Where a missed call is shown; nil: nowhere.
+  /// The channel for a missed call; nil: none.
   public var missedCall: MemoryChannel?
 
   public init(userID: String, channels: [MemoryChannel], missedCall: MemoryChannel?) {
@@ -71,7 +71,7 @@ public struct MemoryCall: Sendable {
   public var callID: String
   public var payload: String
   public var recipients: [MemoryRecipient]
-  /// How many invites it has had so far: they are numbered from 0.
+  /// Number of invites so far; they are numbered from 0.
   public var invites: Int32 = 0
   public var state: State
   public var answeredBy: String?
@@ -89,7 +89,7 @@ public struct MemoryDelivery: Sendable {
   }
 
   public var key: DeliveryKey
-  /// A number, as a version to come may know more than `PushKind`.
+  /// A number, because a later version may have more kinds than `PushKind`.
   public var kind: UInt8
   public var lane: Int16
   public var userID: String
@@ -106,11 +106,11 @@ public struct MemoryDelivery: Sendable {
   public var lastReason: String?
 
   public var isInvite: Bool { kind == PushKind.invite.rawValue }
-  /// What people see, and what a second time would be a second thing to see.
+  /// Whether it is visible to people, who would see it twice if it were sent twice.
   public var isVisible: Bool {
     kind == PushKind.missedCall.rawValue || kind == PushKind.notification.rawValue
   }
-  /// Two gateways died while they had it: it is given out alone.
+  /// Whether two gateways died while they had it: it is then claimed alone.
   public var isSuspect: Bool { crashes >= 2 }
 }
 
@@ -122,7 +122,7 @@ public struct MemoryHistory: Sendable {
   public var userID: String
   public var token: String
   public var outcome: DeliveryOutcome
-  /// Who settled it; nil: SQL did.
+  /// The gateway that settled it; nil: SQL did.
   public var owner: Int32?
   public var attempts: Int32
   public var status: UInt16
@@ -137,12 +137,12 @@ public struct MemoryGateway: Sendable {
   public var name: String
   public var isAlive = true
   public var heartbeatAt: DatabaseTime
-  /// Since when its beats have come without a gap.
+  /// Time since which its heartbeats have had no gap.
   public var steadySince: DatabaseTime
-  /// When another first found that it is not heard; nil: it is heard.
+  /// When another gateway first found it silent; nil: it is not silent.
   public var doubtedAt: DatabaseTime?
   public var endedReason: String?
-  /// It has ended, and a claim of it may still bring in deliveries that are to be freed.
+  /// Whether it has ended and a running claim of it may still take deliveries that must be freed.
   public var isFreeDue = false
   /// Claims with lower numbers are barred.
   public var claimsFrom: Int32 = 0
@@ -155,16 +155,16 @@ public struct MemoryJob: Sendable {
   public var dueAt: DatabaseTime
 }
 
-/// What Postgres says of its own accord to whoever listens: each of them a hint.
+/// A notification from Postgres to all listeners; only a hint.
 public enum MemoryNotification: Sendable, Equatable {
   case bell
   case ended(Int64)
 }
 
-/// What a row does to the statement that settles it.
+/// The effect of a row on the statement that settles it.
 public enum MemoryPoison: Sendable, Equatable {
-  /// Its settlement is refused unless it is stripped to bare codes (reason `SettlementRefused`).
+  /// Its settlement is refused unless it is reduced to codes (reason `SettlementRefused`).
   case details
-  /// Its settlement is refused whatever it says.
+  /// Its settlement is always refused.
   case everything
 }

@@ -1,4 +1,4 @@
-// The outbox in memory keeps the rules that every store keeps: what a simulation finds is true of Postgres as well.
+// Runs the rules of every store on the outbox in memory, so that results of a simulation are also valid for Postgres.
 
 import MemoryOutbox
 import PushModel

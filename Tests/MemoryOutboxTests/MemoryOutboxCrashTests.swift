@@ -1,4 +1,4 @@
-// What a crash loses: commits in the order of the log, never one before a durable one.
+// Tests of what a crash loses: the last commits of the log, but none before a durable one.
 
 import MemoryOutbox
 import Queue
@@ -71,7 +71,7 @@ import Testing
     #expect(first == 1)
     outbox.end(call, at: now)
     outbox.crash(keeping: 0)
-    // It is durable, and so is the missed call it made.
+    // The end is durable, and so is the missed call that it created.
     #expect(outbox.calls[call]?.state == .ended)
     #expect(outbox.deliveries.values.map(\.kind).sorted() == [0, 1, 2])
   }

@@ -20,19 +20,19 @@ struct ClaimFloorTests {
     return start
   }
 
-  @Test("as long as few entries are in flight or dead, claims start at the bottom: a short ring goes before a long one")
+  @Test("while few entries are claimed or dead, claims start at the bottom: a short call comes before a long one")
   func cheap() {
     var floor = ClaimFloor()
     for time in 0..<10 {
       let start = claim(&floor, [14_400_000_000], passed: 1_000, cost: .milliseconds(200), at: at(Int64(time) * 300))
       #expect(start == .min)
     }
-    // Many rows are worth a longer way.
+    // Many rows justify a longer scan.
     #expect(claim(&floor, [Int64](repeating: 5_000_000, count: 1000), passed: 2000, at: at(3000)) == .min)
     #expect(claim(&floor, [], at: at(3141)) == .min)
   }
 
-  @Test("where many are, claims start just below the newest deadline claimed; sweeps are a twentieth of the time")
+  @Test("with many, claims start just below the newest deadline claimed; sweeps take a twentieth of the time")
   func expensive() {
     var floor = ClaimFloor()
     #expect(claim(&floor, [5_000_000, 4_000_000], passed: 100_000, cost: .milliseconds(30), at: at(0)) == .min)
@@ -55,7 +55,7 @@ struct ClaimFloorTests {
     #expect(claim(&floor, [], at: at(670)) == 60_950_000)
   }
 
-  @Test("whether a claim steps over much is asked of the first sweep, and of those after a slow one")
+  @Test("the number of entries scanned is requested for the first sweep, and for sweeps after a slow one")
   func looking() {
     var floor = ClaimFloor()
     func looks(_ cost: Nanoseconds, scanned: Int?, at now: Instant) -> Bool {
@@ -70,13 +70,13 @@ struct ClaimFloorTests {
     #expect(looks(.milliseconds(9), scanned: 99_999, at: at(14)))
     #expect(!looks(.milliseconds(9), scanned: 0, at: at(24)))  // no sweep
     #expect(looks(.milliseconds(1), scanned: 99_999, at: at(220)))
-    // As long as there are many, every sweep, and it stays so where nobody answers.
+    // While there are many, every sweep; and so also without an answer.
     #expect(looks(.milliseconds(1), scanned: nil, at: at(300)))
     #expect(looks(.milliseconds(1), scanned: 0, at: at(400)))
     #expect(!looks(.milliseconds(1), scanned: 0, at: at(402)))
   }
 
-  @Test("what has hours moves a floor of its own, and none above a ring")
+  @Test("deliveries with hours left move their own floor, and never the floor of calls")
   func background() {
     var floor = ClaimFloor()
     floor.begin(at(0))
@@ -89,7 +89,7 @@ struct ClaimFloorTests {
     #expect(floor.floor(of: 2) == .min)
   }
 
-  @Test("what sweeps waste is a twentieth of the time, not what they bring")
+  @Test("the limit of a twentieth of the time counts what sweeps waste, not the rows they claim")
   func waste() {
     var floor = ClaimFloor()
     // 3,000 entries stepped over cost a tenth of the 1,000 rows that were taken: 0.9 of 10 ms.
@@ -107,7 +107,7 @@ struct ClaimFloorTests {
     return floor.floor(of: 1)
   }
 
-  @Test("a sweep that the server gave up for its length is not repeated at once; one that failed early is")
+  @Test("a sweep that the server cancelled for its duration is not repeated at once; one that failed early is")
   func failedSweep() {
     var floor = ClaimFloor()
     _ = claim(&floor, [5_000_000], at: at(0))
@@ -120,7 +120,7 @@ struct ClaimFloorTests {
     #expect(start(&floor, at: at(3_619)) == 4_950_000)
   }
 
-  @Test("after sweeps that were given up in a row the pause doubles, up to the usual share of the time")
+  @Test("the pause doubles after successive cancelled sweeps, up to the usual share of the time")
   func failedSweeps() {
     var floor = ClaimFloor()
     _ = claim(&floor, [5_000_000], at: at(0))
@@ -138,7 +138,7 @@ struct ClaimFloorTests {
     #expect(start(&floor, at: at(now + 3_502)) == .min)
   }
 
-  @Test("a claim whose answer was lost says nothing of sweeps: a short ring is found by the next claim")
+  @Test("a claim whose answer was lost does not count as a sweep: the next claim finds a short call")
   func lostAnswer() {
     var floor = ClaimFloor()
     _ = claim(&floor, [60_000_000], at: at(0))
@@ -156,7 +156,7 @@ struct ClaimFloorTests {
     #expect(start(&floor, at: at(520)) == .min)
   }
 
-  @Test("what people see moves no floor above a ring, whatever time it has")
+  @Test("visible pushes never move the floor of calls, whatever time they have left")
   func visible() {
     var floor = ClaimFloor()
     floor.begin(at(0))

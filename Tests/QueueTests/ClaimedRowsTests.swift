@@ -36,7 +36,7 @@ struct ClaimedRowsTests {
     }
   }
 
-  @Test("the call's texts come on one row of each call, whichever it is; its deliveries share them")
+  @Test("one row of each call, any of them, has the call's texts; its deliveries share them")
   func sharing() async throws {
     let claimed = try await claimed([
       Self.row(1, 0, call: nil), Self.row(2, 0, call: "two"), Self.row(1, 1, call: "one"), Self.row(2, 1, call: nil),
@@ -91,7 +91,7 @@ struct ClaimedRowsTests {
     #expect(claimed.deliveries.map(\.platform) == [.unknown, .unknown])
   }
 
-  @Test("rows of a call that is over and of which nothing is said are of a call that was deleted")
+  @Test("rows of an ended call without its columns belong to a deleted call")
   func orphans() async throws {
     let claimed = try await claimed([
       Self.row(1, 0, call: nil, isDeleted: true), Self.row(2, 0, call: "two"), Self.row(1, 1, call: nil),

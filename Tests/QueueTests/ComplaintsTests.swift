@@ -5,7 +5,7 @@ import Testing
 
 @Suite("Complaints")
 struct ComplaintsTests {
-  @Test("a reason is said when it is new, and once a minute while it lasts")
+  @Test("a reason is logged when it is new, and once a minute while it lasts")
   func reasons() {
     var complaints = Complaints()
     func isNew(_ reason: String, at seconds: Int64) -> Bool {
@@ -20,7 +20,7 @@ struct ComplaintsTests {
     #expect(!isNew("password", at: 63))
   }
 
-  @Test("of reasons that are always new only so many are said")
+  @Test("the number of new reasons that are logged is limited")
   func many() {
     var complaints = Complaints()
     let said = (0..<100).filter { complaints.isNew("reason \($0)", Instant(nanoseconds: 0)) }

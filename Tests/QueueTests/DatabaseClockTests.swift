@@ -12,7 +12,7 @@ struct DatabaseClockTests {
     #expect(DatabaseClock().microseconds(at: at(5)) == nil)
   }
 
-  @Test("the answer that travelled fastest is the best estimate")
+  @Test("the fastest answer gives the best estimate")
   func fastest() {
     var clock = DatabaseClock()
     clock.observe(microseconds: 1_000_000, at(30))
@@ -23,7 +23,7 @@ struct DatabaseClockTests {
     #expect(clock.microseconds(at: at(80)) == 1_055_000)
   }
 
-  @Test("an estimate of the past does not last: clocks drift")
+  @Test("an old estimate loses its value: clocks drift")
   func drift() {
     var clock = DatabaseClock()
     clock.observe(microseconds: 0, at(0))
@@ -33,7 +33,7 @@ struct DatabaseClockTests {
     #expect(clock.microseconds(at: at(22_000)) == 21_990_000)
   }
 
-  @Test("a clock that was set, or another server's, is believed at once, in both directions")
+  @Test("a clock that was set, or another server's clock, is accepted at once, in both directions")
   func jump() {
     var clock = DatabaseClock()
     clock.observe(microseconds: 100_000_000, at(0))

@@ -6,7 +6,7 @@ private func at(_ milliseconds: Int64) -> Instant { Instant(nanoseconds: 0) + .m
 
 @Suite("Lane scheduler")
 struct LaneSchedulerTests {
-  @Test("a lane without capacity claims nothing, and other lanes do not notice")
+  @Test("a lane without capacity claims nothing and does not affect other lanes")
   func isolation() {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 100)
@@ -15,7 +15,7 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 2, limit: 100)])
   }
 
-  @Test("the allowance is what the window and twice the capacity leave beside what is in flight")
+  @Test("the allowance is the smaller of the window and twice the capacity, minus what is in flight")
   func room() {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 1000)
@@ -27,7 +27,7 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 20)])
   }
 
-  @Test("a busy lane with little room waits until a claim is worth it, an idle one never waits")
+  @Test("a busy lane with little room waits until a claim is worthwhile, an idle one never waits")
   func hysteresis() {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 100)
@@ -38,7 +38,7 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 100)])
   }
 
-  @Test("what waits for a turn takes no room from others, but counts for the window")
+  @Test("deliveries that wait for a turn take no room from others, but count towards the window")
   func aside() {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 5)
@@ -55,7 +55,7 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(0)) == [])
   }
 
-  @Test("all lanes with room are in every claim; whoever had its turn comes last in the next")
+  @Test("all lanes with room are in every claim; a lane that was served comes last in the next")
   func fairness() {
     var scheduler = LaneScheduler()
     for lane in 1...3 {
@@ -74,7 +74,7 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(0)).map(\.lane) == [1, 2, 3])
   }
 
-  @Test("where there was background, its lanes take turns, whoever rings beside them")
+  @Test("lanes with background take turns, whichever lanes have calls")
   func backgroundTurns() {
     var scheduler = LaneScheduler()
     for lane in 1...4 {
@@ -83,7 +83,7 @@ struct LaneSchedulerTests {
     }
     var turns: [Int16] = []
     for _ in 0..<4 {
-      // As the claim does: lane 4 rings, and the background is the first's that has any.
+      // As in the claim: lane 4 has calls, and the first lane with any provides the background.
       let lane = scheduler.allowances(at(0)).first { $0.lane < 4 }!.lane
       turns.append(lane)
       scheduler.didClaim(1, of: 4)
@@ -94,7 +94,7 @@ struct LaneSchedulerTests {
     #expect(turns == [1, 2, 3, 1])
   }
 
-  /// So many lanes with room for all that anybody asks.
+  /// A number of lanes with unlimited room.
   private func roomyLanes(_ count: Int16) -> LaneScheduler {
     var scheduler = LaneScheduler()
     for lane in 1...count {
@@ -121,7 +121,7 @@ struct LaneSchedulerTests {
     return (allowances[0].limit, inAll)
   }
 
-  @Test("lanes that have more share what a claim may bring, in portions worth a write")
+  @Test("lanes with a backlog share the limit of a claim, in portions large enough for a write")
   func share() {
     var scheduler = roomyLanes(8)
     #expect((0..<3).map { _ in claim(&scheduler, from: 1).ofLane } == [500, 500, 500])
@@ -130,7 +130,7 @@ struct LaneSchedulerTests {
     #expect((0..<6).map { _ in claim(&scheduler, from: 1).ofLane }.last == 500)
   }
 
-  @Test("where many lanes have more, a claim brings more")
+  @Test("if many lanes have a backlog, the limit of a claim is higher")
   func manyLanes() {
     var scheduler = roomyLanes(30)
     #expect((0..<8).map { _ in claim(&scheduler, from: 3).inAll }.suffix(3) == [1000, 1000, 1000])
@@ -139,7 +139,7 @@ struct LaneSchedulerTests {
     #expect((0..<8).map { _ in claim(&scheduler, from: 1).inAll }.last == 1000)
   }
 
-  @Test("what has more than ten minutes leaves at its own rate, in portions that are worth a claim and delay no ring")
+  @Test("background is sent at its own rate, in portions that justify a claim and delay no call")
   func background() {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 10_000)
@@ -155,7 +155,7 @@ struct LaneSchedulerTests {
     #expect((50_000...51_000).contains(claimed))
   }
 
-  @Test("what ops see of a lane is what it may hold, holds, waits for, and sent since they last looked")
+  @Test("the report of a lane has its limit, deliveries held, waiting ones, and those sent since the last report")
   func conditions() {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 100)
@@ -198,7 +198,7 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(50)) == [LaneAllowance(lane: 1, limit: 29, background: 0)])
   }
 
-  @Test("half of what a lane may send at once is kept for rings, whatever its rate; the rest is the background's")
+  @Test("half of a lane's burst is reserved for calls, whatever its rate; background gets the rest")
   func reserve() {
     for (perSecond, background) in [(1, 1), (10, 1), (600, 30), (10_000, 500), (1_000_000, 500)] {
       var scheduler = LaneScheduler()
@@ -245,7 +245,7 @@ struct LaneSchedulerTests {
 
 @Suite("Lane circuit")
 struct LaneCircuitTests {
-  @Test("it opens after so many failures in a row, and a success between them starts the count anew")
+  @Test("it opens after a number of successive failures, and a success resets the count")
   func failures() {
     var circuit = LaneCircuit()
     for _ in 0..<19 { #expect(circuit.didHear(.failing, at(0)) == false) }
@@ -255,11 +255,11 @@ struct LaneCircuitTests {
     #expect(circuit.state == .open(until: at(1000)))
   }
 
-  @Test("a connection that is lost with a hundred requests on it is one failure")
+  @Test("a lost connection with a hundred requests counts as one failure")
   func lostConnections() {
     var circuit = LaneCircuit()
     for _ in 0..<100 { #expect(circuit.didHear(.lost(connection: 7), at(0)) == false) }
-    // The results of two connections may come mixed.
+    // The results of two connections may be interleaved.
     for connection in 8..<27 {
       for lost in [connection - 1, connection, connection - 1] {
         #expect(circuit.didHear(.lost(connection: lost), at(0)) == (lost == 26), "the twentieth connection opens it")
@@ -267,7 +267,7 @@ struct LaneCircuitTests {
     }
   }
 
-  @Test("failures of one delivery alone do not open it, whatever it fails of")
+  @Test("failures of a single delivery do not open it, whatever the reason")
   func oneDelivery() {
     var circuit = LaneCircuit()
     let poisoned = DeliveryKey(outboxID: 1, pushNumber: 0)
@@ -290,7 +290,7 @@ struct LaneCircuitTests {
     #expect(circuit.didHear(.unauthorized, at(0)) == true)
   }
 
-  @Test("when what opened it may have been mended, a delivery tries at once; a closed one stays closed")
+  @Test("when the cause may be repaired, a delivery is tried at once; a closed circuit stays closed")
   func tryNow() {
     var circuit = LaneCircuit()
     circuit.tryNow()
@@ -319,7 +319,7 @@ struct LaneCircuitTests {
     #expect(circuit.wait(now) == .zero)
   }
 
-  @Test("failures heard while it is open change nothing")
+  @Test("failures while it is open change nothing")
   func late() {
     var circuit = LaneCircuit()
     _ = circuit.didHear(.unauthorized, at(0))
@@ -345,7 +345,7 @@ struct ClaimPacerTests {
     #expect(pacer.next == at(171))
   }
 
-  @Test("the bell makes a claim due at once")
+  @Test("a notification makes a claim due at once")
   func bell() {
     var pacer = ClaimPacer()
     pacer.didClaim(0, at(100))
@@ -354,7 +354,7 @@ struct ClaimPacerTests {
     #expect(pacer.next == at(110))
   }
 
-  @Test("a bell during a claim is not forgotten when the claim comes back empty")
+  @Test("a notification during a claim is kept if the claim returns nothing")
   func bellDuringClaim() {
     var pacer = ClaimPacer()
     pacer.didHearBell(at(110), isClaiming: true)

@@ -1,9 +1,9 @@
-// What a store tells its owner, as tests await it.
+// The events of a store, for tests to await.
 
 import Queue
 import Synchronization
 
-/// A store's events, to be awaited one after the other. One may wait at a time.
+/// A store's events, to be awaited one after the other. Only one task may wait at a time.
 ///
 /// Every wait throws `CancellationError` when the test's time is over.
 final class EventStream: Sendable {
@@ -12,7 +12,8 @@ final class EventStream: Sendable {
 
   func report(_ event: OutboxEvent) { unread.withLock { $0.append(event) } }
 
-  /// Waits until the bell has rung `count` times since the start, at most for `limit`; false: it has not.
+  /// Waits until `count` outbox notifications have arrived since the start, for at most `limit`. Returns false if they
+  /// have not.
   @discardableResult
   func bells(_ count: Int, within limit: Duration? = nil) async throws -> Bool {
     try await poll(within: limit) {
@@ -21,7 +22,8 @@ final class EventStream: Sendable {
     }
   }
 
-  /// Waits until an event satisfies `isWanted`, at most for `limit`; false: none did. Those before are gone.
+  /// Waits until an event satisfies `isWanted`, for at most `limit`. Returns false if none did. Earlier events are
+  /// discarded.
   @discardableResult
   func wait(within limit: Duration? = nil, for isWanted: (OutboxEvent) -> Bool) async throws -> Bool {
     try await poll(within: limit) {
@@ -35,7 +37,7 @@ final class EventStream: Sendable {
   func available() async throws { try await wait { if case .available = $0 { true } else { false } } }
   func unavailable() async throws { try await wait { if case .unavailable = $0 { true } else { false } } }
 
-  /// Waits until the store cannot be reached for a reason that has these words.
+  /// Waits until the store cannot be reached, with a reason that contains these words.
   func unavailable(because words: String) async throws {
     try await wait { if case .unavailable(let reason) = $0 { reason.contains(words) } else { false } }
   }

@@ -27,18 +27,18 @@ import Testing
     #expect(drain(&queue) == ["1:0"])
   }
 
-  @Test func `a full queue makes room at the cost of who has most waiting`() {
+  @Test func `a full queue removes an element of the owner with the most elements`() {
     var queue = FairQueue<Int32, Int>(countMax: 4)
     for element in 1...4 { #expect(queue.append(element, of: 1) == nil) }
     #expect(queue.append(5, of: 1) == 5)
     #expect(queue.append(1, of: 2) == 4)
     #expect(queue.append(2, of: 2) == 3)
-    // Both have two: the newcomer has no better right.
+    // Both have two elements: the new one is refused.
     #expect(queue.append(3, of: 2) == 3)
     #expect(drain(&queue) == ["1:1", "2:1", "1:2", "2:2"])
   }
 
-  @Test func `what is removed leaves no trace`() {
+  @Test func `removed elements leave no trace`() {
     var queue = FairQueue<Int32, Int>(countMax: 4)
     for element in 1...3 { _ = queue.append(element, of: 1) }
     #expect(queue.remove(of: 1, where: { $0 == 2 }) == 2)

@@ -1,4 +1,4 @@
-// What was written down is counted once, also if its answer was lost or the lease has gone.
+// Tests that a settlement is counted once, even if its answer was lost or the lease has expired.
 
 import Logging
 import Queue
@@ -8,7 +8,7 @@ import TestSupport
 import Testing
 
 @Suite("What was settled", .timeLimit(.minutes(10))) struct MetricsSettledTests {
-  @Test("a batch that was written before is known to be ours; what others settled is not")
+  @Test("a batch that was written before is recognized; settlements of other gateways are not")
   func settledBefore() async throws {
     try await TestDatabase.with { database in
       func open(_ name: String) async throws -> PostgresOutbox {
@@ -38,7 +38,7 @@ import Testing
         Settlement($0, outcome: .delivered, attempts: 1, status: 200)
       }
       #expect(try await first.settle(Array(settlements.prefix(1))) == 1)
-      // The whole batch again, as after an answer that was lost: one is new, one was ours, one never was.
+      // The whole batch again, as after a lost answer: one is new, one was ours, one never was.
       #expect(try await first.settle(settlements) == 1)
       #expect(try await second.settle([settlements[2]]) == 1)
       #expect(try await first.settled(among: settlements) == Set(mine.map(\.key)))

@@ -22,7 +22,7 @@ struct OutboxErrorTests {
     #expect(OutboxError(PostgresError(.server(sqlState: state), "m")).code == code)
   }
 
-  @Test("a connection that was not there is not one that broke")
+  @Test("a missing connection is not reported as a broken one")
   func connections() {
     #expect(OutboxError(PostgresError(.connectionFailed, "m")).code == .unavailable)
     #expect(OutboxError(PostgresError(.connectionLost, "m")).code == .answerLost)

@@ -5,7 +5,7 @@ import Testing
 
 @Suite("Notifications of the outbox")
 struct OutboxNotificationTests {
-  @Test("the bell, ended calls and believed providers are told apart; what is unknown is passed over")
+  @Test("new deliveries, ended calls and resumed invalidation are distinguished; unknown notifications are ignored")
   func reading() {
     func read(_ channel: String, _ payload: String) -> OutboxNotification? {
       OutboxNotification(channel: channel, payload: payload)
@@ -37,7 +37,7 @@ struct OutboxNotificationTests {
     #expect(next == [4])
   }
 
-  @Test("many without names take in those with names, and so do very many")
+  @Test("a notification of unnamed calls includes all named ones, and so do very many names")
   func many() {
     var hints = EndedHints()
     _ = hints.note(nil)
@@ -48,7 +48,7 @@ struct OutboxNotificationTests {
     if hints.dequeue() != nil { Issue.record("told twice") }
   }
 
-  @Test("notifications are read up to a number within a second, and again in the next")
+  @Test("a limited number of notifications is read in a second, then again in the next")
   func limit() {
     var limit = NotificationLimit()
     let begun = Instant(nanoseconds: 0)

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Postgres connection", .timeLimit(.minutes(10)))
 struct PostgresConnectionTests {
-  @Test("parameters and rows travel in binary and come back as they were")
+  @Test("parameters and rows are sent in binary and return unchanged")
   func roundTrip() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
@@ -58,7 +58,7 @@ struct PostgresConnectionTests {
     }
   }
 
-  @Test("places of rows travel in binary, and come back as they were")
+  @Test("places of rows are sent in binary and return unchanged")
   func places() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
@@ -81,7 +81,7 @@ struct PostgresConnectionTests {
     }
   }
 
-  @Test("many statements may be under way at once; each gets its own answer, an error touches no neighbour")
+  @Test("many statements may be pending; each gets its own answer, and an error affects no other")
   func pipelining() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
@@ -146,7 +146,7 @@ struct PostgresConnectionTests {
     #expect(error?.description.contains("geheim") == false)
   }
 
-  @Test("an input that the server quotes in its message is not repeated in ours")
+  @Test("an input that the server quotes in its message is removed from ours")
   func quotedInput() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
@@ -159,7 +159,7 @@ struct PostgresConnectionTests {
     }
   }
 
-  @Test("when the server ends the connection, what is under way fails as lost")
+  @Test("when the server ends the connection, pending statements fail as lost")
   func terminated() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let (victim, other) = (try await database.connect(), try await database.connect())

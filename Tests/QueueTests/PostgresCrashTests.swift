@@ -24,7 +24,7 @@ struct PostgresCrashTests {
     }
   }
 
-  @Test("a settlement that a crash lost is asked for, reclaimed and written again; until then nobody claims")
+  @Test("a settlement that a crash lost is checked, reclaimed and written again; until then nothing is claimed")
   func lostSettlement() async throws {
     try await TestCluster.with { cluster in
       let database = TestDatabase(url: cluster.url, loop: EventLoop(name: "test"))

@@ -8,7 +8,7 @@ struct PostgresHostsTests {
     try PostgresHosts.plan(for: url).endpoints.map { "\($0.host) \($0.address) \($0.port)" }
   }
 
-  @Test("each host has its port, or the one that all have, or the default")
+  @Test("each host has its own port, or the common one, or the default")
   func ports() throws {
     #expect(try endpoints("postgres://db/push") == ["db  5432"])
     #expect(try endpoints("postgres://a:1,b:2/push") == ["a  1", "b  2"])
@@ -17,7 +17,7 @@ struct PostgresHostsTests {
     #expect(try endpoints("postgres://[::1]:5/push") == ["::1  5"])
   }
 
-  @Test("addresses go with the hosts they belong to, sockets need none, names do")
+  @Test("addresses belong to their hosts; sockets need none, names do")
   func addresses() throws {
     #expect(try endpoints("host=a,b hostaddr=10.0.0.1,10.0.0.2 port=7") == ["a 10.0.0.1 7", "b 10.0.0.2 7"])
     #expect(try endpoints("hostaddr=10.0.0.1") == [" 10.0.0.1 5432"])
@@ -26,7 +26,7 @@ struct PostgresHostsTests {
     #expect(try PostgresHosts.plan(for: "hostaddr=10.0.0.1").endpoints.map(\.needsAddress) == [false])
   }
 
-  @Test("what only libpq can make out, or complain of, is left to it")
+  @Test("URLs that only libpq can parse, or reject, are left to it")
   func libpq() throws {
     for url in [
       "service=push", "host=a,b port=1,2,3", "host=a,b hostaddr=10.0.0.1", "host=a,,b", "host=a,b hostaddr=10.0.0.1,",
@@ -36,7 +36,7 @@ struct PostgresHostsTests {
     #expect(throws: PostgresError.self) { try endpoints("postgres://u:secret@[::1/db") }
   }
 
-  @Test("connect_timeout is how long each may take")
+  @Test("connect_timeout applies to each host")
   func timeout() throws {
     #expect(try PostgresHosts.plan(for: "host=a connect_timeout=3").timeoutSeconds == 3)
     #expect(try PostgresHosts.plan(for: "host=a connect_timeout=0").timeoutSeconds == nil)

@@ -41,11 +41,11 @@ struct PostgresOutboxTests {
     try await outbox.claim(number, [LaneAllowance(lane: lane, limit: 10)], within: ClaimLimits()).deliveries
   }
 
-  @Test("a commit rings the bell")
+  @Test("a commit notifies the outbox")
   func bell() async throws {
     try await withOutbox { database, _, events, _ in
       try await events.bells(1)  // one for listening from now on
-      // A commit rings no bell while others of the cluster wait to notify, as tests of other databases may.
+      // A commit does not notify while other sessions of the cluster wait to notify, as tests of other databases may.
       var calls = 0
       repeat {
         _ = try await database.value(Self.enqueue("call-\(calls)"))
@@ -87,10 +87,10 @@ struct PostgresOutboxTests {
     }
   }
 
-  @Test("calls that end in one statement are one hint, and very many are one without names")
+  @Test("calls that end in one statement give one hint, and very many give one without names")
   func hints() async throws {
     try await withOutbox { database, outbox, events, lane in
-      // Nothing is notified while others of the cluster wait to notify, as tests of other databases may.
+      // Nothing is notified while other sessions of the cluster wait to notify, as tests of other databases may.
       var round: Int32 = 0
       var ids: [Int64] = []
       repeat {
@@ -107,7 +107,7 @@ struct PostgresOutboxTests {
     }
   }
 
-  @Test("when its connections are cut the outbox comes back by itself, and is still the same gateway")
+  @Test("after its connections are cut the outbox reconnects by itself and keeps its gateway id")
   func reconnect() async throws {
     try await withOutbox { database, outbox, events, lane in
       _ = try await database.value(Self.enqueue("call-3"))
@@ -126,7 +126,7 @@ struct PostgresOutboxTests {
     }
   }
 
-  @Test("a flood of notifications, which anybody may send, closes the listener for a while and disturbs nothing else")
+  @Test("a flood of notifications, which any role can send, closes only the listener for a while")
   func flood() async throws {
     try await withOutbox { database, outbox, events, lane in
       try await events.bells(1)
@@ -149,7 +149,7 @@ struct PostgresOutboxTests {
     }
   }
 
-  @Test("closing retires the replica, and what it held is ready for others at once")
+  @Test("closing retires the replica, and its deliveries are ready at once")
   func close() async throws {
     try await withOutbox { database, outbox, _, lane in
       _ = try await database.value(Self.enqueue("call-5"))
@@ -161,7 +161,7 @@ struct PostgresOutboxTests {
     }
   }
 
-  @Test("the tally is a job like others, whose results come back")
+  @Test("the tally is a job that returns results")
   func tally() async throws {
     try await withOutbox { database, outbox, _, _ in
       _ = try await database.value(Self.enqueue("call-6"))
@@ -175,7 +175,7 @@ struct PostgresOutboxTests {
     }
   }
 
-  @Test("what lies in front of the ready ones, in flight or dead, is noticed, and claims start behind it")
+  @Test("claimed and dead entries before the ready ones are counted, and claims start behind them")
   func entriesInFront() async throws {
     let calls = 600, devices = 100, claims = 50
     try await withOutbox { database, outbox, _, lane in
@@ -183,7 +183,7 @@ struct PostgresOutboxTests {
       func count(_ number: Int32) async throws -> Int {
         try await outbox.claim(number, allowance, within: ClaimLimits()).deliveries.count
       }
-      // The first plans; after a quick one it is not asked at once what the next steps over.
+      // The first claim plans; after a quick one, the next does not request the number of entries.
       for number in Int32(1)...3 { #expect(try await count(number) == 0) }
       try await database.execute(
         """

@@ -10,7 +10,7 @@ import Testing
 struct PostgresReachabilityTests {
   private static let one = PostgresStatement(name: "one", sql: "select 1")
 
-  /// The database's URL with other places than its own.
+  /// The database's URL with other hosts.
   private func url(_ database: TestDatabase, _ places: String, _ more: String = "") throws -> String {
     let name = try #require(database.url.split(separator: "/").last)
     return "postgres://push@\(places)/\(name)?sslmode=disable&gssencmode=disable\(more)"
@@ -37,7 +37,7 @@ struct PostgresReachabilityTests {
     return (outbox, events)
   }
 
-  @Test("a server that takes the connection and says nothing is given up in time")
+  @Test("a server that accepts the connection and stays silent is given up in time")
   func silentFromTheStart() async throws {
     try await withRelay { database, relay in
       relay.fallSilent()
@@ -53,7 +53,7 @@ struct PostgresReachabilityTests {
     }
   }
 
-  @Test("an answer that does not come in time is lost, and so is the connection with all that is under way")
+  @Test("an answer that is late is lost, and so is the connection with all pending statements")
   func lostAnswer() async throws {
     try await withRelay { database, relay in
       let url = try url(database, "127.0.0.1:\(relay.port)")
@@ -73,7 +73,7 @@ struct PostgresReachabilityTests {
     }
   }
 
-  @Test("each statement of a line is waited for from when it is its turn")
+  @Test("the timeout of a queued statement starts when it is its turn")
   func patience() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
@@ -86,7 +86,7 @@ struct PostgresReachabilityTests {
     }
   }
 
-  @Test("a claim whose answer does not come is lost within seconds, and the store comes back over new connections")
+  @Test("a claim without an answer is lost within seconds, and the store reconnects")
   func lostClaim() async throws {
     try await withRelay { database, relay in
       let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
@@ -112,7 +112,7 @@ struct PostgresReachabilityTests {
     }
   }
 
-  @Test("connections that die in silence while nobody asks anything are replaced within seconds")
+  @Test("connections that die silently while idle are replaced within seconds")
   func idle() async throws {
     try await withRelay { database, relay in
       let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
@@ -129,7 +129,7 @@ struct PostgresReachabilityTests {
     }
   }
 
-  @Test("of several hosts the first that answers is taken, whatever the others do")
+  @Test("the first of several hosts that answers is used, whatever the others do")
   func hosts() async throws {
     try await withRelay { database, silent in
       silent.fallSilent()
@@ -145,7 +145,7 @@ struct PostgresReachabilityTests {
     }
   }
 
-  @Test("where no host answers, each says why, and no password is told")
+  @Test("if no host answers, the error names each reason and no password")
   func noHost() async throws {
     let loop = EventLoop(name: "test")
     defer { loop.stop() }
@@ -158,7 +158,7 @@ struct PostgresReachabilityTests {
     #expect(error?.description.contains("geheim") == false)
   }
 
-  @Test("a server that only reads is not taken, and taken when it writes")
+  @Test("a read-only server is not used until it accepts writes")
   func readOnly() async throws {
     try await TestDatabase.with { database in
       try await setReadOnly(true, database)
@@ -171,7 +171,7 @@ struct PostgresReachabilityTests {
     }
   }
 
-  @Test("a server that turns out to only read is left, and what it refused may be tried again")
+  @Test("a server that becomes read-only is left, and refused statements may be retried")
   func turnedReadOnly() async throws {
     try await TestDatabase.with { database in
       try await setReadOnly(true, database)
@@ -210,7 +210,7 @@ struct PostgresReachabilityTests {
     await admin.close()
   }
 
-  @Test("sessions do not wait for the disk, give up a lock before a deadlock is looked for, and notice a dead peer")
+  @Test("sessions do not wait for the disk, time out on a lock before deadlock detection, and notice a dead peer")
   func sessions() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()

@@ -1,4 +1,4 @@
-// Postgres, as the conformance suite of `OutboxStore` sees it: a database of its own in the cluster of the tests.
+// A Postgres server for the conformance suite of `OutboxStore`: a private database in the cluster of the tests.
 
 import Logging
 import PushModel
@@ -8,8 +8,8 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// A crash is the one thing that is only acted out here, since the cluster is shared: the tables go back to what they were, what
-/// is unlogged is emptied, as Postgres does after a crash, and the gateways' connections are cut.
+/// A crash is only imitated, because the cluster is shared: the tables are reset to their earlier contents, unlogged
+/// tables are emptied, as Postgres does after a crash, and the gateways' connections are cut.
 final class PostgresServerUnderTest: OutboxUnderTest {
   let lanes: [Int16]
   private let database: TestDatabase
@@ -32,7 +32,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
     self.lanes = lanes
   }
 
-  /// Runs `body` with a server of its own.
+  /// Runs `body` with its own server.
   static func with(_ body: (PostgresServerUnderTest) async throws -> Void) async throws {
     try await TestDatabase.with { database in
       let server = try await PostgresServerUnderTest(database)
@@ -134,7 +134,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
 
   func advance(by duration: Nanoseconds) async throws {
     let by = "interval '\(duration.milliseconds) ms'"
-    // Without triggers: nobody ends a call here.
+    // Without triggers, because no call must end here.
     try await backend.script(
       """
       set local session_replication_role = replica;

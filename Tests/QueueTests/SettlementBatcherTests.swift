@@ -1,4 +1,4 @@
-// When results leave for the outbox, and in what company.
+// Tests when results are written to the outbox, and in which batches.
 
 import Queue
 import Runtime
@@ -13,7 +13,7 @@ import Testing
     return batcher
   }
 
-  @Test("few wait 5 ms for company, counted from the first; enough leave at once")
+  @Test("few results wait 5 ms from the first one; enough results are written at once")
   func company() {
     var few = batcher(1)
     few.add(1, start + .milliseconds(4))
@@ -24,7 +24,7 @@ import Testing
     #expect(enough.dequeue(start)?.count == 250)
   }
 
-  @Test("at the end nothing waits for company")
+  @Test("at the end nothing waits for more results")
   func last() {
     var batcher = batcher(1)
     #expect(batcher.dequeue(start, isLast: true) == [0])
@@ -33,7 +33,7 @@ import Testing
     #expect(batcher.isIdle)
   }
 
-  @Test("at most a thousand go together, two batches at a time; the rest piles up into larger ones")
+  @Test("a batch has at most a thousand results, two batches at a time; the rest forms larger batches")
   func limits() {
     var batcher = batcher(2500)
     #expect(batcher.dequeue(start)?.count == 1000)
@@ -44,7 +44,7 @@ import Testing
     #expect(batcher.dequeue(start) == Array(2000..<2500))
   }
 
-  @Test("a batch that failed goes first when it is written again, after a pause")
+  @Test("a failed batch is written again first, after a pause")
   func failure() throws {
     var batcher = batcher(2)
     let first = batcher.dequeue(start, isLast: true)

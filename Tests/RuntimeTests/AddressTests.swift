@@ -1,4 +1,4 @@
-// Which of a host's addresses is tried when, and how names become addresses.
+// Tests of the order in which addresses of a host are tried, and of resolving names.
 
 import Dispatch
 import HTTP2TestSupport
@@ -7,7 +7,7 @@ import Testing
 
 @testable import Runtime
 
-/// A race in virtual time between addresses that behave as told.
+/// A race in virtual time between addresses with given behaviours.
 private struct Track {
   enum Address {
     /// No SYN is answered.
@@ -174,7 +174,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
 }
 
 @Suite(.timeLimit(.minutes(10))) struct NameResolverTests {
-  /// Names whose answers a test gives.
+  /// A resolver whose answers the test gives.
   private final class Names: Sendable {
     struct State {
       var answers: [String: NameResolver.Outcome] = [:]
@@ -320,7 +320,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     let resolver = NameResolver { _ in
       .success(hosts.map { SocketAddress(numericHost: $0, port: 0)! })
     }
-    // The pauses between the tries are two seconds in all; with those of a system's timeout it would be minutes.
+    // The pauses between the attempts are two seconds in all; with the system's timeout they would be minutes.
     let first = try await time(server, resolver, book)
     #expect(first.time > .milliseconds(1950) && first.time - first.lateness < .seconds(20), "\(first)")
     // The remembered one comes first: no pause at all.
@@ -329,7 +329,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     withExtendedLifetime(dead) {}
   }
 
-  /// How long it takes to connect, and how late the machine was.
+  /// The time to connect, and the delay of the machine.
   private func time(
     _ server: HTTP2TestServer, _ resolver: NameResolver, _ book: AddressBook
   ) async throws -> (time: Nanoseconds, lateness: Nanoseconds) {

@@ -1,4 +1,4 @@
-// base64url against RFC 4648's vectors and what no encoder writes.
+// Tests of base64url with RFC 4648's vectors and with invalid texts.
 
 import Runtime
 import Testing

@@ -1,4 +1,4 @@
-// What a proxy answers to CONNECT: every kind of answer, whole and byte by byte.
+// Tests of a proxy's answers to CONNECT: every kind of answer, whole and byte by byte.
 
 import Foundation
 import HTTP2TestSupport
@@ -41,7 +41,7 @@ import Testing
     ("HTTP/1.1 200 Connection established\r\n\r\n", .open),
     ("HTTP/1.0 200 Connection established\r\nProxy-agent: tinyproxy/1.11.1\r\n\r\n", .open),
     ("HTTP/1.1 200\r\n\r\n", .open), ("HTTP/1.1 204 \r\n\r\n", .open), ("HTTP/1.1 200 OK\n\n", .open),
-    // What the fields say of a body does not count (RFC 9110 §9.3.6).
+    // Header fields about a body do not count (RFC 9110 §9.3.6).
     ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n", .open),
     ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Wait\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", .open),
     ("", .unfinished), ("HTTP/1.1 20", .unfinished), ("HTTP/1.1 200 OK\r\n", .unfinished),
@@ -65,20 +65,20 @@ import Testing
     (String(repeating: "HTTP/1.1 100 Continue\r\n\r\n", count: 1000), .fault(.tooLong)),
   ]
 
-  @Test(arguments: answers.indices) func `an answer is read alike, whole and byte by byte`(index: Int) {
+  @Test(arguments: answers.indices) func `an answer is read the same way whole and byte by byte`(index: Int) {
     let (text, expected) = Self.answers[index]
     #expect(Self.read(text) == expected, "\(text.prefix(60))")
     #expect(Self.readByBytes(text) == expected, "\(text.prefix(60))")
   }
 
-  @Test func `an answer of the longest size is taken`() {
+  @Test func `an answer of the maximum size is accepted`() {
     let head = "HTTP/1.1 200 OK\r\nA: "
     let filler = String(repeating: "x", count: ConnectAnswer.bytesMax - head.utf8.count - 4)
     #expect(Self.read(head + filler + "\r\n\r\n") == .open)
     #expect(Self.read(head + filler + "x\r\n\r\n") == .fault(.tooLong))
   }
 
-  @Test func `every fault says what to do, and which name it is about`() {
+  @Test func `every fault says what to do, and names the host`() {
     let faults: [ConnectAnswer.Fault] = [
       .refused(status: 407), .refused(status: 401), .refused(status: 403), .refused(status: 405), .refused(status: 502),
       .isNotHTTP, .tooLong,
@@ -121,7 +121,7 @@ import Testing
     #expect(!error.description.contains("sec"))
   }
 
-  @Test func `a request names its target twice and shows the credentials`() throws {
+  @Test func `a request contains its target twice and the credentials`() throws {
     let proxy = HTTPProxy(host: "proxy.example", port: 3128, credentials: try Self.load("user:password"))
     #expect(
       String(decoding: proxy.request(for: HTTPProxy.authority("::1", 443)), as: UTF8.self)

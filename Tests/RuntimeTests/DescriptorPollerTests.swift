@@ -3,7 +3,7 @@ import Testing
 
 @testable import Runtime
 
-/// What every system's poller does alike; poll(2) is there on Linux, too.
+/// Tests of behaviour common to the pollers of all systems; poll(2) exists on Linux, too.
 @Suite("Descriptor poller", .timeLimit(.minutes(10)))
 struct DescriptorPollerTests {
   private static var pollers: [any DescriptorPoller.Type] {
@@ -35,7 +35,7 @@ struct DescriptorPollerTests {
     return ready.sorted { $0.tag < $1.tag }
   }
 
-  @Test("finds what is ready for what was asked, under its tag, until it is removed", arguments: pollers.indices)
+  @Test("reports a ready descriptor under its tag until it is removed", arguments: pollers.indices)
   func finding(_ kind: Int) {
     var poller: any DescriptorPoller = Self.pollers[kind].init()
     let pairs = (0..<4).map { _ in Pair() }
@@ -62,7 +62,7 @@ struct DescriptorPollerTests {
     withExtendedLifetime(pairs) {}
   }
 
-  @Test("what is not open is found hung up until it is removed", arguments: pollers.indices)
+  @Test("a closed descriptor is reported as hung up until it is removed", arguments: pollers.indices)
   func notOpen(_ kind: Int) {
     var poller: any DescriptorPoller = Self.pollers[kind].init()
     poller.add(1_000_000, for: .readable, tag: 7)
@@ -75,7 +75,7 @@ struct DescriptorPollerTests {
     #expect(found(&poller).isEmpty)
   }
 
-  @Test("removing what was closed is no error, and its number can be added again", arguments: pollers.indices)
+  @Test("removing a closed descriptor is no error, and its number can be added again", arguments: pollers.indices)
   func closed(_ kind: Int) {
     var poller: any DescriptorPoller = Self.pollers[kind].init()
     let (old, new) = (Pair(), Pair())
@@ -88,7 +88,7 @@ struct DescriptorPollerTests {
     withExtendedLifetime((old, new)) {}
   }
 
-  @Test("a peer that has gone is found hung up, whatever was asked", arguments: pollers.indices)
+  @Test("a closed peer is reported as hung up, whichever events were requested", arguments: pollers.indices)
   func hangup(_ kind: Int) {
     var poller: any DescriptorPoller = Self.pollers[kind].init()
     var ends: [Int32] = [0, 0]

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Event loop: descriptors", .timeLimit(.minutes(10)))
 struct EventLoopDescriptorTests {
-  /// The ends of a pipe, open as long as this; what is written to one is read from the other.
+  /// The ends of a pipe, open as long as this object; bytes written to one are read from the other.
   private final class Pipe: Sendable {
     let reading: FileDescriptor
     let writing: FileDescriptor
@@ -38,12 +38,13 @@ struct EventLoopDescriptorTests {
     }
   }
 
-  @Test("a watch ended by another's handler in the same turn is not heard of, nor is who has its number since")
+  @Test("after a handler ends another watch, neither that watch nor the new owner of its number is called in this turn")
   func endedInTheSameTurn() async {
     let (pipes, successor) = ([Pipe(), Pipe()], Pipe())
     defer { withExtendedLifetime((pipes, successor)) {} }
     let heard: [String] = await onLoop { loop, finish in
-      // Both are ready in the next turn, and whoever is called first closes the other, whose number is then another's.
+      // Both are ready in the next turn. The handler called first closes the other descriptor, whose number then
+      // belongs to a new one.
       nonisolated(unsafe) var heard: [String] = []
       nonisolated(unsafe) var watches: [EventLoop.Watch] = []
       for index in 0..<2 {
@@ -54,7 +55,7 @@ struct EventLoopDescriptorTests {
             let number = pipes[1 - index].reading.rawValue
             #expect(dup2(successor.reading.rawValue, number) == number)
             watches = [loop.watch(number, for: .readable) { _ in heard.append("successor") }]
-            // Its number was found ready in this turn, but nothing was written to the successor.
+            // Its number was reported as ready in this turn, but nothing was written to the successor.
             loop.schedule(at: loop.now + .milliseconds(20)) {
               finish(heard)
               loop.unwatch(watches[0])
@@ -66,7 +67,7 @@ struct EventLoopDescriptorTests {
     #expect(heard == ["first"])
   }
 
-  @Test("a number used again is watched anew, whether the old one's end was told before or after")
+  @Test("a reused number is watched again, whether the old watch is ended before or after")
   func reuse() async {
     for isToldBefore in [true, false] {
       let (old, new) = (Pipe(), Pipe())
@@ -92,7 +93,7 @@ struct EventLoopDescriptorTests {
     }
   }
 
-  @Test("a watch whose number was closed and opened again by its owner goes on when it is updated")
+  @Test("a watch whose number its owner closed and reopened continues after an update")
   func reopened() async {
     let (old, new) = (Pipe(), Pipe())
     defer { withExtendedLifetime((old, new)) {} }
@@ -110,7 +111,7 @@ struct EventLoopDescriptorTests {
     #expect(readiness == .readable)
   }
 
-  @Test("what is not open is reported as hung up", arguments: [-1, 1_000_000])
+  @Test("a descriptor that is not open is reported as hung up", arguments: [-1, 1_000_000])
   func notOpen(_ number: Int32) async {
     let readiness: EventLoop.Readiness = await onLoop { loop, finish in
       nonisolated(unsafe) var watch: EventLoop.Watch?
@@ -122,7 +123,7 @@ struct EventLoopDescriptorTests {
     #expect(readiness == .hangup)
   }
 
-  @Test("a hang-up is reported although nothing is waited for")
+  @Test("a hang-up is reported even if no events were requested")
   func hangup() async {
     var ends: [Int32] = [0, 0]
     #expect(pipe(&ends) == 0)
@@ -140,7 +141,7 @@ struct EventLoopDescriptorTests {
     #expect(readiness.contains(.hangup))
   }
 
-  @Test("a watch hears of what it waits for at the time, again and again while it is ready")
+  @Test("a watch is called for the events that it currently requests, in every turn while they are ready")
   func interest() async {
     var ends: [Int32] = [0, 0]
     #expect(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &ends) == 0)
@@ -168,7 +169,7 @@ struct EventLoopDescriptorTests {
     #expect(heard == [.writable, .writable, .readable, [.readable, .writable]])
   }
 
-  @Test("one busy descriptor is heard of among two thousand that are idle")
+  @Test("one busy descriptor is reported among two thousand idle ones")
   func manyIdle() async throws {
     var limit = rlimit()
     #expect(getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)

@@ -26,7 +26,7 @@ struct EventLoopTests {
     #expect(!loop.isCurrent)
   }
 
-  @Test("work handed over from many threads is run exactly once")
+  @Test("work passed from many threads is run exactly once")
   func executeFromManyThreads() async {
     let loop = EventLoop(name: "test")
     defer { loop.stop() }
@@ -87,7 +87,7 @@ struct EventLoopTests {
     #expect(seen == 1)
   }
 
-  @Test("what is put off to the end of a turn runs after the jobs of the turn")
+  @Test("work deferred to the end of a turn runs after the jobs of the turn")
   func endOfTurn() async {
     let loop = EventLoop(name: "test")
     defer { loop.stop() }
@@ -107,7 +107,7 @@ struct EventLoopTests {
 
 @Suite("Deadline heap", .timeLimit(.minutes(10)))
 struct DeadlineHeapTests {
-  @Test("elements come out by time, whatever the order they went in")
+  @Test("elements are removed in the order of their times")
   func order() {
     var heap = DeadlineHeap<Int>()
     var random = TestSeed.generator(3)

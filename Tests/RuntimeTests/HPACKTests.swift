@@ -1,4 +1,4 @@
-// Heads as bytes, decoded by nghttp2: what is told once and named afterwards, and what never is.
+// Tests of encoded header blocks, decoded by nghttp2: which fields are indexed, and which never are.
 
 import Testing
 

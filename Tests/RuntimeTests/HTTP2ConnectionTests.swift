@@ -1,11 +1,11 @@
-// The HTTP/2 connection over real TLS: against nghttpd, and against a server that misbehaves when told to.
+// Tests of the HTTP/2 connection over real TLS, with nghttpd and with a server that misbehaves on request.
 
 import Foundation
 import HTTP2TestSupport
 import Runtime
 import Testing
 
-/// Owns one connection on a loop and lets a test wait for what happens to it.
+/// Owns one connection on a loop and lets a test await its events.
 // @unchecked: everything is touched on the loop only.
 private final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendable {
   let loop = EventLoop(name: "test-client")
@@ -49,7 +49,7 @@ private final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendabl
     loop.execute { body(self.connection) }
   }
 
-  /// Returns when `condition` holds; it is looked at after each event.
+  /// Returns when `condition` holds; it is checked after each event.
   func wait(until condition: @escaping @Sendable (ConnectionProbe) -> Bool) async {
     await withCheckedContinuation { continuation in
       loop.execute { [self] in

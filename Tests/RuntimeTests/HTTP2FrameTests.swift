@@ -1,4 +1,4 @@
-// The client's session against frames byte by byte: what a server may do, and what none should.
+// Tests of the client's session with single frames: what a server may send, and what it must not.
 
 import Testing
 
@@ -38,7 +38,7 @@ private final class Wire {
     return bytes
   }
 
-  /// What the session says now, a frame each, as "type flags stream length".
+  /// The frames that the session sends now, each as "type flags stream length".
   func takeFrames() -> [String] {
     var rest = drainOutput()[...]
     var frames: [String] = []
@@ -63,7 +63,7 @@ private final class Wire {
   var streamsMax: Int { session.peerStreamsMax }
   var departures: [HTTP2ClientSession.Departure] { session.departures }
 
-  /// How requests have ended: "tag code status body".
+  /// The ends of requests: "tag code status body".
   var ends: [String] {
     events.compactMap {
       guard case .ended(let tag, let code, let response) = $0 else { return nil }

@@ -1,4 +1,4 @@
-// When a connection is asked, doubted and given up, in virtual time.
+// Tests in virtual time of when a connection is probed by PING, becomes doubtful, and is given up.
 
 import Testing
 
@@ -9,7 +9,7 @@ import Testing
 
   private func at(_ milliseconds: Int64) -> Instant { start + .milliseconds(milliseconds) }
 
-  /// One that received something at 0.
+  /// A connection that received bytes at time 0.
   private func connected(_ change: (inout HTTP2LivenessSettings) -> Void = { _ in }) -> HTTP2Liveness {
     var settings = HTTP2LivenessSettings()
     change(&settings)
@@ -18,7 +18,7 @@ import Testing
     return liveness
   }
 
-  /// One whose requests may take as long as they want.
+  /// A connection without a timeout for requests.
   private func waitingForBytes() -> HTTP2Liveness { connected { $0.answerTimeout = .seconds(600) } }
 
   @Test func whereNothingIsAskedNothingIsDue() {
@@ -113,7 +113,7 @@ import Testing
 
   // MARK: - Answers
 
-  /// Feeds a PONG after every PING until `end`; the healths as they changed, by milliseconds.
+  /// Feeds a PONG after every PING until `end`; returns the changes of health with their times in milliseconds.
   private func healths(
     of liveness: inout HTTP2Liveness, from begin: Int64, to end: Int64
   ) -> [Int64: HTTP2ConnectionHealth] {

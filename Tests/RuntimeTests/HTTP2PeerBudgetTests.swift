@@ -1,4 +1,4 @@
-// What a server may make the client do for nothing, rule by rule, against the session in memory.
+// Tests of the limits on work that a server can cause, rule by rule, with the session in memory.
 
 import Testing
 
@@ -45,8 +45,8 @@ private final class Wire {
     return try session.request(head, body: [UInt8](repeating: 7, count: body), tag: tag)
   }
 
-  /// Hears the same frame until the connection is closed. Gives how often that was, `most` at most, and reads whatever the
-  /// session says meanwhile.
+  /// Receives the same frame until the connection is closed, at most `most` times, and reads everything that the
+  /// session sends. Returns the number of frames.
   func flood(_ frame: [UInt8], most: Int = 100_000) -> Int {
     for count in 0..<most {
       do { try hear(frame) } catch { return count }
@@ -59,7 +59,7 @@ private final class Wire {
   var departures: [HTTP2ClientSession.Departure] { session.departures }
   func isWhole(_ request: Int, within written: UInt64) -> Bool { session.isWhole(request, within: written) }
 
-  /// How requests have ended: "tag code status".
+  /// The ends of requests: "tag code status".
   var ends: [String] {
     events.compactMap {
       guard case .ended(let tag, let code, let response) = $0 else { return nil }
@@ -84,7 +84,7 @@ private let headers = HTTP2FrameType.headers
 private let data = HTTP2FrameType.data
 private let enhanceYourCalm = frame(HTTP2FrameType.goAway, [0, 0, 0, 0, 0, 0, 0, 11])
 
-/// A frame that is sent again and again.
+/// A frame that is sent repeatedly.
 private struct Flood: CustomTestStringConvertible, Sendable {
   let what: String
   let frame: [UInt8]
@@ -184,7 +184,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     budget.refill(now)
     var isPaid = budget.spend(4000)
     #expect(isPaid)
-    // A PING and its like every 20 ms go on for ever.
+    // A PING or a similar frame every 20 ms is allowed for ever.
     for _ in 0..<10_000 {
       now = now + .milliseconds(20)
       budget.refill(now)
@@ -211,7 +211,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     guard case .ended(_, _, let response?)? = wire.events.last else { return #expect(Bool(false)) }
     #expect(response.isTruncated && response.body.count == 65_536)
     #expect(wire.drainOutput().suffix(13) == frame(HTTP2FrameType.reset, stream: 1, [0, 0, 0, 8])[...])
-    // It is not listened to for ever.
+    // It is not read for ever.
     #expect(wire.flood(frame(data, stream: 1, [UInt8](repeating: 1, count: 16_384))) < 300)
   }
 

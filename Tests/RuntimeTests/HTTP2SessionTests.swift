@@ -1,9 +1,9 @@
-// The HTTP/2 session: client against server, in memory.
+// Tests of the HTTP/2 session: client and server in memory.
 
 import Runtime
 import Testing
 
-/// A client and a server whose bytes are carried to and fro.
+/// A client and a server whose bytes are exchanged in memory.
 private final class SessionPair {
   var client: HTTP2ClientSession
   let server: HTTP2ServerSession
@@ -18,7 +18,7 @@ private final class SessionPair {
   var streamsMax: Int { client.peerStreamsMax }
   var isGoingAway: Bool { client.isGoingAway }
 
-  /// Carries bytes until neither side has any.
+  /// Exchanges bytes until neither side has any.
   func settle() throws {
     while try carryToServer() + carryToClient() > 0 {}
   }

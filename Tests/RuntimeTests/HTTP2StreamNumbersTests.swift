@@ -1,4 +1,4 @@
-// From ids of streams to slots, when thousands have come and gone.
+// Tests of finding slots by stream id after thousands of streams.
 
 import Testing
 
@@ -26,7 +26,7 @@ import Testing
 
   @Test func whatHasGoneInFrontIsForgottenAndTheRestKeepsItsPlaces() {
     var numbers = numbers(10_000)
-    // Past the moment at which the line is moved up, one by one.
+    // Beyond the point at which the entries are moved to the front, one by one.
     for gone in 0..<9_000 {
       numbers.remove(Int32(2 * gone + 1))
       guard gone % 250 == 0 || (4_090...5_010).contains(gone) else { continue }

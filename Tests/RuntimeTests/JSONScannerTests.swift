@@ -1,4 +1,4 @@
-// The scanner against the grammar: texts that must be taken, texts that must be refused, and noise.
+// Tests of the scanner with valid texts, invalid texts, and noise.
 
 import Foundation
 import TestSeed
@@ -44,11 +44,11 @@ import Testing
     "\u{A0}[]", "[\u{2060}]", "[\u{0C}]", "*", "{\"a\":/*comment*/\"b\"}", "[false, nul", "{]", "[\"asd]", "ï»¿", "nul",
   ]
 
-  @Test(arguments: valid) func `a text of the grammar is taken`(text: String) throws {
+  @Test(arguments: valid) func `a valid text is accepted`(text: String) throws {
     _ = try JSONScanner(Array(text.utf8))
   }
 
-  @Test(arguments: invalid) func `a text outside the grammar is refused`(text: String) {
+  @Test(arguments: invalid) func `an invalid text is refused`(text: String) {
     #expect(throws: JSONError.self) { try JSONScanner(Array(text.utf8)) }
   }
 
@@ -63,7 +63,7 @@ import Testing
     #expect(throws: JSONError.self) { try JSONScanner(bytes) }
   }
 
-  @Test func `nesting ends at the limit, however deep the attack`() throws {
+  @Test func `nesting beyond the limit is refused, however deep`() throws {
     func nested(_ depth: Int) -> [UInt8] {
       Array(repeating: UInt8(ascii: "["), count: depth) + Array(repeating: UInt8(ascii: "]"), count: depth)
     }
@@ -74,7 +74,7 @@ import Testing
     #expect(throws: JSONError.self) { try JSONScanner(objects) }
   }
 
-  @Test func `members, elements and scalars are found where they are`() throws {
+  @Test func `members, elements and scalars are found at their positions`() throws {
     let json = try JSONScanner(
       Array(
         #" { "reason" : "Bad\u0044evice" , "at":-17, "ok":true,"no":false,"x":null,"list":[1, "a\n", {"b":[]} ] } "#
@@ -100,7 +100,7 @@ import Testing
     #expect(json.string(list) == nil)
   }
 
-  @Test func `an escaped name is the same name, and of two the last counts`() throws {
+  @Test func `an escaped name equals the plain one, and of two equal names the last counts`() throws {
     let json = try JSONScanner(Array(#"{"from":"a","\u0066rom":"b","fromm":"c","fro":"d"}"#.utf8))
     #expect(json.member("from").flatMap(json.text) == "b")
     #expect(json.member(Array("from".utf8), of: json.root).flatMap(json.text) == "b")
@@ -127,7 +127,7 @@ import Testing
     #expect(json.text(json.root) == expected)
   }
 
-  @Test func `noise never crashes, and Python accepts the same texts and finds the same in them`() throws {
+  @Test func `noise never crashes, and Python accepts the same texts with the same values`() throws {
     var random = TestSeed.generator(1)
     let alphabet = Array(#"{}[]",:\u0019tfnadDe.-+E "#.utf8) + [0xC3, 0xA9, 0x80, 0x00, 0x0A]
     let known = (Self.valid + Self.invalid).map { Array($0.utf8) }
@@ -158,7 +158,7 @@ import Testing
     #expect(expected.count { $0 != "-" } > 500, "\(TestSeed.comment)")
   }
 
-  /// What Tests/json/read.py makes of each text.
+  /// The output of Tests/json/read.py for each text.
   private static func valuesByPython(_ texts: [[UInt8]]) throws -> [String] {
     let tests = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
     let process = Process()

@@ -1,4 +1,4 @@
-// JWK Sets: which keys are taken, and which are passed over. Tokens signed by them are tested with the identities.
+// Tests of JWK Sets: which keys are used, and which are skipped. Tokens signed by them are tested with the identities.
 
 import Runtime
 import Testing
@@ -18,11 +18,11 @@ import Testing
     try? JSONWebKeySet(Array(#"{"keys": [\#(keys.joined(separator: ","))]}"#.utf8)).count
   }
 
-  @Test func `keys of both kinds are taken`() {
+  @Test func `keys of both kinds are used`() {
     #expect(count(Self.ec) == 1 && count(Self.rsa) == 1 && count(Self.ec, Self.rsa) == 2)
   }
 
-  @Test func `keys that sign nothing of ours are passed over`() {
+  @Test func `keys that sign none of our tokens are skipped`() {
     let odd = [
       Self.ec.replacing(#""kid": "a", "#, with: ""), Self.ec.replacing("P-256", with: "P-384"),
       Self.ec.replacing(Self.y, with: Self.x), Self.ec.replacing(Self.x, with: "AAAA"),

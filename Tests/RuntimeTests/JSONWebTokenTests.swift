@@ -1,4 +1,4 @@
-// Tokens: RFC 7515's examples, an independent library's verdict on ours, and hostile input.
+// Tests of tokens: RFC 7515's examples, verification of ours by an independent library, and hostile input.
 
 import Foundation
 import Runtime
@@ -60,7 +60,7 @@ import Testing
     let verdict = try Self.verify(lines)
     #expect(verdict.status == 0, "\(verdict.output)")
 
-    // And that verifier is worth something: one byte of one token changed, and it says no.
+    // Checks the verifier itself: with one changed byte it refuses the token.
     let broken = lines.replacing(#""token":"ey"#, with: #""token":"eX"#, maxReplacements: 1)
     #expect(try Self.verify(broken).status == 1)
   }

@@ -1,4 +1,4 @@
-// What JSONWriter writes is read back by somebody else's parser.
+// Tests JSONWriter with another parser.
 
 import Foundation
 import Runtime
@@ -11,7 +11,7 @@ import Testing
     return String(decoding: writer.bytes, as: UTF8.self)
   }
 
-  @Test func `separators come by themselves`() {
+  @Test func `separators are written automatically`() {
     let json = text { writer in
       writer.beginObject()
       writer.key("a")
@@ -59,7 +59,7 @@ import Testing
     #expect(text { $0.string(number) } == "\"\(number)\"")
   }
 
-  @Test func `json can be carried as a string inside json`() throws {
+  @Test func `JSON can be a string inside JSON`() throws {
     let inner = #"{"from":"João \"1\"","n":{"a":[1]}}"#
     let json = text { $0.string(Array(inner.utf8)) }
     #expect(try JSONSerialization.jsonObject(with: Data(json.utf8), options: .fragmentsAllowed) as? String == inner)

@@ -1,4 +1,4 @@
-// From the configuration of a proxy to TLS with a server behind it: through tinyproxy, and through proxies that mean no good.
+// Tests of TLS connections through a proxy: through tinyproxy, and through hostile proxies.
 
 import HTTP2TestSupport
 import Synchronization
@@ -7,7 +7,7 @@ import Testing
 @testable import Runtime
 
 @Suite(.timeLimit(.minutes(10))) struct ProxyDialerTests {
-  /// Looks only the proxy's name up, and keeps what it was asked for.
+  /// Resolves only the proxy's name, and records the names requested.
   private final class Names: Sendable {
     let asked = Mutex<[String]>([])
     private let addresses: [String]
@@ -25,7 +25,7 @@ import Testing
     }
   }
 
-  /// - Returns: nil where the connection came about.
+  /// - Returns: nil if the connection succeeded.
   private static func dial(
     _ port: UInt16, at host: String = "localhost", through proxy: HTTPProxy, trusting tls: TLSContext? = nil,
     names: Names = Names(), book: AddressBook = AddressBook(), timeout: Nanoseconds = .seconds(30)
@@ -101,7 +101,7 @@ import Testing
     #expect(ipv4 != nil, "the certificate is not for this address")
   }
 
-  @Test func `the proxy's addresses are raced, and what is learned is kept under its name`() async throws {
+  @Test func `the proxy's addresses are raced, and the result is stored under its name`() async throws {
     let server = try HTTP2TestServer { $0.respond(200) }
     let relay = try TinyProxy()
     let proxy = HTTPProxy(host: "proxy.test", port: relay.port)
@@ -129,7 +129,7 @@ import Testing
     ("HTTP/1.1 200 OK\r\n\r\n", .close, "TLS handshake with localhost failed"),
   ]
 
-  @Test(arguments: hostile.indices) func `a broken answer ends the try, and says what it was`(index: Int) async throws {
+  @Test(arguments: hostile.indices) func `a broken answer ends the attempt, and the error describes it`(index: Int) async throws {
     let (answer, ending, words) = Self.hostile[index]
     let server = try HTTP2TestServer { $0.respond(200) }
     let relay = try HostileProxy(answer, then: ending)
@@ -149,7 +149,7 @@ import Testing
     #expect(error?.description.hasSuffix("did not answer CONNECT within 1.5 s") == true, "\(String(describing: error))")
   }
 
-  @Test func `silence behind a yes is a handshake that takes too long`() async throws {
+  @Test func `silence after a positive answer is a handshake timeout`() async throws {
     let relay = try HostileProxy("HTTP/1.1 200 OK\r\n\r\n")
     let proxy = HTTPProxy(host: "proxy.test", port: relay.port)
     let error = try await Self.dial(443, through: proxy, timeout: .milliseconds(1_500))
@@ -164,7 +164,7 @@ import Testing
     #expect(error?.description.contains("answers 407") == true, "\(String(describing: error))")
   }
 
-  @Test func `a name that would be another line of the request is not asked for`() async throws {
+  @Test func `a name with a line break is refused`() async throws {
     let relay = try HostileProxy("HTTP/1.1 200 OK\r\n\r\n")
     let proxy = HTTPProxy(host: "proxy.test", port: relay.port)
     let error = try await Self.dial(443, at: "a\r\nX: y", through: proxy)
@@ -172,7 +172,7 @@ import Testing
     #expect(await relay.received() == [])
   }
 
-  @Test func `a proxy whose name is not known is told as the proxy's`() async throws {
+  @Test func `the error for an unknown proxy name names the proxy`() async throws {
     let error = try await Self.dial(443, through: HTTPProxy(host: "other.test", port: 1))
     #expect(error?.code == .name)
     #expect(error?.description == "the proxy: other.test was looked up")

@@ -1,4 +1,4 @@
-// Who may be able to read a file with a secret.
+// Tests of the permissions of files with secrets.
 
 import Foundation
 import HTTP2TestSupport
@@ -13,7 +13,7 @@ import Darwin
 #endif
 
 @Suite struct SecretFileTests {
-  /// A folder with a file `key`, removed with its owner.
+  /// A folder with a file `key`, removed when this object is released.
   private final class Folder {
     let path = FileManager.default.temporaryDirectory.appending(path: "secret-\(UUID().uuidString)").path()
     init() throws {
@@ -50,7 +50,7 @@ import Darwin
     #expect(failure.description.contains("chmod 640 \(file)"))
     #expect(failure.description.contains("security.allow_readable_secrets"))
     #expect(try SecretFile.read(file, privacy: .waived) == Array("secret".utf8))
-    // A link's own mode says nothing.
+    // The mode of a link does not count.
     symlink(file, folder + "/link")
     #expect(throws: SecretFile.Failure.self) { try SecretFile.read(folder + "/link") }
     chmod(file, 0o600)
@@ -66,7 +66,7 @@ import Darwin
     #expect(try SecretFile.read(file, privacy: .waived) == Array("secret".utf8))
   }
 
-  @Test func `a pipe has no mode that matters`() throws {
+  @Test func `the mode of a pipe does not matter`() throws {
     let pipe = folder + "/pipe"
     #expect(mkfifo(pipe, 0o666) == 0)
     Thread.detachNewThread { try? Data("secret".utf8).write(to: URL(fileURLWithPath: pipe)) }

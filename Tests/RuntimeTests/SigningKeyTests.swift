@@ -1,4 +1,4 @@
-// Keys as they come out of files: every form that works, and a clear error for every one that does not.
+// Tests of keys from files: every accepted form, and a clear error for every other one.
 
 import Foundation
 import HTTP2TestSupport
@@ -7,7 +7,7 @@ import Testing
 @testable import Runtime
 
 @Suite(.timeLimit(.minutes(10))) struct SigningKeyTests {
-  /// A key text that test reports call by its name.
+  /// A key text that test reports show by its name.
   struct Fixture: CustomTestStringConvertible, Sendable {
     let name: String
     let pem: String

@@ -1,4 +1,4 @@
-// Numbered places for things in flight.
+// Tests of numbered slots for requests in flight.
 
 import Runtime
 import Testing
@@ -17,7 +17,7 @@ import Testing
     #expect(table.occupied == slots.sorted())
   }
 
-  @Test("what is not there is nil, and removing it changes nothing")
+  @Test("a missing element is nil, and removing it changes nothing")
   func missing() {
     var table = SlotTable<Int>()
     #expect(table[0] == nil)
@@ -27,7 +27,7 @@ import Testing
     #expect(table.remove(slot) == 1)
     #expect(table.remove(slot) == nil)
     #expect(table.isEmpty)
-    // A slot removed twice is not given out twice.
+    // A slot removed twice is not assigned twice.
     #expect(table.insert(2) != table.insert(3))
   }
 

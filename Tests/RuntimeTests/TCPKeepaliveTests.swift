@@ -1,4 +1,4 @@
-// What the system is told about sockets whose peers may vanish.
+// Tests of the keepalive options of sockets.
 
 import Foundation
 import Runtime

@@ -1,4 +1,4 @@
-// TLS as a client sees it: whom it believes, and what it says when it does not.
+// Tests of TLS as a client: which certificates it trusts, and its errors.
 
 import COpenSSL
 import HTTP2TestSupport
@@ -13,12 +13,12 @@ private final class Handshake: TLSStreamDelegate, @unchecked Sendable {
   private var stream: TLSStream?
   private var continuation: CheckedContinuation<Result<String?, TLSError>, Never>?
 
-  /// The protocol agreed on, or what went wrong.
+  /// The negotiated protocol, or the error.
   func run(port: UInt16, host: String, context: TLSContext) async -> Result<String?, TLSError> {
     let result = await withCheckedContinuation { continuation in
       loop.execute { [self] in
         self.continuation = continuation
-        // The kernel completes a connection to this machine's listener by itself; TLS waits for what is missing.
+        // The kernel accepts a connection to a listener of this machine by itself; TLS waits for the rest.
         let socket = try! TCPSocket.connect(to: SocketAddress(numericHost: "127.0.0.1", port: port)!)
         stream = try! TLSStream(socket, context: context, host: host, loop: loop)
         stream!.delegate = self
@@ -146,7 +146,7 @@ private final class KeyChangingServer: TLSStreamDelegate, @unchecked Sendable {
   func stream(_ stream: TLSStream, didCloseWith error: TLSError?) {}
 }
 
-/// Waits for the first byte, or for what went wrong before it.
+/// Waits for the first byte, or for an error before it.
 // @unchecked: touched on the loop only.
 private final class FirstByte: TLSStreamDelegate, @unchecked Sendable {
   private let loop = EventLoop(name: "tls-listener")

@@ -1,13 +1,13 @@
-// push-gateway-sim: runs seeds and says which of them breaks a rule.
+// push-gateway-sim: runs seeds and reports those that break a rule.
 //
-//   push-gateway-sim --seeds 500 [--first 1] [--threads 2]   a line at the end; each broken rule with its seed
-//   push-gateway-sim --seed 17                               one seed, and its story
+//   push-gateway-sim --seeds 500 [--first 1] [--threads 2]   prints a summary, and each broken rule with its seed
+//   push-gateway-sim --seed 17                               runs one seed and prints its events
 
 #if canImport(Glibc)
 import Glibc
 #endif
 
-/// What the command line asks for.
+/// The options of the command line.
 struct SimulationOptions {
   var first: UInt64 = 1
   var count: UInt64 = 500
@@ -35,7 +35,7 @@ struct SimulationOptions {
   }
 }
 
-/// What a number of seeds came to.
+/// The results of a number of seeds.
 struct SimulationSummary: Sendable {
   var seeds = 0
   var events = 0
@@ -108,7 +108,7 @@ enum Simulation {
     }
   }
 
-  /// Dictionaries hash with a seed of the process; a replay must go through them in the same order.
+  /// Dictionaries hash with a random seed of the process; a replay must iterate them in the same order.
   private static func hashTheSameWay() {
     let name = "SWIFT_DETERMINISTIC_HASHING"
     guard unsafe getenv(name) == nil else { return }

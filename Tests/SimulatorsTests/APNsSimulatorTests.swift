@@ -1,4 +1,4 @@
-// Each reason of APNs, by the request that earns it and by the token that asks for it.
+// Tests of each reason of APNs, caused by an invalid request and by a token.
 
 import Foundation
 import Runtime
@@ -8,7 +8,7 @@ import Testing
 
 @Suite("APNs simulator")
 struct APNsSimulatorTests {
-  @Test("a VoIP request in order is accepted and its apns-id echoed")
+  @Test("a valid VoIP request is accepted and its apns-id echoed")
   func accepts() throws {
     var bench = APNsBench()
     let answer = bench.send()
@@ -24,7 +24,7 @@ struct APNsSimulatorTests {
     #expect(object(push.payload)["callId"] as? String == "c1")
   }
 
-  @Test("an alert request in order is accepted, and gets an apns-id when it has none")
+  @Test("a valid alert request is accepted, and gets an apns-id if it has none")
   func acceptsAlert() {
     var bench = APNsBench(.sandbox)
     let answer = bench.send(["apns-topic": "com.example.app", "apns-push-type": "alert", "apns-id": nil])
@@ -32,7 +32,7 @@ struct APNsSimulatorTests {
     #expect(UUID(uuidString: String(decoding: answer.apnsID, as: UTF8.self)) != nil)
   }
 
-  /// One request for each reason that a request can earn.
+  /// One request for each reason that a request can cause.
   static let mistakes: [(reason: APNsReason, name: String, changes: [String: String?])] = [
     (.methodNotAllowed, "GET", [":method": "GET"]),
     (.badPath, "another path", [":path": "/3/devices/abc"]),
@@ -58,7 +58,7 @@ struct APNsSimulatorTests {
     (.topicDisallowed, "somebody else's topic", ["apns-topic": "com.example.other.voip"]),
   ]
 
-  @Test("a wrong request is told what is wrong with it", arguments: mistakes.indices)
+  @Test("an invalid request gets the reason of its fault", arguments: mistakes.indices)
   func refuses(_ index: Int) {
     let mistake = Self.mistakes[index]
     var bench = APNsBench()
@@ -69,14 +69,14 @@ struct APNsSimulatorTests {
     #expect(bench.journal.accepted.isEmpty)
   }
 
-  @Test("a header field that comes twice is DuplicateHeaders")
+  @Test("a header field that occurs twice is DuplicateHeaders")
   func refusesDuplicates() {
     var bench = APNsBench()
     let answer = bench.send(extra: [("apns-priority", "10")])
     #expect(object(answer.body)["reason"] as? String == "DuplicateHeaders")
   }
 
-  @Test("a production token at the sandbox is BadDeviceToken, and right at production")
+  @Test("a production token is BadDeviceToken at the sandbox and accepted at production")
   func tellsEnvironments() {
     var (production, sandbox) = (APNsBench(.production), APNsBench(.sandbox))
     let path = APNsBench.path(APNsBench.token("960d00"))
@@ -114,7 +114,7 @@ struct APNsSimulatorTests {
     #expect(bench.journal.counters.violations == ["voip_push_is_no_invite": 1])
   }
 
-  @Test("a token's prefix brings each reason about, with its status", arguments: APNsReason.allCases)
+  @Test("a token's prefix causes each reason, with its status", arguments: APNsReason.allCases)
   func tokenFaults(_ reason: APNsReason) {
     var bench = APNsBench()
     let answer = bench.send([":path": APNsBench.path(APNsBench.token(reason.faultPrefix))])
@@ -124,7 +124,7 @@ struct APNsSimulatorTests {
     #expect(bench.journal.accepted.isEmpty)
   }
 
-  @Test("the documented prefixes stay what they are")
+  @Test("the documented prefixes do not change")
   func prefixes() {
     #expect(APNsReason.unregistered.faultPrefix == "dead4100")
     #expect(APNsReason.badDeviceToken.faultPrefix == "dead4001")
@@ -133,7 +133,7 @@ struct APNsSimulatorTests {
     #expect(Set(APNsTokenFault.table.map(\.prefix)).count == APNsTokenFault.table.count)
   }
 
-  @Test("a token may have died long ago")
+  @Test("a 410 can have a time long ago")
   func longDead() {
     var bench = APNsBench()
     let answer = bench.send([":path": APNsBench.path(APNsBench.token("dead410f"))])

@@ -1,4 +1,4 @@
-// Each error of Expo's push service: of requests, tickets and receipts.
+// Tests of each error of Expo's push service: of requests, tickets and receipts.
 
 import Foundation
 import Runtime
@@ -45,7 +45,7 @@ struct ExpoSimulatorTests {
     #expect(push.detail("ttl") == "30")
   }
 
-  @Test("a hundred messages are taken, one more is PUSH_TOO_MANY_NOTIFICATIONS")
+  @Test("a hundred messages are accepted, one more is PUSH_TOO_MANY_NOTIFICATIONS")
   func limitsMessages() {
     func messages(_ count: Int) -> String {
       "[\((0..<count).map { ExpoBench.message("ExpoPushToken[\($0)]") }.joined(separator: ","))]"
@@ -76,7 +76,7 @@ struct ExpoSimulatorTests {
     #expect(bench.journal.accepted.isEmpty)
   }
 
-  @Test("every documented field is taken")
+  @Test("every documented field is accepted")
   func fields() {
     var bench = ExpoBench()
     let answer = bench.send(
@@ -108,7 +108,7 @@ struct ExpoSimulatorTests {
     #expect(details == ["@simulator/b": ["ExpoPushToken[project-b-1]"], "@simulator/default": ["ExpoPushToken[2]"]])
   }
 
-  @Test("without the access token that is asked for: UNAUTHORIZED")
+  @Test("a request without the required access token is UNAUTHORIZED")
   func authorises() {
     var bench = ExpoBench(.init(accessToken: "secret"))
     #expect(bench.send(ExpoBench.message()).status == 401)
@@ -134,7 +134,7 @@ struct ExpoSimulatorTests {
     #expect(bench.send(ExpoBench.message(), path: ExpoSimulator.sendPath + "?useFcmV1=true").status == 200)
   }
 
-  @Test("a gzip body is opened; what is not gzip is refused")
+  @Test("a gzip body is decompressed; other data is refused")
   func gzip() throws {
     var bench = ExpoBench()
     let header = [("content-encoding", "gzip")]
@@ -145,7 +145,7 @@ struct ExpoSimulatorTests {
     #expect(bench.send(ExpoBench.message(), headers: [("content-encoding", "br")]).status == 400)
   }
 
-  @Test("a token brings each ticket's error about", arguments: ExpoPushError.allCases)
+  @Test("a token causes each error of a ticket", arguments: ExpoPushError.allCases)
   func ticketFaults(_ expected: ExpoPushError) {
     var bench = ExpoBench()
     let answer = bench.send("[\(ExpoBench.message("ExpoPushToken[fault-\(expected.rawValue)-1]"))]")
@@ -153,7 +153,7 @@ struct ExpoSimulatorTests {
     #expect(bench.journal.accepted.isEmpty)
   }
 
-  @Test("a token brings each receipt's error about", arguments: ExpoPushError.allCases)
+  @Test("a token causes each error of a receipt", arguments: ExpoPushError.allCases)
   func receiptFaults(_ expected: ExpoPushError) throws {
     var bench = ExpoBench()
     let answer = bench.send("[\(ExpoBench.message("ExpoPushToken[fault-receipt_\(expected.rawValue)-1]"))]")
@@ -179,7 +179,7 @@ struct ExpoSimulatorTests {
     #expect(bench.journal.accepted.isEmpty)
   }
 
-  @Test("a ticket id brings the errors of a whole request for receipts about")
+  @Test("a ticket id causes the errors of a whole request for receipts")
   func receiptRequestFaults() {
     var bench = ExpoBench()
     let busy = bench.receipts(["a", "fault-TOO_MANY_REQUESTS-7"])
@@ -190,7 +190,7 @@ struct ExpoSimulatorTests {
     #expect(bench.journal.counters.refused == ["TOO_MANY_REQUESTS": 1, "html": 1])
   }
 
-  @Test("receipts are there from the delay on until a day is over; unknown ids are left out")
+  @Test("receipts are available after the delay and for a day; unknown ids are left out")
   func receiptTimes() throws {
     var bench = ExpoBench(.init(receiptDelay: 900))
     let id = try #require(tickets(bench.send("[\(ExpoBench.message())]")).first?["id"] as? String)
@@ -205,7 +205,7 @@ struct ExpoSimulatorTests {
     #expect(found() == 0)
   }
 
-  @Test("a thousand receipts can be asked for, not one more")
+  @Test("a request can ask for a thousand receipts, not one more")
   func limitsReceipts() {
     var bench = ExpoBench()
     #expect(bench.receipts((0..<1000).map { "\($0)" }).status == 200)

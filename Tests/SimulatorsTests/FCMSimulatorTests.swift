@@ -1,4 +1,4 @@
-// Each error of FCM and of the token endpoint, by the request that earns it and by the token that asks for it.
+// Tests of each error of FCM and of the token endpoint, caused by an invalid request and by a token.
 
 import Foundation
 import Runtime
@@ -20,7 +20,7 @@ struct FCMSimulatorTests {
     (detail(answer, "google.rpc.BadRequest")?["fieldViolations"] as? [[String: String]])?.first ?? [:]
   }
 
-  @Test("a message in order is accepted and named")
+  @Test("a valid message is accepted and gets a name")
   func accepts() throws {
     var bench = FCMBench()
     let answer = bench.send()
@@ -58,13 +58,13 @@ struct FCMSimulatorTests {
     #expect(detail(answer, "FcmError")?["errorCode"] as? String == "INVALID_ARGUMENT")
   }
 
-  @Test("keys that only look reserved are fine", arguments: ["fromId", "body", "xgoogle"])
+  @Test("keys that only look reserved are accepted", arguments: ["fromId", "body", "xgoogle"])
   func freeKeys(_ key: String) {
     var bench = FCMBench()
     #expect(bench.send(FCMBench.message(data: #"{"\#(key)":"a"}"#)).status == 200)
   }
 
-  @Test("data that is no string is refused with its place", arguments: ["1", "true", "null", "{}", "[]"])
+  @Test("data that is no string is refused with its path", arguments: ["1", "true", "null", "{}", "[]"])
   func stringsOnly(_ value: String) {
     var bench = FCMBench()
     let answer = bench.send(FCMBench.message(data: #"{"a":"b","c":\#(value)}"#))
@@ -95,7 +95,7 @@ struct FCMSimulatorTests {
     ("no message", "{}", "message"),
   ]
 
-  @Test("a wrong message is told what is wrong with which field", arguments: mistakes.indices)
+  @Test("an invalid message gets the field and its error", arguments: mistakes.indices)
   func refuses(_ index: Int) {
     let mistake = Self.mistakes[index]
     var bench = FCMBench()
@@ -107,7 +107,7 @@ struct FCMSimulatorTests {
     #expect(bench.journal.accepted.isEmpty)
   }
 
-  @Test("a notification is refused only where data alone is asked for")
+  @Test("a notification is refused only if data alone is required")
   func notification() {
     var bench = FCMBench(requiresDataOnly: false)
     #expect(bench.send(FCMBench.message(more: #","notification":{"title":"x"}"#)).status == 200)
@@ -217,7 +217,7 @@ struct OAuthSimulatorTests {
     ("scope", ["scope": "https://www.googleapis.com/auth/drive"], "invalid_scope", "Invalid OAuth scope"),
   ]
 
-  @Test("a wrong claim is refused in Google's words", arguments: flaws.indices)
+  @Test("an invalid claim is refused with Google's message", arguments: flaws.indices)
   func refuses(_ index: Int) {
     let flaw = Self.flaws[index]
     var bench = FCMBench()
@@ -239,7 +239,7 @@ struct OAuthSimulatorTests {
     #expect(object(bench.requestToken(contentType: "application/json").body)["error"] as? String == "invalid_request")
   }
 
-  @Test("a plan's rule befalls the token endpoint alone")
+  @Test("a rule of a plan can apply to the token endpoint alone")
   func faults() {
     var bench = FCMBench(
       faults: FaultPlan([FaultRule(provider: .oauth, fault: .reason("invalid_grant"), after: 1, count: 1)]))

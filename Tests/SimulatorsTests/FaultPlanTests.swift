@@ -1,4 +1,4 @@
-// Plans: how a file is read, and which requests a rule befalls.
+// Tests of fault plans: reading a file, and matching requests.
 
 import Foundation
 import Runtime
@@ -56,7 +56,7 @@ struct FaultPlanTests {
     #expect(throws: FaultPlanError(description: description)) { try plan(json) }
   }
 
-  @Test("a share is spread evenly, after a number spared, and ends with the count")
+  @Test("a share is spread evenly; it starts after `after` requests and ends after `count` faults")
   func share() {
     let rule = FaultRule(provider: .apns, fault: Fault(.hang), share: 0.5, after: 2, count: 3)
     var engine = FaultEngine(FaultPlan([rule]), for: .apns)
@@ -71,7 +71,7 @@ struct FaultPlanTests {
     #expect((0..<10_000).count { _ in engine.fault(for: token("ab")) != nil } == 1_000)
   }
 
-  @Test("rules hold for their provider, environment and prefix only; the first that is due wins")
+  @Test("rules apply to their provider, environment and prefix only; the first that is due wins")
   func matches() {
     let plan = FaultPlan([
       FaultRule(provider: .fcm, fault: Fault(.hang)),

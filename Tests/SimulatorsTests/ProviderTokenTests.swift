@@ -1,4 +1,4 @@
-// What APNs asks of a provider token, row by row.
+// Tests of APNs' requirements for a provider token.
 
 import Runtime
 import Testing
@@ -38,7 +38,7 @@ struct ProviderTokenTests {
       reason(bench.send(["authorization": "bearer \(Fixture.jwt(key: Fixture.secondKey))"])) == "InvalidProviderToken")
   }
 
-  @Test("one changed character is InvalidProviderToken, also after the good token was seen")
+  @Test("one changed character is InvalidProviderToken, even after the valid token was seen")
   func refusesChange() {
     var bench = APNsBench()
     #expect(bench.send().status == 200)
@@ -47,7 +47,7 @@ struct ProviderTokenTests {
     #expect(reason(bench.send(["authorization": "bearer \(String(characters))"])) == "InvalidProviderToken")
   }
 
-  @Test("a token is good for an hour, then ExpiredProviderToken, and its connection stays spoilt")
+  @Test("a token is valid for an hour, then ExpiredProviderToken for all later requests of the connection")
   func expires() {
     var bench = APNsBench()
     bench.now = Fixture.now + 3_540
@@ -64,7 +64,7 @@ struct ProviderTokenTests {
     #expect(bench.send(fresh).status == 200)
   }
 
-  @Test("a connection keeps to the key it began with: UnrelatedKeyIdInToken")
+  @Test("a token with another key on the same connection is UnrelatedKeyIdInToken")
   func keepsKey() {
     var bench = APNsBench()
     #expect(bench.send().status == 200)
@@ -76,7 +76,7 @@ struct ProviderTokenTests {
     #expect(bench.send(other).status == 200)
   }
 
-  @Test("a second new token within the interval is TooManyProviderTokenUpdates; the first stays good")
+  @Test("a second new token within the interval is TooManyProviderTokenUpdates; the first stays valid")
   func limitsUpdates() {
     var bench = APNsBench(tokenUpdateInterval: 1_200)
     #expect(bench.send().status == 200)
@@ -92,7 +92,7 @@ struct ProviderTokenTests {
     #expect(bench.send(second).status == 200)
   }
 
-  @Test("a request is authorised by its token even if the rest is wrong")
+  @Test("a request is authorised by its token even if the rest is invalid")
   func authorises() {
     var bench = APNsBench()
     #expect(bench.send(["apns-topic": nil]).isAuthorised)

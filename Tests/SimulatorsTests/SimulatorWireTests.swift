@@ -1,4 +1,4 @@
-// The simulators as programs see them that we did not write: curl, nghttp, openssl. Real TLS, real HTTP/2, real files.
+// Tests of the simulators with curl, nghttp and openssl: real TLS, real HTTP/2, real files.
 
 import Foundation
 import Runtime
@@ -6,7 +6,7 @@ import Testing
 
 @testable import Simulators
 
-/// Runs a program to its end; its standard output.
+/// Runs a program to its end and returns its standard output.
 func run(_ program: String, _ arguments: [String], input: [UInt8] = []) throws -> [UInt8] {
   let process = Process()
   process.executableURL = URL(fileURLWithPath: program)
@@ -43,7 +43,7 @@ struct WireBench {
     try FileManager.default.removeItem(atPath: suite.material.directory)
   }
 
-  /// What curl wrote: the status line's code, then the body; `exit` is 0 when an answer came.
+  /// The output of curl: the status code, then the body; `exit` is 0 if there was an answer.
   func curl(_ url: String, _ headers: [String], body: String, more: [String] = []) throws -> (
     status: Int, body: [UInt8]
   ) {
@@ -112,7 +112,7 @@ struct SimulatorWireTests {
     try await bench.finish()
   }
 
-  @Test("curl sends an Expo batch with the access token that is asked for")
+  @Test("curl sends an Expo batch with the required access token")
   func expo() async throws {
     let bench = try await WireBench { $0.requiresExpoAccessToken = true }
     let url = bench.suite.endpoints.expo + ExpoSimulator.sendPath
@@ -167,7 +167,7 @@ struct SimulatorWireTests {
     try await bench.finish()
   }
 
-  @Test("the plan can be changed at run time; a reset is a failed request, a delay is waited for")
+  @Test("the plan can be changed at run time; a reset fails the request, a delay delays the answer")
   func faults() async throws {
     let bench = try await WireBench()
     func send() throws -> (status: Int, body: [UInt8]) {
@@ -222,7 +222,7 @@ struct SimulatorWireTests {
     try FileManager.default.removeItem(atPath: first.directory)
   }
 
-  @Test("a port that is taken is an error that names it")
+  @Test("an occupied port is an error that names it")
   func portTaken() async throws {
     let bench = try await WireBench()
     var configuration = SimulatorSuite.Configuration()

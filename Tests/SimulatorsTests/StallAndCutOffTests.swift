@@ -1,4 +1,4 @@
-// The faults of the soak tests: stalls drawn from the token, and GOAWAYs that leave streams unprocessed.
+// Tests of the faults of the soak tests: stalls derived from the token, and GOAWAYs that leave streams unprocessed.
 
 import Foundation
 import Runtime
@@ -42,7 +42,7 @@ struct StallAndCutOffTests {
     #expect(fcm.journal.accepted.isEmpty)
   }
 
-  @Test("a deafened connection answers neither that request nor any later one, and other connections do")
+  @Test("a deafened connection answers no request from then on; other connections do")
   func deafened() async throws {
     let bench = try await WireBench {
       $0.faults = FaultPlan([FaultRule(provider: .apns, fault: Fault(.deafen), count: 1)])

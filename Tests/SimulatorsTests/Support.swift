@@ -1,4 +1,4 @@
-// What the tests of the pure simulators share: keys made once, requests in order that a test then spoils.
+// Shared by the tests of the simulators: keys made once, and valid requests that a test then changes.
 
 import Foundation
 import Runtime
@@ -29,7 +29,7 @@ enum Fixture {
     )
   }
 
-  /// Good for every test that does not spoil it: signing takes longer than the rest of a test.
+  /// Shared by all tests that do not change it: signing takes longer than the rest of a test.
   static let goodJWT = jwt()
 }
 
@@ -41,7 +41,7 @@ extension SimulatedRequest {
   }
 }
 
-/// A JSON text as Foundation reads it, to look at answers with other eyes.
+/// A JSON text parsed by Foundation, to check answers with another parser.
 func object(_ bytes: [UInt8]) -> [String: Any] {
   (try? JSONSerialization.jsonObject(with: Data(bytes))) as? [String: Any] ?? [:]
 }
@@ -73,7 +73,7 @@ struct APNsBench {
   ]
   static let payload = #"{"type":"intercom_call","action":"incoming_call","callId":"c1"}"#
 
-  /// Sends a request in order but for what is changed; nil removes a field.
+  /// Sends a valid request with the given changes; nil removes a field.
   mutating func send(
     _ changes: [String: String?] = [:], body: String = payload, extra: [(String, String)] = []
   ) -> SimulatedAnswer {

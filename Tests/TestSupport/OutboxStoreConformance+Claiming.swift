@@ -1,4 +1,4 @@
-// Rules of claims, and of those whose answer was lost.
+// Rules of claims, and of claims whose answer was lost.
 
 import PushModel
 import Queue
@@ -17,7 +17,7 @@ extension OutboxStoreConformance {
       try expect(
         try await server.states(of: call), [.claimed(lease: 7), .claimed(lease: 7), .claimed(lease: 7)], "rows")
     },
-    OutboxStoreRule("deliveries of a call share its data") { server in
+    OutboxStoreRule("deliveries of a call share its texts") { server in
       _ = try await server.call(devices: 3)
       let claimed = try await server.claim(1, try await server.gateway())
       try expect(claimed.count, 3, "deliveries")
@@ -26,7 +26,7 @@ extension OutboxStoreConformance {
         !claimed[0].callID.isEmpty && !claimed[0].payload.isEmpty && !claimed[0].token.isEmpty, "texts are there")
       try expect(!claimed[0].call.isOver, "the call rings")
     },
-    OutboxStoreRule("two gateways that claim at the same time share what there is") { server in
+    OutboxStoreRule("two gateways that claim at the same time get different deliveries") { server in
       _ = try await server.call(devices: 200)
       let (one, other) = (try await server.gateway(), try await server.gateway())
       async let ofOne = one.claim(1, server.allowances(120), within: ClaimLimits())
@@ -48,7 +48,7 @@ extension OutboxStoreConformance {
       }
       try expect(order, [early, middle, late], "order")
     },
-    OutboxStoreRule("no lane brings more than its allowance, nor all together more than the limit") { server in
+    OutboxStoreRule("a claim brings at most a lane's allowance from each lane, and at most the limit in all") { server in
       for lane in server.lanes { _ = try await server.enqueue(.invite, lane: lane, devices: 5, seconds: 60) }
       let gateway = try await server.gateway()
       let first = try await gateway.claim(1, server.allowances(2), within: ClaimLimits()).deliveries
@@ -60,7 +60,7 @@ extension OutboxStoreConformance {
       let third = try await gateway.claim(3, [LaneAllowance(lane: server.lanes[1], limit: 10)], within: ClaimLimits())
       try expect(third.deliveries.allSatisfy { $0.lane == server.lanes[1] }, "only of lanes with an allowance")
     },
-    OutboxStoreRule("lanes are looked into in the order of their allowances, those with rings before those without") {
+    OutboxStoreRule("lanes are read in the order of the allowances, lanes with calls before lanes without") {
       server in
       let gateway = try await server.gateway()
       for lane in server.lanes { _ = try await server.enqueue(.invite, lane: lane, devices: 2, seconds: 60) }
@@ -70,7 +70,7 @@ extension OutboxStoreConformance {
       let two = try await gateway.claim(2, server.allowances().reversed(), within: ClaimLimits(inAll: 2)).deliveries
       try expect(two.map(\.kind), [.invite, .invite], "kinds of the second claim")
     },
-    OutboxStoreRule("what has more than ten minutes is limited by itself, in a lane and in all") { server in
+    OutboxStoreRule("deliveries with more than ten minutes left have limits of their own, in a lane and in all") { server in
       let gateway = try await server.gateway()
       for lane in server.lanes {
         _ = try await server.enqueue(.notification, lane: lane, devices: 5, seconds: 3600)
@@ -88,14 +88,14 @@ extension OutboxStoreConformance {
       try expect(try await kinds(3, 1, 10), [.notification, .notification], "one a lane")
       try expect(try await kinds(4, 10, 3), [.notification, .notification, .notification], "three in all")
     },
-    OutboxStoreRule("nothing is claimed whose deadline is too near") { server in
+    OutboxStoreRule("a delivery whose deadline is too near is not claimed") { server in
       let call = try await server.call(seconds: 1)
       let gateway = try await server.gateway()
       try await server.advance(by: .milliseconds(800))
       try expect(try await server.claim(1, gateway).count, 0, "deliveries")
       try expect(try await server.states(of: call), [.ready], "rows")
     },
-    OutboxStoreRule("a gateway that has not registered gets nothing, and is told so") { server in
+    OutboxStoreRule("a gateway that has not registered gets nothing, and an error says so") { server in
       let gateway = try await server.makeGateway()
       do {
         _ = try await gateway.claim(1, server.allowances(), within: ClaimLimits())
@@ -115,7 +115,7 @@ extension OutboxStoreConformance {
       try expect(try await server.states(of: call), [.ready], "rows")
       try expect(try await server.claim(4, gateway).map(\.attempt), [1], "attempts of claim 4")
     },
-    OutboxStoreRule("what a forgotten claim took is ready again at once, the attempt uncounted") { server in
+    OutboxStoreRule("deliveries of a forgotten claim are ready at once, and the attempt is not counted") { server in
       let call = try await server.call(devices: 2)
       let gateway = try await server.gateway()
       _ = try await server.claim(1, gateway)
@@ -124,7 +124,7 @@ extension OutboxStoreConformance {
       try expect(try await server.states(of: call), [.ready, .ready], "rows")
       try expect(try await server.claim(2, gateway).count, 2, "deliveries of the next claim")
     },
-    OutboxStoreRule("forgetting a claim touches no other claim, of ours or another's; repeating it does nothing") {
+    OutboxStoreRule("forgetting a claim changes no other claim of any gateway; repeating it changes nothing") {
       server in
       let call = try await server.call(devices: 3)
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
@@ -138,7 +138,7 @@ extension OutboxStoreConformance {
       try expect(try await gateway.forget(2), 0, "rows that went back the second time")
       try expect(try await server.owed(of: call).filter { $0.state == .ready }.count, 0, "ready rows afterwards")
     },
-    OutboxStoreRule("an invite that a forgotten claim took is void when its call has ended") { server in
+    OutboxStoreRule("an invite of a forgotten claim is void if its call has ended") { server in
       let call = try await server.call()
       let gateway = try await server.gateway()
       _ = try await server.claim(1, gateway)

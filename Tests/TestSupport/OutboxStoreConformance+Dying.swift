@@ -1,4 +1,4 @@
-// Rules of gateways that die, of a server that crashes, and of the jobs all gateways share.
+// Rules of gateways that die, of a server that crashes, and of the jobs that gateways share.
 
 import PushModel
 import Queue
@@ -6,7 +6,7 @@ import Runtime
 
 extension OutboxStoreConformance {
   static let reclaiming = [
-    OutboxStoreRule("reclaiming what is ours gives it a new lease, under which alone it is settled") { server in
+    OutboxStoreRule("reclaiming own deliveries gives them a new lease, and only that lease settles them") { server in
       let call = try await server.call(devices: 2)
       let gateway = try await server.gateway()
       let claimed = try await server.claim(1, gateway)
@@ -18,7 +18,7 @@ extension OutboxStoreConformance {
       let settlements = reclaimed.map { Settlement(delivered: claimed[$0.index], lease: 2, place: $0.place) }
       try expect(try await gateway.settle(settlements), 2, "settled under the new one")
     },
-    OutboxStoreRule("reclaiming what is nobody's makes it ours; what is another's stays so; what is gone stays gone") {
+    OutboxStoreRule("a reclaim takes unclaimed deliveries, not those of another gateway or deleted ones") {
       server in
       let (free, taken) = (try await server.call(), try await server.call())
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
@@ -34,7 +34,7 @@ extension OutboxStoreConformance {
         try await other.settle(claimed.filter { $0.key.outboxID == taken }.map { Settlement(delivered: $0) }), 1,
         "what the other settles")
     },
-    OutboxStoreRule("repeating a reclaim does no harm") { server in
+    OutboxStoreRule("repeating a reclaim is harmless") { server in
       _ = try await server.call(devices: 2)
       let gateway = try await server.gateway()
       let claimed = try await server.claim(1, gateway)
@@ -44,7 +44,7 @@ extension OutboxStoreConformance {
       let settlements = again.map { Settlement(delivered: claimed[$0.index], lease: 2, place: $0.place) }
       try expect(try await gateway.settle(settlements), 2, "settled")
     },
-    OutboxStoreRule("page by page a gateway finds all that is claimed in its name, and nothing else") { server in
+    OutboxStoreRule("page by page, a gateway finds exactly the deliveries that it has claimed") { server in
       _ = try await server.call(devices: 400)
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       _ = try await other.claim(1, server.allowances(50), within: ClaimLimits())
@@ -65,7 +65,7 @@ extension OutboxStoreConformance {
   ]
 
   static let dying = [
-    OutboxStoreRule("a gateway that beats lives, and has nothing to reclaim") { server in
+    OutboxStoreRule("a gateway that sends heartbeats is alive and has nothing to reclaim") { server in
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       for _ in 0..<5 {
         try await server.advance(by: .seconds(1))
@@ -73,7 +73,7 @@ extension OutboxStoreConformance {
         try expect(try await other.beat(mayReap: true), Beat(isAlive: true, mustReclaim: false), "the other")
       }
     },
-    OutboxStoreRule("who was silent for too long is declared dead by one that may, and its invites are rung again") {
+    OutboxStoreRule("a gateway that was silent too long is declared dead by another, and its invites are ready again") {
       server in
       let call = try await server.call(devices: 2)
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
@@ -97,7 +97,7 @@ extension OutboxStoreConformance {
       _ = try await server.call()
       try expect(try await server.claim(1, gateway).count, 1, "what it claims in its new life")
     },
-    OutboxStoreRule("whose own beats had a gap declares nobody dead for a while: the server may have stood still") {
+    OutboxStoreRule("after a gap in its own heartbeats a gateway declares none dead for a while: the server may have hung") {
       server in
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
@@ -111,7 +111,7 @@ extension OutboxStoreConformance {
       try await server.reap(by: other)
       try expect(try await server.states(of: call), [.ready], "rows, when it is silent for longer")
     },
-    OutboxStoreRule("after a pause, or a step of the clock, in which nobody was heard nobody is declared dead") {
+    OutboxStoreRule("after a pause or clock step in which all gateways were silent, none is declared dead") {
       server in
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       for step in [6, -600, 3_600] as [Int64] {
@@ -129,7 +129,7 @@ extension OutboxStoreConformance {
       try expect(
         try await gateway.beat(mayReap: true).isAlive, false, "who was not heard since the clock was set back lives")
     },
-    OutboxStoreRule("who registers between two steps of the clock is not declared dead by one who noticed none of them")
+    OutboxStoreRule("a gateway that registers between two clock steps is not declared dead by one that noticed neither")
     {
       server in
       let other = try await server.gateway()
@@ -142,7 +142,7 @@ extension OutboxStoreConformance {
       try await server.lookAgain(other)
       try expect(try await gateway.beat(mayReap: true).isAlive, true, "and later")
     },
-    OutboxStoreRule("after the clock was set back jobs go on") { server in
+    OutboxStoreRule("jobs continue after the clock was set back") { server in
       let gateway = try await server.gateway()
       try await server.runJobs(gateway)
       try await server.advance(by: .seconds(-86_400))
@@ -151,7 +151,7 @@ extension OutboxStoreConformance {
       try await server.runJobs(gateway)
       try expect(try await server.ended(of: call).map(\.outcome), [.expired], "outcomes")
     },
-    OutboxStoreRule("what people see is not repeated when its gateway dies, unless its app wants that") { server in
+    OutboxStoreRule("visible pushes are not repeated when their gateway dies, unless the app is at_least_once") { server in
       try await server.setAtLeastOnce(true, lane: server.lanes[1])
       let once = try await server.enqueue(.notification, lane: server.lanes[0], devices: 1, seconds: 300)
       let repeated = try await server.enqueue(.notification, lane: server.lanes[1], devices: 1, seconds: 300)
@@ -163,7 +163,7 @@ extension OutboxStoreConformance {
       try expect(try await server.states(of: repeated), [.ready], "rows of the app that wants repeats")
       try expect(try await server.claim(1, other).map(\.key.outboxID), [repeated], "what another claims")
     },
-    OutboxStoreRule("an invite whose call has ended is void when its gateway dies") { server in
+    OutboxStoreRule("when a gateway dies, its invites of ended calls are void") { server in
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       _ = try await server.claim(1, gateway)
@@ -172,7 +172,7 @@ extension OutboxStoreConformance {
       try await server.runJobs(other)
       try expect(try await server.ended(of: call).map(\.outcome), [.void], "outcomes")
     },
-    OutboxStoreRule("a delivery that two gateways died with is given out alone, one at a time") { server in
+    OutboxStoreRule("deliveries that two gateways had when they died are claimed one at a time") { server in
       _ = try await server.call(devices: 2)
       let last = try await server.gateway()
       for number in Int32(1)...2 {
@@ -206,7 +206,7 @@ extension OutboxStoreConformance {
       try expect(try await server.owed(of: healthy).map(\.crashes), [0], "crashes of the other")
       try expect(try await server.claim(1, last).map(\.key.outboxID), [healthy], "what is claimed afterwards")
     },
-    OutboxStoreRule("a claim that is given back counts no crash") { server in
+    OutboxStoreRule("a returned claim counts no crash") { server in
       let call = try await server.call()
       let gateway = try await server.gateway()
       for number in Int32(1)...4 {
@@ -223,7 +223,7 @@ extension OutboxStoreConformance {
   ]
 
   static let crashing = [
-    OutboxStoreRule("a settlement that the server lost is written again, before anybody else can claim its row") {
+    OutboxStoreRule("a settlement that the server lost is written again before any gateway can claim the row") {
       server in
       let call = try await server.call(devices: 2)
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
@@ -244,7 +244,7 @@ extension OutboxStoreConformance {
       try expect(try await server.claim(1, other).count, 0, "deliveries that another gets")
       try expect(try await server.states(of: call), [.claimed(lease: 2)], "rows")
     },
-    OutboxStoreRule("after a crash nothing is claimed until every gateway that lives has reclaimed") { server in
+    OutboxStoreRule("after a crash nothing is claimed until every living gateway has reclaimed") { server in
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       try await server.crash {}
       let call = try await server.call()
@@ -256,7 +256,7 @@ extension OutboxStoreConformance {
       try await other.confirmReclaimed()
       try expect(try await server.claim(3, gateway).map(\.key.outboxID), [call], "afterwards")
     },
-    OutboxStoreRule("a claim that the server lost is ours again when it is reclaimed") { server in
+    OutboxStoreRule("a reclaim restores a claim that the server lost") { server in
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       try await server.crash { try expect(try await server.claim(1, gateway).count, 1, "claimed before the crash") }
@@ -269,7 +269,7 @@ extension OutboxStoreConformance {
       }
       try expect(try await server.claim(1, other).count, 0, "deliveries that another gets")
     },
-    OutboxStoreRule("after a crash a gateway takes back what it has settled, whoever the server says had it before") {
+    OutboxStoreRule("after a crash a gateway reclaims what it has settled, whichever owner the rows name") {
       server in
       let call = try await server.call(devices: 2)
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
@@ -293,7 +293,7 @@ extension OutboxStoreConformance {
       try expect(try await gateway.reclaim(3, [claimed[1].key]).map(\.index), [0], "its own, afterwards")
       try expect(try await other.reclaim(3, [claimed[1].key]).map(\.index), [], "another's, afterwards")
     },
-    OutboxStoreRule("after a crash, gateways that died with the server are waited for no longer than any silent one") {
+    OutboxStoreRule("after a crash, gateways that died with the server delay claims no longer than any silent gateway") {
       server in
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
@@ -305,7 +305,7 @@ extension OutboxStoreConformance {
       try await server.reap(by: other)
       try expect(try await server.claim(2, other).map(\.key.outboxID), [call], "afterwards")
     },
-    OutboxStoreRule("a gateway that registers after a crash has nothing to reclaim, and waits for those that have") {
+    OutboxStoreRule("a gateway that registers after a crash has nothing to reclaim, and waits for the others") {
       server in
       let call = try await server.call()
       let old = try await server.gateway()
@@ -320,7 +320,7 @@ extension OutboxStoreConformance {
   ]
 
   static let jobs = [
-    OutboxStoreRule("a job that is due is done by who asks first") { server in
+    OutboxStoreRule("a due job is done by the first gateway that asks") { server in
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       try await server.advance(by: .seconds(3600))
       _ = try await gateway.beat(mayReap: false)
@@ -329,7 +329,7 @@ extension OutboxStoreConformance {
       try expect(first != nil, "there is a job")
       try expect(first != second, "another gets another")
     },
-    OutboxStoreRule("what passes its deadline unclaimed ends as expired, by a job") { server in
+    OutboxStoreRule("a job ends unclaimed deliveries after their deadline as expired") { server in
       let call = try await server.call(seconds: 1)
       let gateway = try await server.gateway()
       try await server.advance(by: .seconds(2))

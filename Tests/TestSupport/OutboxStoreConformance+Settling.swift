@@ -1,11 +1,11 @@
-// Rules of what becomes of deliveries.
+// Rules of settling, parking and releasing deliveries.
 
 import Queue
 import Runtime
 
 extension OutboxStoreConformance {
   static let settling = [
-    OutboxStoreRule("a settlement is written once, with what it says") { server in
+    OutboxStoreRule("a settlement is written once, with all its values") { server in
       let call = try await server.call(devices: 2)
       let gateway = try await server.gateway()
       let claimed = try await server.claim(1, gateway)
@@ -22,7 +22,7 @@ extension OutboxStoreConformance {
       try expect(ended.map(\.attempts), [1, 4], "attempts")
       try expect(ended.map(\.reason), [nil, "Unregistered"], "reasons")
     },
-    OutboxStoreRule("what was written down lately is known, to the gateway that did it") { server in
+    OutboxStoreRule("a gateway can ask for its own recent settlements") { server in
       _ = try await server.call(devices: 3)
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       let settlements = try await server.claim(1, gateway).map { Settlement(delivered: $0) }
@@ -30,7 +30,7 @@ extension OutboxStoreConformance {
       try expect(try await gateway.settled(among: settlements), Set(settlements[..<2].map(\.lease.key)), "its own")
       try expect(try await other.settled(among: settlements), [], "another's")
     },
-    OutboxStoreRule("a settlement finds its row by its key where it does not lie at its place") { server in
+    OutboxStoreRule("a settlement finds a row by its key if it has moved") { server in
       let call = try await server.call(devices: 3)
       let gateway = try await server.gateway()
       let claimed = try await server.claim(1, gateway)
@@ -63,7 +63,7 @@ extension OutboxStoreConformance {
       try expect(try await server.states(of: call), [.claimed(lease: 2)], "rows")
       try expect(try await gateway.settle([Settlement(delivered: current)]), 1, "settled under the claim that has it")
     },
-    OutboxStoreRule("what is lost from a batch does not keep the rest from being written") { server in
+    OutboxStoreRule("lost deliveries of a batch do not prevent the others from being written") { server in
       let call = try await server.call(devices: 3)
       let gateway = try await server.gateway()
       let claimed = try await server.claim(1, gateway)
@@ -94,7 +94,7 @@ extension OutboxStoreConformance {
       try expect(try await server.owed(of: call).map(\.attempts), [0, 0], "attempts")
       try expect(try await server.claim(2, gateway).map(\.attempt), [1, 1], "attempts of the next claim")
     },
-    OutboxStoreRule("an invite that is released or parked is void when its call has ended; nothing ready of it is left")
+    OutboxStoreRule("an invite that is released or parked is void if its call has ended; none of it is left ready")
     { server in
       let call = try await server.call(devices: 3)
       let gateway = try await server.gateway()
@@ -103,7 +103,7 @@ extension OutboxStoreConformance {
       try expect(try await server.ended(of: call).map(\.outcome), [.void], "outcomes at its end")
       _ = try await gateway.release([claimed[0].lease])
       _ = try await gateway.park([Parking(lease: claimed[1].lease, attempts: 1, delay: .seconds(1), reason: "x")])
-      // The one that was tried may wait until somebody looks.
+      // The invite that was tried may wait until a job checks it.
       try await server.advance(by: .seconds(2))
       _ = try await gateway.beat(mayReap: false)
       try await server.runJobs(gateway)
@@ -111,7 +111,7 @@ extension OutboxStoreConformance {
         try await server.ended(of: call).filter { $0.key.pushNumber < 3 }.map(\.outcome), [.void, .void, .void],
         "outcomes")
     },
-    OutboxStoreRule("whoever asks is told which calls have ended") { server in
+    OutboxStoreRule("a gateway can ask which calls have ended") { server in
       let (first, second) = (try await server.call(), try await server.call())
       let gateway = try await server.gateway()
       _ = try await server.claim(1, gateway)

@@ -1,16 +1,18 @@
-// What every `OutboxStore` does, whatever it keeps its deliveries in: one rule a behaviour, run by the tests of each store.
+// The behaviour that every `OutboxStore` must have, wherever it stores its deliveries. Each rule is one behaviour and
+// is run by the tests of each store.
 //
-// The rules need no test framework: one that is broken throws. They stand in the files OutboxStoreConformance+….
+// The rules need no test framework: a broken rule throws. They are defined in the files OutboxStoreConformance+….
 
 import PushModel
 import Queue
 import Runtime
 
-/// A behaviour that stores share.
+/// A behaviour of every store.
 public struct OutboxStoreRule: Sendable, CustomStringConvertible {
   /// The behaviour in a sentence.
   public let description: String
-  /// Throws `OutboxRuleBroken` where the store behaves otherwise. The server is empty and of no other's use.
+  /// Throws `OutboxRuleBroken` if the store behaves otherwise. The server must be empty and not be used by anything
+  /// else.
   public let check: @Sendable (any OutboxUnderTest) async throws -> Void
 
   init(_ description: String, _ check: @escaping @Sendable (any OutboxUnderTest) async throws -> Void) {
@@ -29,9 +31,9 @@ public enum OutboxStoreConformance {
   public static var rules: [OutboxStoreRule] { claiming + forgetting + settling + reclaiming + dying + crashing + jobs }
 }
 
-// MARK: - What rules are made of
+// MARK: - Parts of rules
 
-/// Breaks the rule unless the two are equal.
+/// Throws `OutboxRuleBroken` unless the two values are equal.
 func expect<Value: Equatable>(
   _ found: Value, _ expected: Value, _ what: String, file: String = #fileID, line: Int = #line
 ) throws {
@@ -39,7 +41,7 @@ func expect<Value: Equatable>(
   throw OutboxRuleBroken(description: "\(file):\(line): \(what): \(found), expected \(expected)")
 }
 
-/// Breaks the rule unless the condition holds.
+/// Throws `OutboxRuleBroken` unless the condition holds.
 func expect(_ condition: Bool, _ what: String, file: String = #fileID, line: Int = #line) throws {
   if !condition { throw OutboxRuleBroken(description: "\(file):\(line): not so: \(what)") }
 }
@@ -62,33 +64,33 @@ extension OutboxUnderTest {
     try await enqueue(.invite, lane: lanes[0], devices: devices, seconds: seconds)
   }
 
-  /// Claims all there is.
+  /// Claims all deliveries.
   func claim(_ number: Int32, _ gateway: any OutboxStore) async throws -> [Delivery] {
     try await gateway.claim(number, allowances(), within: ClaimLimits()).deliveries
       .sorted { ($0.key.outboxID, $0.key.pushNumber) < ($1.key.outboxID, $1.key.pushNumber) }
   }
 
-  /// What is owed of some calls.
+  /// The owed deliveries of some calls.
   func owed(of outboxIDs: Int64...) async throws -> [OwedDelivery] {
     try await owed().filter { outboxIDs.contains($0.key.outboxID) }
   }
 
-  /// The states of what is owed of some calls.
+  /// The states of the owed deliveries of some calls.
   func states(of outboxIDs: Int64...) async throws -> [OwedDelivery.State] {
     try await owed().filter { outboxIDs.contains($0.key.outboxID) }.map(\.state)
   }
 
-  /// What has ended of some calls.
+  /// The ended deliveries of some calls.
   func ended(of outboxIDs: Int64...) async throws -> [EndedDelivery] {
     try await ended().filter { outboxIDs.contains($0.key.outboxID) }
   }
 
-  /// Lets a gateway that stops beating be found silent and declared dead by another.
+  /// Makes another gateway declare a gateway dead that sends no more heartbeats.
   func reap(by other: any OutboxStore) async throws {
     try await beat(other, mayReap: true)
   }
 
-  /// Lets four seconds pass in which only one gateway beats, often enough for no gap however slow the machine is.
+  /// Four seconds pass in which only one gateway sends heartbeats, often enough to leave no gap on a slow machine.
   func beat(_ gateway: any OutboxStore, mayReap: Bool) async throws {
     for _ in 0..<10 {
       try await advance(by: .milliseconds(400))
@@ -96,13 +98,13 @@ extension OutboxUnderTest {
     }
   }
 
-  /// Lets the time pass that lies between two looks at a gateway that is not heard, and looks.
+  /// The time between two checks of a silent gateway passes, then a check is made.
   func lookAgain(_ gateway: any OutboxStore) async throws {
     try await advance(by: .milliseconds(600))
     _ = try await gateway.beat(mayReap: true)
   }
 
-  /// Lets four seconds pass in which a gateway beats, and declares nobody dead.
+  /// Four seconds pass in which a gateway sends heartbeats and declares no gateway dead.
   func listen(_ gateway: any OutboxStore) async throws {
     for _ in 0..<4 {
       try await advance(by: .seconds(1))
@@ -120,7 +122,7 @@ extension OutboxUnderTest {
 }
 
 extension Settlement {
-  /// A push that its provider took.
+  /// A push that its provider accepted.
   convenience init(delivered delivery: Delivery, lease: Int32? = nil, place: DeliveryPlace? = nil) {
     let key = delivery.key
     self.init(

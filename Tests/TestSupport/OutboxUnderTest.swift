@@ -1,4 +1,5 @@
-// What the conformance suite of `OutboxStore` needs of a store: a server with an outbox, gateways on it, a backend that fills it.
+// The interface that the conformance suite of `OutboxStore` uses: a server with an outbox, gateways on it, and a
+// backend that enqueues calls.
 
 public import PushModel
 public import Queue
@@ -9,9 +10,9 @@ public struct OwedDelivery: Sendable, Equatable {
   public enum State: Sendable, Equatable {
     /// It may be claimed.
     case ready
-    /// A gateway has it, by the claim of this number.
+    /// A gateway has claimed it, with this claim number.
     case claimed(lease: Int32)
-    /// It was parked, or waits for its call's end to be decided.
+    /// It was parked, or waits because its call may be ending.
     case waiting
   }
 
@@ -20,7 +21,7 @@ public struct OwedDelivery: Sendable, Equatable {
   public var state: State
   /// Attempts counted so far; a claim counts one.
   public var attempts: Int32
-  /// How many gateways died while they had it.
+  /// Number of gateways that died while they had it.
   public var crashes: Int
 
   public init(key: DeliveryKey, kind: PushKind, state: State, attempts: Int32, crashes: Int) {
@@ -32,7 +33,7 @@ public struct OwedDelivery: Sendable, Equatable {
   }
 }
 
-/// A row of `push.history`: how a push ended.
+/// A row of `push.history`: the outcome of a push.
 public struct EndedDelivery: Sendable, Equatable {
   public var key: DeliveryKey
   public var outcome: DeliveryOutcome
@@ -47,11 +48,12 @@ public struct EndedDelivery: Sendable, Equatable {
   }
 }
 
-/// A server with an empty outbox, as the conformance suite sees it. Each rule gets one of its own.
+/// A server with an empty outbox for the conformance suite. Each rule gets its own server.
 ///
-/// The server's clock may be a real one: rules allow some seconds for what they do, and use `advance` to let longer times pass.
+/// The server's clock may be a real one: rules tolerate some seconds for their own work, and use `advance` for longer
+/// times.
 public protocol OutboxUnderTest: Sendable {
-  /// Two lanes of different apps, unlike in nothing else.
+  /// Two lanes that differ only in their apps.
   var lanes: [Int16] { get }
 
   /// A new gateway whose connections are up. It has not registered.
@@ -60,22 +62,22 @@ public protocol OutboxUnderTest: Sendable {
   ///
   /// - Parameters:
   ///   - lane: one of `lanes`.
-  ///   - seconds: until its deadline: a call's ring window, 1 to 600, or a notification's time to live.
-  /// - Returns: its number; the pushes count from 0.
+  ///   - seconds: the time to its deadline: a call's ring window, 1 to 600, or a notification's time to live.
+  /// - Returns: push.outbox.id; its pushes are numbered from 0.
   func enqueue(_ kind: PushKind, lane: Int16, devices: Int, seconds: Int) async throws -> Int64
-  /// Ends a call, as a backend does. What was never tried becomes void; whoever heard of the call is told of its end.
+  /// Ends a call, as a backend does. Unsent invites become void; devices that may ring get a cancel.
   func end(_ outboxID: Int64) async throws
-  /// Whether visible pushes of unknown fate are repeated in the app of this lane.
+  /// Sets whether visible pushes with an unknown result are repeated in the app of this lane.
   func setAtLeastOnce(_ isAtLeastOnce: Bool, lane: Int16) async throws
 
-  /// What is owed, in the order of the keys.
+  /// The owed deliveries, in the order of their keys.
   func owed() async throws -> [OwedDelivery]
-  /// What has ended, in the order of the keys.
+  /// The ended deliveries, in the order of their keys.
   func ended() async throws -> [EndedDelivery]
 
-  /// Lets time pass on the server for everything it remembers a time of: deadlines come nearer, gateways were silent for longer.
+  /// Makes time pass on the server for all stored times: deadlines come closer, gateways have been silent for longer.
   func advance(by duration: Nanoseconds) async throws
-  /// The server crashes and comes back, and has lost what gateways committed asynchronously while `body` ran. Returns when all
-  /// gateways have their connections back.
+  /// The server crashes and restarts, and loses what gateways committed asynchronously while `body` ran. Returns when
+  /// all gateways are connected again.
   func crash(losing body: () async throws -> Void) async throws
 }

@@ -1,4 +1,4 @@
-// A server in between, which may fall silent: what a connection sees when something on its way forgets it.
+// A relay that can go silent: it simulates a device on the path that forgets a connection.
 
 import Foundation
 import Synchronization
@@ -9,16 +9,16 @@ import Glibc
 import Darwin
 #endif
 
-/// Passes bytes on between whoever connects to `port` and a server on this machine.
+/// Relays bytes between clients that connect to `port` and a server on this machine.
 ///
-/// Threads that block, a few a connection: enough for a test.
+/// It uses blocking threads, a few for each connection, which is enough for a test.
 public final class TCPRelay: Sendable {
   public let port: UInt16
 
   private struct State {
     var target: UInt16
     var isSilent = false
-    /// Connections before this one hear nothing any more.
+    /// Connections with a smaller number receive nothing any more.
     var firstHeard = 0
     var count = 0
     var descriptors: [Int32] = []
@@ -48,7 +48,7 @@ public final class TCPRelay: Sendable {
     Thread.detachNewThread { [self] in acceptAll() }
   }
 
-  /// From now on nothing passes; connections stay open, and new ones are accepted.
+  /// From now on no bytes are relayed. Connections stay open, and new ones are accepted.
   public func fallSilent() {
     state.withLock {
       $0.isSilent = true
@@ -56,7 +56,7 @@ public final class TCPRelay: Sendable {
     }
   }
 
-  /// Connections made from now on work; those before stay silent.
+  /// New connections work; existing ones stay silent.
   public func speakAgain() {
     state.withLock {
       $0.isSilent = false
@@ -64,12 +64,12 @@ public final class TCPRelay: Sendable {
     }
   }
 
-  /// Connections made from now on lead to another server.
+  /// New connections are relayed to another server.
   public func move(to target: UInt16) {
     state.withLock { $0.target = target }
   }
 
-  /// How many connections were made.
+  /// Number of connections made.
   public var connectionCount: Int { state.withLock { $0.count } }
 
   public func stop() {
@@ -124,7 +124,7 @@ public final class TCPRelay: Sendable {
     #endif
   }
 
-  /// Without a signal where the other end is gone.
+  /// Without SIGPIPE if the other end has closed.
   private static func write(_ bytes: [UInt8], _ count: Int, to descriptor: Int32) -> Int {
     #if canImport(Glibc)
     send(descriptor, bytes, count, Int32(MSG_NOSIGNAL))

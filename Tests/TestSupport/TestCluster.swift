@@ -1,4 +1,4 @@
-// A Postgres cluster of its own for a test, for what all others of a shared one would notice.
+// A private Postgres cluster for a test that would disturb other tests in a shared one.
 
 import Foundation
 import Queue
@@ -19,7 +19,7 @@ public struct TestCluster: Sendable {
     public let description: String
   }
 
-  /// Makes a cluster, runs `body`, and removes it.
+  /// Creates a cluster, runs `body`, and removes the cluster.
   public static func with<Result>(_ body: (TestCluster) async throws -> Result) async throws -> Result {
     let directory = FileManager.default.temporaryDirectory
       .appending(path: "push-gateway-cluster-\(UUID().uuidString.prefix(8))").path()
@@ -38,12 +38,12 @@ public struct TestCluster: Sendable {
     }
   }
 
-  /// Lets the server crash: what was committed asynchronously since `holdBack` is lost, and it comes up again by itself.
+  /// Crashes the server: what was committed asynchronously since `holdBack` is lost. The server restarts by itself.
   public func crash(_ connection: PostgresConnection) async throws {
     kill(try await process("pg_backend_pid()", connection), SIGKILL)
   }
 
-  /// From now on nothing reaches the disk that nobody waits for.
+  /// From now on asynchronous commits do not reach the disk.
   public func holdBack(_ connection: PostgresConnection) async throws {
     let writer = "(select pid from pg_stat_activity where backend_type = 'walwriter')"
     kill(try await process(writer, connection), SIGSTOP)
@@ -53,12 +53,12 @@ public struct TestCluster: Sendable {
     try await connection.query(PostgresStatement(name: sql, text: "select \(sql)")).int32(0, 0)
   }
 
-  /// Runs scripts/postgres.sh; returns what it prints.
+  /// Runs scripts/postgres.sh and returns its output.
   private static func script(_ command: String, _ directory: String) async throws -> String {
     let script = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../scripts/postgres.sh")
       .path()
     let output = directory + ".out"
-    // Not Foundation's Process, which takes a program for running as long as the server does that it has started.
+    // Not Foundation's Process, for which the program runs as long as the server that it has started.
     let status = await withCheckedContinuation { continuation in
       Thread.detachNewThread {
         continuation.resume(returning: run("'\(script)' \(command) '\(directory)' > '\(output)'"))
@@ -69,8 +69,9 @@ public struct TestCluster: Sendable {
     return try String(contentsOfFile: output, encoding: .utf8).trimmingCharacters(in: .whitespacesAndNewlines)
   }
 
-  /// Runs a line of the shell to its end; returns its status. The server that it starts lives on, and must hold none of our
-  /// descriptors: another test's Foundation Process would count as running for as long, and who waits for it blocks a thread.
+  /// Runs a shell command to its end and returns its status. The server that it starts keeps running and must inherit
+  /// none of our descriptors: otherwise another test's Foundation Process would count as running for as long, and a
+  /// wait for it would block a thread.
   private static func run(_ line: String) -> Int32 {
     let words = ["sh", "-c", line]
     let arguments: [UnsafeMutablePointer<CChar>?] = words.map { strdup($0) } + [nil]

@@ -1,11 +1,11 @@
-// A database of its own for a test, in the private cluster that `make test` starts.
+// A private database for a test, in the cluster that `make test` starts.
 
 import Foundation
 import Queue
 import Runtime
 import Synchronization
 
-/// A freshly migrated database, dropped when the test is over.
+/// A newly migrated database, dropped after the test.
 public struct TestDatabase: Sendable {
   /// Its connection URL.
   public let url: String
@@ -18,12 +18,12 @@ public struct TestDatabase: Sendable {
 
   /// Creates a database, runs `body`, and drops the database.
   ///
-  /// - Parameter isMigrated: whether the schema is there already.
+  /// - Parameter isMigrated: whether the database contains the schema.
   public static func with<Result>(
     isMigrated: Bool = true, _ body: (TestDatabase) async throws -> Result
   ) async throws -> Result {
     guard let server = ProcessInfo.processInfo.environment["PUSH_GATEWAY_TEST_DATABASE_URL"] else { throw Missing() }
-    // Tests run side by side, and the cluster has three hundred connections for all of them.
+    // Tests run in parallel, and the cluster has 300 connections for all of them.
     await places.enter()
     defer { places.leave() }
     let name = "test_\(UUID().uuidString.lowercased().replacingOccurrences(of: "-", with: "_"))"
@@ -48,14 +48,14 @@ public struct TestDatabase: Sendable {
   }
 
   /// - Parameters:
-  ///   - url: of a database that somebody else makes and drops.
-  ///   - loop: on which its connections are.
+  ///   - url: a database that the caller creates and drops.
+  ///   - loop: the loop of its connections.
   public init(url: String, loop: EventLoop) {
     self.url = url
     self.loop = loop
   }
 
-  /// Makes the schema in an empty database.
+  /// Creates the schema in an empty database.
   public func migrate() async throws {
     for script in try Self.schema() { try await execute(script) }
   }
@@ -72,7 +72,7 @@ public struct TestDatabase: Sendable {
     await connection.close()
   }
 
-  /// The one value a `select` gives, as text. Throws when the test's time is up, so that no loop outlives it.
+  /// The single value of a `select`, as text. Throws when the test's time is up, so that no loop outlives the test.
   public func value(_ sql: String) async throws -> String {
     try Task.checkCancellation()
     let connection = try await connect()
@@ -85,7 +85,8 @@ public struct TestDatabase: Sendable {
 
   private static let places = Places(16)
 
-  /// The name of a database with the schema, which is made by whoever needs it first, and again when the schema changes.
+  /// The name of a template database with the schema. The first test that needs it creates it, and again when the
+  /// schema changes.
   private static func template(
     _ admin: PostgresConnection, _ server: String, _ loop: EventLoop
   ) async throws -> String {
@@ -110,11 +111,12 @@ public struct TestDatabase: Sendable {
     return name
   }
 
-  /// What makes the schema, to be executed one after the other.
+  /// The scripts that create the schema, in their order.
   private static func schema() throws -> [String] {
     let folder = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appending(path: "../../migrations")
     var scripts = try files(of: folder).map { try String(contentsOf: $0, encoding: .utf8) }
-    // As scripts/apply-schema.sh does it: in one transaction, bodies unchecked, and roles last, which grants what the others make.
+    // As in scripts/apply-schema.sh: in one transaction, without checking bodies, and roles.sql last, because it grants
+    // rights on the other objects.
     let functions = try files(of: folder.appending(path: "functions"))
     let ordered =
       functions.filter { $0.lastPathComponent != "roles.sql" }
@@ -131,7 +133,7 @@ public struct TestDatabase: Sendable {
     }
   }
 
-  /// The SQL files right in a folder, by their names.
+  /// The SQL files directly in a folder, sorted by name.
   private static func files(of folder: URL) throws -> [URL] {
     try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil)
       .filter { $0.pathExtension == "sql" }
@@ -145,7 +147,7 @@ public struct TestDatabase: Sendable {
   }
 }
 
-/// So many may be inside at a time; the others wait in line.
+/// Admits a limited number of tasks at a time; the others wait in order.
 private final class Places: Sendable {
   private struct State {
     var free: Int

@@ -375,7 +375,7 @@ def binding():
         with refused(f"not bound: {role} to {app}", code, text):
             bind(role, app)
     for role in ("push_tenant", "push_enqueuer", "push_ops", "push_gateway"):
-        with refused(f"not bound: {role}", "22023", f"role: {role} is a group"):
+        with refused(f"not bound: {role}", "22023", f"role: {role} is a role of push-gateway itself"):
             owner("select push.grant_app(%s, 'a')", role)
     run("alter role $tenant_b createrole")
     with refused("nor one that may create roles", "22023", "role: "):

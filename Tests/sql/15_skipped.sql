@@ -64,7 +64,7 @@ select test.equal('what has more than 16384 bytes is not looked into, and the ot
   'z:zzz; u recipients[0] RecipientMalformed must have at most 16384 bytes; is one of its tokens something else?');
 select test.equal(format('%s is left out, and the device rings', member),
   pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.voip('aaa'), member, value))),
-  format('u:aaa; u recipients[0].%s MemberIgnored %s, as it was now', member, remedy))
+  format('u:aaa; u recipients[0].%s MemberIgnored %s; it was ignored', member, remedy))
 from (values ('platform', '"secret"'::jsonb, 'must be ios or android, or left out'),
   ('environment', '"secret"', 'must be production or sandbox, or left out'),
   ('locale', '7', 'must be a string of at most 64 characters, or left out'),
@@ -85,7 +85,7 @@ select test.equal('nothing but dirt is no token',
   pg_temp.story('[{"userId": "a", "voipPushToken": "<> ", "fcmToken": "skipped-token-0123456789-aaa"}]'), 'a:aaa');
 insert into push.token_invalidations (app, provider, token, reason) values ('default', 'fcm', 'skipped-token-0123456789-ded', 'UNREGISTERED');
 select test.equal('a dirty token may be a dead one', pg_temp.story('[{"userId": "a", "fcmToken": " skipped-token-0123456789-ded"}]'),
-  'a recipients[0] TokenInvalid the provider calls every token dead; have the phone give a new one');
+  'a recipients[0] TokenInvalid the provider reported every token as dead; the phone must register a new one');
 select test.equal('a dirty VoIP token gets no alert, whoever calls it an alert token',
   pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'a', 'voipPushToken', '<' || pg_temp.voip('abd') || '>', 'apnsToken',
   pg_temp.voip('abd'), 'fcmToken', 'skipped-token-0123456789-aaa'),
@@ -102,7 +102,7 @@ select test.equal('one of a user''s two phones',
   'a:aaa; a recipients[0].fcmToken TokenMalformed must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -');
 select test.equal('who wants nothing is not asked for a better token',
   pg_temp.story('[{"userId": "a", "fcmToken": "secret", "notificationEnabled": false}]'),
-  'a recipients[0] NotificationsDisabled nothing is wanted: nothing is to be done');
+  'a recipients[0] NotificationsDisabled the user wants no notifications; nothing to do');
 
 -- What is wrong with the call refuses it, whoever its recipients are.
 select test.refuses('a call without from', 'payload.from: must be a string (call a)', '{"callId": "a"}',

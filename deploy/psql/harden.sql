@@ -1,11 +1,11 @@
--- Takes from logins that have no right of push-gateway's what they could stop calls with: connections to its database, and
--- what fills Postgres's table of locks, which all databases of a server share. As a superuser, after the first
+-- Revokes rights with which logins that have no role of push-gateway could stop calls: connections to its database, and
+-- ways to fill Postgres's lock table, which all databases of a server share. Run it as a superuser, after the first
 -- `push-gateway migrate`, in the gateway's database:
 --
 --   psql -X -f deploy/psql/harden.sql "$DATABASE_URL"
 --
--- and then in every other database of the server, template1 too: rights to functions are each database's own. Running it twice
--- is harmless; do so after a restore. What it does not do: docs/security.md, "Who may connect".
+-- and then in every other database of the server, template1 included: each database has its own rights to functions.
+-- Running it twice is harmless; run it again after a restore. Its limits: docs/security.md, "Who may connect".
 
 \set ON_ERROR_STOP on
 \set QUIET on
@@ -13,8 +13,8 @@
 \pset format unaligned
 begin;
 
--- Advisory locks, and whatever writes without a right to any table: each of its savepoints is a lock. 30,000 take less than a
--- second.
+-- Advisory locks, and functions that write without a right to any table: each of their savepoints is a lock. A session can
+-- take 30,000 of them in less than a second.
 select format('revoke execute on function %s from public', p.oid::regprocedure)
 from pg_proc p
 where p.pronamespace = 'pg_catalog'::regnamespace
@@ -24,18 +24,19 @@ order by p.oid
 \gexec
 select format('revoke temporary on database %I from public', current_database())
 \gexec
--- A database that was made before Postgres 15 lets everybody create in it.
+-- A database created before Postgres 15 lets every role create objects in schema public.
 select 'revoke create on schema public from public' where to_regnamespace('public') is not null
 \gexec
 
--- The owner of the schema has use for three: the bell, and migrations that wait for each other.
+-- The owner of the schema needs three of them: for notifications (push.ring_doorbell), and for migrations that wait for
+-- each other.
 select format('grant execute on function %s to %I', f.signature, n.nspowner::regrole)
 from pg_namespace n
 cross join unnest('{"pg_advisory_lock(int,int)","pg_advisory_unlock(int,int)","pg_try_advisory_xact_lock(int,int)"}'::text[]) f(signature)
 where n.nspname = 'push'
 \gexec
 
--- Who has a right of push-gateway's connects, be it inherited or not.
+-- Roles that have a role of push-gateway, inherited or not, may connect.
 select format('revoke connect on database %I from public', current_database())
 where to_regnamespace('push') is not null
 \gexec

@@ -1,4 +1,4 @@
--- Keys for the HTTP API: made and revoked by ops, looked up by gateways.
+-- Keys for the HTTP API. Members of push_keys create and revoke them; gateways look them up.
 
 create or replace function push.create_api_key(
   app text, name text, scopes text[] default '{enqueue,device,read}',
@@ -27,7 +27,7 @@ begin
       schema = 'push', table = 'api_keys', column = substring(v_fault from '^[a-z_]+');
   end if;
   id := nextval(pg_get_serial_sequence('push.api_keys', 'id'));
-  -- 32 bytes out of 366 random bits: the server has no other source without an extension.
+  -- A SHA-256 of 366 random bits. Without an extension the server has no other source of randomness.
   key := 'pgk_' || id || '_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
     || uuid_send(gen_random_uuid())), 'hex');
   expires := v_expires;
@@ -41,11 +41,11 @@ begin
 end
 $$;
 comment on function push.create_api_key is
-  'a new key to the HTTP API, shown this once: only its SHA-256 is stored. app: the only app it opens; name: who has '
-  'it; scopes: some of enqueue, device and read; expires_at: from when on it is refused, in a year unless it is given; null or '
-  'infinity: never; addresses: the networks it may be used from; null: from anywhere. Returns '
-  'expires, null: never. To rotate a key, make another, move over, then '
-  'push.revoke_api_key the old one';
+  'creates a key to the HTTP API and returns it. This is the only time it is shown: only its SHA-256 is stored. app: the '
+  'only app that the key gives access to; name: the holder of the key; scopes: some of enqueue, device and read; '
+  'expires_at: the key is refused from this time on, by default in one year; null or infinity: it never expires; '
+  'addresses: the networks that the key may be used from; null: any. Returns expires; null: never. To rotate a key, create '
+  'another one, give it to the backend, then revoke the old one with push.revoke_api_key';
 
 create or replace function push.revoke_api_key(id int) returns table (revoked boolean, message text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -67,18 +67,19 @@ begin
 end
 $$;
 comment on function push.revoke_api_key is
-  'a key to the HTTP API is refused from now on. id: push.keys.id. Returns whether it changed anything, and a sentence '
-  'about it; running it twice is harmless';
+  'revokes a key to the HTTP API: it is refused from now on. id: push.keys.id. Returns whether this changed anything, and '
+  'a sentence that says what was done. Running it twice is harmless';
 
--- For gateways of releases that know nothing of addresses: a key that is bound to some does not exist for them.
+-- For gateways of older releases, which do not check addresses: keys that are bound to addresses are left out.
 create or replace function push.find_api_key(p_id int) returns table (app text, scopes text[], hash bytea)
 language sql stable security definer set search_path = push, pg_temp as $$
   select k.app, k.scopes, k.hash from push.api_keys k
   where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now()) and k.addresses is null
 $$;
 comment on function push.find_api_key is
-  'for gateways of older releases: what a key to the HTTP API may do, and the SHA-256 of the whole key to compare with; p_id: the '
-  'number in it; no row: there is none, or it is revoked, expired or bound to addresses';
+  'for gateways of older releases: the app and the scopes of a key to the HTTP API, and the SHA-256 of the whole key to '
+  'compare with. p_id: the number in the key. No row: there is no such key, or it is revoked, expired or bound to '
+  'addresses';
 
 create or replace function push.look_up_api_key(p_id int)
 returns table (id int, app text, scopes text[], hash bytea, addresses cidr[], state text)
@@ -89,8 +90,8 @@ language sql stable security definer set search_path = push, pg_temp as $$
   where k.id = p_id
 $$;
 comment on function push.look_up_api_key is
-  'a key to the HTTP API, good or not: what it may do, from where, and the SHA-256 of the whole key to compare with; p_id: the number '
-  'in it. state: good, expired or revoked; no row: there is none';
+  'a key to the HTTP API, valid or not: its app, scopes and addresses, and the SHA-256 of the whole key to compare with. '
+  'p_id: the number in the key. state: good, expired or revoked. No row: there is no such key';
 
 create or replace function push.good_api_keys(p_max int)
 returns table (id int, app text, scopes text[], hash bytea, addresses cidr[], state text)
@@ -102,8 +103,8 @@ language sql stable security definer set search_path = push, pg_temp as $$
   limit p_max
 $$;
 comment on function push.good_api_keys is
-  'the keys to the HTTP API that are neither revoked nor expired, as push.look_up_api_key has them, the last used or made first; '
-  'p_max: at most so many';
+  'the keys to the HTTP API that are neither revoked nor expired, with the columns of push.look_up_api_key; the most '
+  'recently used or created come first. p_max: maximum number of rows';
 
 create or replace function push.note_api_key_uses(p_ids int[], p_ages int[], p_peers text[]) returns int
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -114,7 +115,8 @@ begin
     select u.id, clock_timestamp() - make_interval(secs => u.age / 1000.0) as at, u.peer::inet as peer
     from unnest(p_ids, p_ages, p_peers) u(id, age, peer)
   ), free as materialized (
-    -- A key that somebody is about to revoke is not waited for. Other replicas may have noted a use of this minute.
+    -- Skips a key that is locked, for example because it is being revoked. Another replica may have noted a use of the same
+    -- minute.
     select k.id from push.api_keys k join use u on u.id = k.id
     where k.last_used_at is null or k.last_used_at <= u.at - interval '1 minute'
     order by k.id
@@ -128,8 +130,9 @@ begin
 end
 $$;
 comment on function push.note_api_key_uses is
-  'notes when keys to the HTTP API were used last, at most once a minute for each; says how many were noted. p_ids: the keys, each once; '
-  'p_ages: how long ago, in milliseconds; p_peers: the addresses that the requests came from, null: not known';
+  'notes when keys to the HTTP API were last used, at most once a minute for each key. Returns how many were noted. p_ids: '
+  'the keys, each once; p_ages: how long ago, in milliseconds; p_peers: the addresses that the requests came from; null: '
+  'unknown';
 
 create or replace function push.expiring_api_keys()
 returns table (id int, app text, name text, expires_at timestamptz)
@@ -139,20 +142,22 @@ language sql stable security definer set search_path = push, pg_temp as $$
     and coalesce(k.last_used_at > now() - interval '30 days', true)
 $$;
 comment on function push.expiring_api_keys is
-  'keys to the HTTP API that somebody may use, and that expire within 30 days; for push.health and push.observe';
+  'the keys to the HTTP API that expire within 30 days. Keys whose last use is more than 30 days ago are left out. For '
+  'push.health and push.observe';
 
 create or replace view push.keys as
 select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.addresses, k.last_used_at,
   host(k.last_used_from) as last_used_from
 from push.api_keys k;
 comment on view push.keys is 'push.api_keys without the hashes';
-comment on column push.keys.id is 'number of the key, and its part after pgk_';
-comment on column push.keys.app is 'the only app it opens';
-comment on column push.keys.name is 'who has it';
-comment on column push.keys.scopes is 'what it may do: enqueue, device, read';
-comment on column push.keys.created_at is 'when it was made';
-comment on column push.keys.expires_at is 'from when on it is refused; null: never';
-comment on column push.keys.revoked_at is 'since when it is refused; null: it is not';
-comment on column push.keys.addresses is 'networks it may be used from; null: from anywhere';
-comment on column push.keys.last_used_at is 'when it was last used, to a minute; null: never, or by older releases only';
-comment on column push.keys.last_used_from is 'the address that this request came from';
+comment on column push.keys.id is 'number of the key: the part of the key after pgk_';
+comment on column push.keys.app is 'the only app that the key gives access to';
+comment on column push.keys.name is 'the holder of the key';
+comment on column push.keys.scopes is 'what the key may do: enqueue, device, read';
+comment on column push.keys.created_at is 'when the key was created';
+comment on column push.keys.expires_at is 'the key is refused from this time on; null: it never expires';
+comment on column push.keys.revoked_at is 'when the key was revoked; null: it is not revoked';
+comment on column push.keys.addresses is 'networks that the key may be used from; null: any';
+comment on column push.keys.last_used_at is
+  'when the key was last used, to the minute; null: never, or only with gateways of older releases';
+comment on column push.keys.last_used_from is 'the address that the last request with the key came from';

@@ -1,9 +1,9 @@
--- How much is owed, told in about the same time whether it is little or a backlog of millions.
+-- Counts the deliveries that are owed, in about the same time for a few as for a backlog of millions.
 --
--- push.delivery is not counted: reading all of it takes half a second a million, and after a backlog it is as large as the
--- backlog was. Up to a bound the indexes are walked, lane by lane, in the order of deadlines; that is exact. Where there is
--- more, a few hundred pages of the table, drawn at random, say about how much; that is right to within a tenth or so for what
--- is most of it, and is rounded to three digits, so that one sees it is no count.
+-- push.delivery is not counted in full: reading it takes half a second per million rows, and after a backlog the table
+-- stays as large as the backlog was. Up to a limit, the indexes are scanned lane by lane, in the order of deadlines; that
+-- count is exact. Above the limit, a random sample of a few hundred pages of the table gives an estimate. The estimate is
+-- within about a tenth for the large groups. It is rounded to three digits, which shows that it is no exact count.
 
 create or replace function push.count_owed(p_most int default 30000, p_past boolean default true)
 returns table (
@@ -15,8 +15,8 @@ as $$
 #variable_conflict use_column
 declare
   c_pages   constant float := 300;
-  -- Three ranges of deadlines: past, those of rings, the rest, as push.claim has them: a ring is not hidden by a backlog of
-  -- messages. Waiting ones are a range of their own, of all lanes.
+  -- Three ranges of deadlines, as in push.claim: past, within ten minutes (calls), and later. A backlog of messages
+  -- therefore hides no calls. Waiting deliveries are a range of their own, over all lanes.
   v_past    timestamptz := now() - interval '5 s';
   v_near    timestamptz := now() + interval '10 minutes';
   v_each    int := greatest(p_most / greatest((select count(*) from push.lane), 1), 20);
@@ -50,7 +50,7 @@ begin
     from looked_at c
     group by c.lane, c.range, c.kind, c.state, c.owner
   ), cut as materialized (
-    -- Lanes and ranges with more. Of those that wait it is all lanes.
+    -- Lanes and ranges that have more than was counted. The range of waiting deliveries covers all lanes.
     select c.lane, c.range from counted c where c.range < 3 group by c.lane, c.range having sum(c.count) >= v_each
     union all
     select l.id, 3 from push.lane l where (select sum(c.count) from counted c where c.range = 3) >= p_most
@@ -63,7 +63,7 @@ begin
         case when d.crashes >= 2 then 4 when d.ready_lane is null then 3 when d.deadline_at <= v_past then 0
           when d.deadline_at <= v_near then 1 else 2 end as range
       from push.delivery d tablesample system (v_percent)
-      -- What is claimed has the earliest deadlines, as a rule: counting found it.
+      -- Claimed deliveries usually have the earliest deadlines, so the exact count has found them.
       where d.state <> 1
     ) d
     group by d.lane, d.range, d.kind, d.state, d.owner
@@ -86,6 +86,7 @@ begin
 end
 $$;
 comment on function push.count_owed is
-  'what is owed, by lane, kind, state and owner: how many, the oldest, the first deadline. Exact for up to p_most deliveries, '
-  'in equal parts of the lanes (at least 20 each) and as many again of those with more than ten minutes; above that an '
-  'estimate, rounded to three digits. p_past: also what is past its deadline by five seconds';
+  'the deliveries that are owed, by lane, kind, state and owner: their number, the age of the oldest, and the first '
+  'deadline. Exact for at most p_most deliveries. The lanes share p_most in equal parts, at least 20 each, and each lane '
+  'has the same number again for deliveries with more than ten minutes left. Above that, count is an estimate, rounded to '
+  'three digits. p_past: whether to count deliveries that are more than five seconds past their deadline';

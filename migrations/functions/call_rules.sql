@@ -1,25 +1,27 @@
--- The rules of a call: how it ends, whom that is told, what a missed call leaves behind.
+-- The rules of a call: how a call ends, who is told, and which notifications a missed call creates.
 --
--- push.outbox.state is the truth. It changes once, from ringing to answered, ended or missed; a statement trigger does
--- the rest for all calls of the statement, inside the caller's transaction. The functions here only update that column.
+-- push.outbox.state is the state of a call. It changes once, from ringing to answered, ended or missed. A statement trigger
+-- does the rest for all calls of the statement, inside the caller's transaction. The functions here only update that
+-- column.
 --
--- The race with the gateways is settled as follows. Ending a call deletes its ready and waiting invites: that waits for
--- a claim in flight, and the next statement's fresh snapshot then sees what was claimed. A claimed invite that is given
--- back meanwhile (parked, released, reaped) must not become ready unseen: it does only under a share lock on its call,
--- which an end in progress denies; otherwise it waits, and push.promote asks again. So push.claim needs to ask nothing.
--- Whoever may update calls may also lock them for hours. After a second the invite is ready all the same, and the call is noted
--- in push.ends_unchecked: if its end was in progress, push.check_ends cancels what that has not seen.
--- Who locks what in which order is in claims.sql.
+-- The race with the gateways. The end of a call deletes the call's ready and waiting invites. The delete waits for a
+-- running claim, and the next statement has a new snapshot and sees what was claimed. Meanwhile a gateway may return a
+-- claimed invite (park, release) or lose it (free_claims). Such an invite becomes ready only under a share lock on its
+-- call. A running end of the call holds a conflicting lock; the invite then waits, and push.promote checks it again.
+-- Therefore push.claim need not look at the call. A role that may update calls may also lock them for hours. After one
+-- second the invite becomes ready without the lock, and the call is noted in push.ends_unchecked: if it was ending,
+-- push.check_ends later cancels the invites that the end did not see. The order of locks is described in claims.sql.
 --
--- A backend may end a call in a transaction that sees the database as it was before (REPEATABLE READ, SERIALIZABLE). It does
--- not see what was claimed, given back, sent or added since. So it does what it can, notes the call in push.ends_unchecked,
--- and once it has committed push.check_ends does what it could not, and announces the missed calls.
+-- A backend may end a call in a REPEATABLE READ or SERIALIZABLE transaction, whose snapshot is older. The transaction does
+-- not see what has been claimed, returned, sent or added since. It does what it can and notes the call in
+-- push.ends_unchecked. After the commit, push.check_ends does the rest and announces the missed calls.
 
 -- Unsent invites ------------------------------------------------------------------------------------------------------
 
--- Also for calls of which only some have ended: the others are left alone, but for invites of users who have declined. Whoever
--- has given invites back holds locks on them, and two that void the same call must not wait for each other: so they pass by what
--- is locked. Its holder is about to void it, too, or it waits, and push.promote comes by.
+-- The caller may pass calls that still ring. Of those, only the invites of users who have declined are deleted. A caller
+-- that has just returned invites to the queue holds locks on them, and two such callers must not wait for each other. They
+-- therefore skip locked rows (p_wait false): the session that has locked an invite deletes it, or leaves it waiting until
+-- push.promote checks it.
 create or replace function push.void_unsent(p_outbox_id bigint[], p_wait boolean default true) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -72,7 +74,7 @@ begin
     delete from push.delivery d
     using unsent u
     where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
-    -- A missed call's invites ended as push.expire would have ended them, whichever of the two comes first.
+    -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
     returning d.*, u.call_id, u.why, u.is_missed and d.deadline_at <= clock_timestamp() as is_late
   ), tallied as (
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
@@ -95,21 +97,22 @@ begin
 end
 $$;
 comment on function push.void_unsent is
-  'ends the ready and waiting invites of those of the given calls that no longer ring, as void (CallAnswered, '
-  'CallEnded, CallMissed), or as expired when missed, and those of users who have declined (UserDeclined, UserBusy), and drops '
-  'what is owed of those that were deleted; returns how many ended. p_wait: for what others have locked, rather than leaving it to them';
+  'ends the ready and waiting invites of those of the given calls that no longer ring. Their outcome is void '
+  '(CallAnswered, CallEnded, CallMissed), or expired if the call was missed and the deadline has passed. Also ends the '
+  'invites of users who have declined (UserDeclined, UserBusy), and drops the deliveries of calls that were deleted. '
+  'Returns how many invites ended. p_wait: true waits for rows that other sessions have locked, false skips them';
 
 -- Cancels -------------------------------------------------------------------------------------------------------------
 
--- "lateral (… offset 0)" pins a lookup by index for each outer row, and leaves hash joins to what is small. History
--- holds masked tokens only: a token is found again among the call's recipients and the user's devices, by its mask and its hash.
--- A VoIP token gets a cancel only where the app says that its phones take one for the end of a call.
+-- "lateral (… offset 0)" forces an index lookup for each outer row and leaves hash joins to the small sets. History holds
+-- only masked tokens: a token is found again among the call's recipients and the user's devices, by its mask and its hash.
+-- A VoIP token gets a cancel only if push.apps.voip_cancel says that the app's phones treat it as the end of the call.
 create or replace function push.cancel_invites(p_outbox_id bigint[], p_again boolean default false) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  -- Variables, so that only the partitions in this range are read. The minute covers rows that are settled meanwhile.
   v_since   timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_outbox_id));
   v_until   timestamptz := clock_timestamp() + interval '1 minute';
   v_cancels bigint;
@@ -124,13 +127,14 @@ begin
       offset 0
     ) o
   ), claimed as materialized (
-    -- Ready and waiting ones are gone, but for one that was given back this very moment.
+    -- Ready and waiting invites are already deleted, except one that was returned to the queue at this moment.
     select c.id, d.lane, d.token, d.user_id, d.environment, d.platform, d.locale, d.data
     from call c cross join lateral (
       select * from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
     ) d
   ), finished as materialized (
-    -- Of those that a gateway settled, the last try counts only if it left; of the others, every try may have.
+    -- If a gateway settled the invite, its last attempt counts only if the request was sent. Otherwise every attempt may
+    -- have been sent.
     select distinct c.id, c.app, h.lane, h.user_id, h.device, h.token_hash, l.provider
     from call c cross join lateral (
       select * from push.history h
@@ -152,12 +156,12 @@ begin
       ('expo', push.recipient_token(e, 'pushToken'))) t(provider, token)
     where t.token is not null and push.is_recipient(e)
   ), given as materialized (
-    -- What the entries of registered users brought.
+    -- The data that the entries of registered users contain.
     select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
   ), phone as materialized (
-    -- Those that answered or declined are told nothing.
+    -- The phones that answered or declined. They get no cancel.
     select c.id, c.app, c.recipients, p.token
     from call c cross join lateral (
       select c.answered_device as token
@@ -168,7 +172,7 @@ begin
   ), own as materialized (
     select p.id, p.token from phone p
     union
-    -- An entry that brought the token is that phone, with all its tokens.
+    -- An entry of recipients with this token is that phone; all tokens of the entry belong to it.
     select p.id, t.token
     from phone p cross join lateral jsonb_array_elements(p.recipients) e
     cross join lateral (values (push.recipient_token(e, 'voipPushToken')), (push.recipient_token(e, 'fcmToken')),
@@ -176,7 +180,8 @@ begin
     where t.token is not null and p.token in (push.recipient_token(e, 'voipPushToken'), push.recipient_token(e, 'fcmToken'),
       push.recipient_token(e, 'pushToken'))
     union
-    -- Of a registered one nobody knows which tokens of other providers it has: they may be the user's of that platform.
+    -- For a registered device it is unknown which tokens of other providers it has. Any of the user's tokens on that
+    -- platform may be its own.
     select p.id, d.token
     from phone p
     cross join lateral (
@@ -234,8 +239,8 @@ begin
     from target t
     join call c on c.id = t.id
     join push.lane l on l.id = t.lane
-    -- Apple: a VoIP push must end in a reported call, so none may be sent to cancel one, but to apps that report it all the same.
-    -- Nor to one that may be the phone on which the call was declined: it has no call left to report.
+    -- Apple: the app must report a call for every VoIP push, so a cancel goes to a VoIP token only if the app reports one
+    -- for it, too. It never goes to a phone that may have declined the call: that phone has no call left to report.
     where (l.provider <> 'apns' or c.voip_cancel
         and (not coalesce(c.declined ? t.user_id, false) or c.declined -> t.user_id ->> 'device' is not null))
       and (not c.rings or c.declined ? t.user_id)
@@ -254,37 +259,39 @@ begin
 end
 $$;
 comment on function push.cancel_invites is
-  'for calls answered or ended: one cancel a device that may ring, to a VoIP token only by push.apps.voip_cancel, none for the user who '
-  'answered, or, where it is known, for the phone that did. For calls that ring: the same for users who have declined, and '
-  'none for the phone that did. Returns how many. p_again: it was done before, and those who were told are left alone';
+  'for calls that were answered or ended: makes one cancel for each device that may ring. A VoIP token gets one only if '
+  'push.apps.voip_cancel is set. The user who answered gets none; if the phone that answered is known, only that phone '
+  'gets none. For calls that still ring: the same for users who have declined; the phone that declined gets none. Returns '
+  'how many were made. p_again: this ran before for these calls, so devices that have a cancel get no second one';
 
 -- How much at a time --------------------------------------------------------------------------------------------------
 
--- What follows from the end of a call grows with its recipients. A bite of housekeeping takes calls up to so many recipients,
--- one call at least: many large calls that end together must fit into no statement's time limit. A long list is not
--- unpacked to be counted.
+-- The work at the end of a call grows with the number of its recipients. A step of housekeeping takes at least one call,
+-- and at most as many as have about c_recipients recipients in all. Otherwise many large calls that end together would
+-- exceed a statement's time limit. A long list is not expanded to be counted.
 create or replace function push.count_recipients(p_recipients jsonb) returns int language sql stable parallel safe as $$
   select case when pg_column_size(p_recipients) > 20000 then 1000
     when jsonb_typeof(p_recipients) = 'array' then 1 + jsonb_array_length(p_recipients) else 1 end
 $$;
 comment on function push.count_recipients is
-  'about how many recipients a call has, at most 1,001. p_recipients: push.outbox.recipients';
+  'an estimate of the number of recipients of a call, at most 1,001. p_recipients: push.outbox.recipients';
 
 -- Missed calls --------------------------------------------------------------------------------------------------------
 
--- Nobody missed a voided call.
+-- A voided call is not announced as missed.
 create or replace function push.announce_missed(p_outbox_id bigint[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  -- From the end of the call, not from when this came to it: after an outage nobody hears of the calls of last week.
+  -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
+  -- announced.
   c_life      constant interval := '4 hours';
   v_now       timestamptz := clock_timestamp();
   v_announced bigint;
 begin
   with told as materialized (
-    -- Phones that get a cancel, which for some apps says all that there is to say.
+    -- Phones that get a cancel. In some apps the cancel already shows the missed call.
     select d.outbox_id, d.lane, d.token, array_agg(d.tid) filter (where d.state = 0 and d.n < 20000) as unsent
     from unnest(p_outbox_id) c(id) cross join lateral (
       select d.*, d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 1 offset 0
@@ -298,7 +305,8 @@ begin
     from (
       select m.*, l.id as lane
       from (
-        -- One phone a user, or each: an entry that brings tokens is one, and so is each token of a registered user.
+        -- One phone of a user, or every phone. An entry with tokens is one phone; each token of a registered user is one
+        -- phone.
         select distinct on (r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end)
           r.id, r.call_id, r.app, r.until, r.user_id,
           case when r.entry ? 'data' then push.recipient_data(r.entry) end as data, v.*
@@ -319,7 +327,7 @@ begin
           cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
           where o.missed_calls is distinct from 'off' and push.is_recipient(e.entry)
             and e.entry -> 'notificationEnabled' is distinct from 'false'
-            -- Who declined has not missed it.
+            -- A user who declined has not missed the call.
             and (o.declined is null
               or not o.declined ? case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end)
         ) r
@@ -331,11 +339,11 @@ begin
           from (values (1, 'apns', push.recipient_token(r.entry, 'apnsToken')),
             (2, 'fcm', push.recipient_token(r.entry, 'fcmToken')),
             (3, 'expo', push.recipient_token(r.entry, 'pushToken'))) t(rank, provider, token)
-          -- "not exists" may become a join, with all dead tokens or all devices.
+          -- "not exists" could be planned as a join with all dead tokens or all devices.
           where r.inline and t.token is not null and (r.providers is null or t.provider = any (r.providers))
             and (select true from push.token_invalidations x
               where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
-            -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
+            -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
             and (t.rank > 1 or t.token <> all (r.dirty_voip_tokens)
               and not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
               and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
@@ -375,7 +383,7 @@ begin
     where not d.is_late
     returning outbox_id
   ), followed as (
-    -- They may come after the missed call, and must then say the same.
+    -- These cancels may arrive after the missed call and must then show the same.
     update push.delivery d set n = d.n + 20000
     where d.state = 0 and d.ctid = any (array(select unnest(u.cancels) from due u where not u.is_late))
   ), late as (
@@ -403,21 +411,22 @@ begin
 end
 $$;
 comment on function push.announce_missed is
-  'for calls missed, or ended without an answer, other than declined, busy or voided: one missed_call a user who has not declined (or, by '
-  'push.apps.missed_calls, one a phone, or none), over APNs alert, else FCM, else Expo, never to a '
-  'VoIP token, for four hours from the end of the call, which was at its deadline '
-  'at the latest. If these are over it expires at once, and only history says so. Those whose phone gets a cancel are numbered from '
-  '40000, and these cancels from 30000: it comes after push.cancel_invites. Returns how many were made';
+  'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one '
+  'missed_call for each user who has not declined. By push.apps.missed_calls there may be one for each phone instead, or '
+  'none. It goes over APNs alert, else FCM, else Expo, never to a VoIP token. Its lifetime is four hours from the end of '
+  'the call, or from its deadline if that is earlier; when these have passed, it expires at once and only history shows '
+  'it. Missed calls to phones that get a cancel have numbers from 40000, and their cancels numbers from 30000; therefore '
+  'run this after push.cancel_invites. Returns how many were made';
 
--- A missed call that its cancel would have said, while the cancel said nothing. One that a gateway has claimed just now is passed
--- by: push.settle asks once more where it is void.
+-- Handles missed calls that a cancel would have shown, when that cancel was not sent. A missed call that a gateway has just
+-- claimed is skipped: push.settle checks again when its outcome is void.
 create or replace function push.announce_untold(p_cancels push.delivery[]) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  -- A variable, so that older partitions are not looked at.
+  -- A variable, so that older partitions are not read.
   v_since timestamptz := (select min(c.created_at) from unnest(p_cancels) c);
 begin
   with owed as materialized (
@@ -437,7 +446,7 @@ begin
     c.platform, m.user_id, c.token, c.locale, c.data
   from unnest(p_cancels) c
   cross join lateral (
-    -- What else is asked stands outside: there are indexes by lane and outcome.
+    -- The other conditions stand outside, because there are indexes on lane and outcome that must not be used here.
     select * from push.history h where h.outbox_id = c.outbox_id and h.finished_at >= v_since and h.n >= 40000 offset 0
   ) m
   where m.kind = 2 and m.lane = c.lane and m.outcome = 2 and m.reason = 'SaidByCancel'
@@ -451,9 +460,9 @@ begin
 end
 $$;
 comment on function push.announce_untold is
-  'for cancels that expired: the missed call to the same phone, if the call has one, no longer counts as said by the cancel (its number '
-  'is lower by 20000), and is made again where it was void for that (SaidByCancel). p_cancels: as they were in push.delivery, or the '
-  'missed calls that were void';
+  'for cancels that expired: finds the missed call to the same phone of the same call. If it is still owed, it no longer '
+  'counts as shown by the cancel (its number is lowered by 20000). If it was void because of the cancel (SaidByCancel), it '
+  'is made again. p_cancels: the rows of the cancels as they were in push.delivery, or the missed calls that were void';
 
 create or replace function push.miss(p_max int default 1000) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -463,7 +472,7 @@ declare
   c_recipients constant int := 2000;
   v_missed bigint;
 begin
-  -- Calls of the time before a restore are not announced.
+  -- Calls from before a restore are not announced.
   if push.restored_at() is not null then
     return 0;
   end if;
@@ -484,13 +493,14 @@ begin
 end
 $$;
 comment on function push.miss is
-  'up to p_max calls that still ring after their deadline, with about 2,000 recipients in all, become missed; returns how many';
+  'marks calls as missed that still ring after their deadline: at most p_max calls, with about 2,000 recipients in all. '
+  'Returns how many';
 
 -- The end of a call ---------------------------------------------------------------------------------------------------
 
 create or replace function push.check_call() returns trigger language plpgsql set search_path = push, pg_temp as $$
 declare
-  -- A setting is anybody's; what goes with it is not.
+  -- Any role can change the setting, so the right to update the column is checked, too.
   v_is_erasing boolean := coalesce(current_setting('push.erasing', true) = 'on', false)
     and has_column_privilege('push.outbox', 'recipients', 'update');
   v_fault text := case
@@ -527,8 +537,8 @@ begin
 end
 $$;
 comment on function push.check_call is
-  'lets a call end once and refuses any other change but that of push.erase_user, with an error that names the column and prints '
-  'no token';
+  'lets a call end once. Refuses any other change, except those of push.erase_user, with an error that names the column '
+  'and contains no token';
 
 create or replace trigger check_call before update on push.outbox for each row execute function push.check_call();
 
@@ -543,10 +553,10 @@ begin
 end
 $$;
 comment on function push.tell_void is
-  'tells gateways that calls have ended, or exist no more: NOTIFY push_control with "void" and push.outbox.id, or '
-  '"void *" (any call may have ended) when there are more than 100';
+  'tells gateways that calls have ended or were deleted: NOTIFY push_control with "void" and push.outbox.id, or with "void '
+  '*" (any call may have ended) if there are more than 100';
 
--- Past the deadline they drop what they hold in memory by themselves.
+-- After the deadline, gateways drop on their own the invites that they hold in memory.
 create or replace function push.tell_held(p_outbox_id bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -562,14 +572,14 @@ begin
 end
 $$;
 comment on function push.tell_held is
-  'tells gateways (push.tell_void) of those of these calls, which have ended, of which one holds invites';
+  'tells gateways (push.tell_void) which of these calls, which have ended, still have invites that a gateway may hold';
 
 create or replace function push.end_calls() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare
-  -- A call ends once: it is one that did not ring before, or it is of this statement.
+  -- Only calls that this statement ended: those that rang before it.
   v_calls   bigint[] := array(
     select n.id from new_calls n where n.state <> 'ringing'
     except
@@ -581,13 +591,13 @@ begin
     return null;
   end if;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    -- Who missed the call is told when it is known who gets a cancel.
+    -- Missed calls are announced later, when it is known which devices get a cancel.
     insert into push.ends_unchecked (outbox_id, is_unannounced) select unnest(v_calls), true;
     begin
       perform push.void_unsent(v_calls);
       v_made := push.cancel_invites(v_calls);
     exception when serialization_failure then
-      -- What a gateway has done since. The backend's transaction need not fail for it.
+      -- A gateway has changed the rows since. The backend's transaction need not fail because of this.
       v_made := 0;
     end;
     perform push.tell_void(v_calls[:101]);
@@ -603,8 +613,8 @@ begin
 end
 $$;
 comment on function push.end_calls is
-  'what follows from calls ending: unsent invites are void, devices that may ring are told, so are users who missed '
-  'the call, and gateways that hold invites of it';
+  'runs when calls end: makes unsent invites void, sends cancels to devices that may ring, announces missed calls to '
+  'users, and tells the gateways that hold invites of these calls';
 
 create or replace function push.check_ends(p_max int default 500) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -620,7 +630,7 @@ begin
   with unchecked as materialized (
     select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
     from push.ends_unchecked x
-    -- Of a call that rings and is locked the end may be in progress (push.promote): it is looked at when its outcome is known.
+    -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
     where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
       or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
     limit p_max for update of x skip locked
@@ -636,12 +646,12 @@ begin
     into v_calls, v_taken, v_ends
     from taken t;
   if v_taken > 0 then
-    -- Of calls that were deleted it drops all that is owed.
+    -- For calls that were deleted, this drops all deliveries.
     perform push.void_unsent(v_calls);
     perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
       where (select true from push.outbox o where o.id = c.id) is null));
     v_made := push.cancel_invites(v_calls, true);
-    -- Calls of the time before a restore are not announced.
+    -- Calls from before a restore are not announced.
     if v_ends is not null and push.restored_at() is null then
       v_made := v_made + push.announce_missed(v_ends);
     end if;
@@ -654,15 +664,16 @@ begin
 end
 $$;
 comment on function push.check_ends is
-  'looks once more at up to p_max calls, with about 2,000 recipients in all, that were '
-  'ended or deleted by transactions which may not have seen all their '
-  'deliveries: invites that are left are void, devices that may ring are told, and then users who missed the call; returns how many calls';
+  'checks again at most p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions that '
+  'may not have seen all deliveries. The remaining invites become void, devices that may ring get a cancel, and then '
+  'missed calls are announced. Returns how many calls were checked';
 
--- PostgreSQL gives no transition tables to a trigger with a column list, so it is not "update of state".
+-- Not "update of state": PostgreSQL gives no transition tables to a trigger with a column list.
 create or replace trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls
   for each statement execute function push.end_calls();
 
--- A tenant's apps are looked up one by one: no row of another's is read, which statistics of its own transaction would tell it.
+-- A tenant's apps are looked up one by one, so that no row of another tenant is read. The statistics of the tenant's own
+-- transaction would show such reads.
 create or replace function push.own_calls(p_call_id text, p_app text) returns table (id bigint, app text)
 language plpgsql stable rows 1 set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
@@ -680,7 +691,8 @@ begin
 end
 $$;
 comment on function push.own_calls is
-  'numbers and apps of the calls of this id in the caller''s apps. p_call_id: of push.outbox; p_app: only of this app; null: of each';
+  'numbers and apps of the calls with this id in the apps that the caller may act for. p_call_id: push.outbox.call_id; '
+  'p_app: only this app; null: all of them';
 
 create or replace function push.find_call(p_call_id text, p_app text) returns bigint
 language plpgsql stable set search_path = push, pg_temp as $$
@@ -702,7 +714,8 @@ begin
 end
 $$;
 comment on function push.find_call is
-  'number of a call of the caller''s apps; an error if there is none, or, without an app, several. p_call_id, p_app: of push.outbox';
+  'the number of a call in the apps that the caller may act for. Raises an error if there is none, or if p_app is null and '
+  'several apps have one. p_call_id, p_app: columns of push.outbox';
 
 create or replace function push.device_token(p_app text, p_device text) returns text
 language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
@@ -723,8 +736,8 @@ begin
 end
 $$;
 comment on function push.device_token is
-  'the token that a device is known by; an error if there is no such device. p_app: its app; p_device: a token, or push.devices.id; '
-  'null: null';
+  'the token of a device; raises an error if there is no such device. p_app: the app; p_device: a token, or '
+  'push.devices.id; null gives null';
 
 create or replace function push.answer_call(
   call_id text, user_id text default null, app text default null, device text default null
@@ -746,13 +759,14 @@ begin
 end
 $$;
 comment on function push.answer_call is
-  'the call was answered: nothing more is sent, other devices that may ring are told. call_id: payload.callId; user_id: '
-  'who answered, if known: their devices are told nothing; app: needed only if several apps have a call of this id; device: the '
-  'phone that answered, if known, by its token or push.devices.id: then it is told nothing, and the user''s other phones are. '
-  'False: it had ended before';
+  'marks the call as answered: nothing more is sent, and other devices that may ring get a cancel. call_id: '
+  'payload.callId; user_id: the user who answered, if known: none of this user''s devices gets a cancel; app: needed only '
+  'if several apps have a call with this id; device: the phone that answered, if known, by its token or push.devices.id: '
+  'only this phone gets no cancel, the user''s other phones get one. Returns false if the call had ended before';
 
--- The call's row is written, so that whoever makes an invite ready (under a share lock on it) sees the decline, or is seen by what
--- follows here; and it is locked as by an end, so the end, an answer and another user's decline come one after the other.
+-- The call's row is updated. A transaction that makes an invite ready under a share lock on this row therefore either sees
+-- the decline, or its invite is seen by the statements below. The row is locked as by an end, so an end, an answer and
+-- another user's decline run one after the other.
 create or replace function push.decline_call(
   call_id text, user_id text, app text default null, reason text default 'declined', device text default null
 ) returns boolean
@@ -777,8 +791,8 @@ begin
   if not found then
     return false;
   end if;
-  -- The last of those whose phones were rung; if none was, or one is erased, the last of all: two may have one phone. A phone
-  -- whose invite its provider refused was not.
+  -- The call ends when every user whose phones were rung has declined. If no phone was rung, or a user is being erased, all
+  -- recipients count: two of them may share a phone. A phone whose invite the provider refused was not rung.
   update push.outbox o set state = 'ended', end_reason = 'declined'
     where o.id = v_id and o.ended_at is null and not exists (
       with rung as materialized (
@@ -801,7 +815,7 @@ begin
       perform push.void_unsent(array[v_id]);
       v_made := push.cancel_invites(array[v_id]);
     exception when serialization_failure then
-      -- What a gateway has done since: push.check_ends looks once more.
+      -- A gateway has changed the rows since: push.check_ends checks again.
       v_made := 0;
     end;
     perform push.tell_void(array[v_id]);
@@ -819,11 +833,12 @@ begin
 end
 $$;
 comment on function push.decline_call is
-  'a user declines, or is busy: nothing more is sent to their phones, those that may ring are told, and no missed call; the other '
-  'users'' ring on. When the last user whose phones were rung has declined, the call ends as declined. call_id: payload.callId; '
-  'user_id: as in the call''s recipients; app: needed only if several apps have a call of this id; reason: declined or busy; device: '
-  'the phone that declined, if known, by its token or push.devices.id: it is told nothing. False: the user had declined before, or '
-  'the call had ended';
+  'a user declines the call, or is busy: nothing more is sent to this user''s phones, those that may ring get a cancel, '
+  'and the user gets no missed call. The phones of other users ring on. When the last user whose phones were rung has '
+  'declined, the call ends with the reason declined. call_id: payload.callId; user_id: as in the call''s recipients; app: '
+  'needed only if several apps have a call with this id; reason: declined or busy; device: the phone that declined, if '
+  'known, by its token or push.devices.id: it gets no cancel. Returns false if the user had declined before, or the call '
+  'had ended';
 
 create or replace function push.end_call(call_id text, reason text default 'ended', app text default null) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
@@ -836,6 +851,6 @@ begin
 end
 $$;
 comment on function push.end_call is
-  'the call is over, unanswered: nothing more is sent, devices that may ring are told, and users get a missed call '
-  'unless the reason is declined or busy. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed '
-  'only if several apps have a call of this id. False: it had ended before';
+  'ends a call that was not answered: nothing more is sent, devices that may ring get a cancel, and users get a missed '
+  'call unless the reason is declined or busy. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: '
+  'needed only if several apps have a call with this id. Returns false if the call had ended before';

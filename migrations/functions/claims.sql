@@ -1,45 +1,50 @@
--- Claims: a gateway takes deliveries under a number that it counts, and no answer that gets lost leaves one owed for ever.
+-- Claims: a gateway takes deliveries under a number that it counts up, so that a claim whose answer is lost can be found
+-- and undone.
 --
--- Locks are taken in this order: push.gateways, push.outbox (ascending id), push.delivery (ascending outbox_id, n), the rest
--- (push.fallback_turn ascending, push.receipt_batch, push.life, push.job). Only these wait for a lock while they hold another:
---   push.forget        has its gateway's row, waits for deliveries
---   push.reclaim       has its gateway's row, waits for deliveries, in order
---   the end of a call  has the call's row, waits for the call's deliveries, in order (push.void_unsent); so has and does
---                      push.decline_call
---   its deletion       has the call's row, waits for the call's deliveries, in order, and for what belongs to the call
---                      (push.drop_calls); TRUNCATE has the tables, in this order, too
---   push.settle        has deliveries, waits for its turn with a call (push.fall_back); who has the turn waits for nobody
---   push.requeue       has the call's row, waits for the turn, then for deliveries
--- Everything else that locks several rows passes by what is locked ("skip locked"), in whatever order it comes, and finds it
--- the next time: push.claim, free_claims, promote, expire, park, release, their void_unsent, and announce_untold.
+-- Locks are taken in this order: push.gateways, push.outbox (ascending id), push.delivery (ascending outbox_id, n), the
+-- rest (push.fallback_turn ascending, push.receipt_batch, push.life, push.job). Only these wait for a lock while they hold
+-- another:
+--   push.forget        holds its gateway's row, waits for deliveries
+--   push.reclaim       holds its gateway's row, waits for deliveries, in order
+--   the end of a call  holds the call's row, waits for the call's deliveries, in order (push.void_unsent); push.decline_call
+--                      does the same
+--   its deletion       holds the call's row, waits for the call's deliveries, in order, and for the other rows of the call
+--                      (push.drop_calls); TRUNCATE locks the tables in this order, too
+--   push.settle        holds deliveries, waits for its turn with a call (push.fall_back); a transaction that has the turn waits
+--                      for no lock
+--   push.requeue       holds the call's row, waits for the turn, then for deliveries
+-- Everything else that locks several rows skips locked rows ("skip locked"), in any order, and finds them the next time:
+-- push.claim, free_claims, promote, expire, park, release, the void_unsent that these call, and announce_untold.
 --
--- A claim is named by (owner, lease), the gateway and the claim's number. Every transition of a claimed delivery is fenced by
--- (state, owner, lease), so that a gateway that lost its claim changes nothing. The transition of a delivery that a claim
--- makes touches no index, which half-empty pages make a HOT update: see the indexes of push.delivery.
+-- A claim is identified by (owner, lease): the gateway and the claim's number. Every transition of a claimed delivery has
+-- the condition (state, owner, lease), so a gateway that lost its claim changes nothing. A claim changes no indexed column
+-- of a delivery, and pages are left half empty, so it is a HOT update: see the indexes of push.delivery.
 --
--- The functions are PL/pgSQL with pinned plans: PostgreSQL 15 plans a SQL function anew at every call, and statistics
--- taken while the queue was empty or full would change the plan at the worst time. A function's plan is made once a
--- session, maybe while the tables are empty. A join with push.delivery may then be planned to walk the table and to look
--- into the caller's batch for each row; once the table has filled, the session stays ten to a thousand times slower than
--- the next. So nothing here, or in whatever else settles deliveries, joins a table that grows: a row is looked up "cross
--- join lateral (… offset 0)", which can only run once for each row of the batch, and is changed by its ctid, which no plan
--- can find otherwise. The fence is a condition of the change itself: it is asked of the row's newest version.
+-- The functions are PL/pgSQL with fixed plans. PostgreSQL 15 plans a SQL function anew at every call, and statistics taken
+-- while the queue was empty or full would change the plan at the worst time. A PL/pgSQL function's plan is made once a
+-- session, perhaps while the tables are empty. A join with push.delivery may then be planned as a scan of the table that
+-- looks into the caller's batch for each row. Once the table has filled, that session stays ten to a thousand times slower
+-- than the next one. So nothing here, and nothing else that settles deliveries, joins a table that grows. A row is looked
+-- up with "cross join lateral (… offset 0)", which can only run once for each row of the batch, and is changed by its ctid,
+-- which no plan can find another way. The condition (state, owner, lease) is part of the change itself, so it is checked on
+-- the row's newest version.
 
 -- Claiming ------------------------------------------------------------------------------------------------------------
 
--- The lanes are looked into only until the claim is full, in the order they are asked for, so that claims cost the same
--- with six hundred lanes as with three: a lane without anything ready costs next to nothing. What is taken in all is
--- bounded by rows; a lane's limit is its share (the gateway knows which lanes have more). What has more than ten
--- minutes, which no ring has, goes after what has less, and has a bound of its own. All rows of a claim are taken by
--- one statement. The end of a call needs no look here (call_rules.sql).
+-- Lanes are read in the order of p_lanes, and only until the claim is full, so a claim costs the same with six hundred
+-- lanes as with three: a lane without ready deliveries costs next to nothing. p_total limits the rows of the claim; p_max
+-- is a lane's share (the gateway knows which lanes have a backlog). Deliveries with more than ten minutes left, which no
+-- call has, come after those with less, and have a limit of their own. All rows of a claim are taken by one statement. The
+-- end of a call needs no check here (call_rules.sql).
 --
--- What is claimed stays in the index until it is settled, in front of what is ready: its deadlines are the earliest. A claim
--- without a floor therefore steps over all that is in flight, at a quarter of a microsecond each; with a floor, the newest
--- deadline that the gateway has claimed of the lane less a little, over hardly any. push.entries_scanned says how many there were.
+-- A claimed delivery stays in the index until it is settled, before the ready ones, because its deadline is earlier. A
+-- claim without a floor therefore steps over all claimed deliveries, at a quarter of a microsecond each. The floor is a
+-- little below the newest deadline that the gateway has claimed from the lane; with a floor, a claim steps over very few.
+-- push.entries_scanned holds the number of index entries read.
 --
--- The gateway's row is locked last, without waiting, and only if there is something to take: so an empty claim writes
--- nothing. The lock says that this claim is running: push.forget waits for it, or has barred it. It is the weakest there is
--- ("key share"), which lets the gateway's own heartbeat pass.
+-- The gateway's row is locked last, without waiting, and only if there are rows to take, so an empty claim writes nothing.
+-- The lock shows that this claim is running: push.forget either waits for it or has already barred it. It is the weakest
+-- row lock ("key share"), which does not block the gateway's own heartbeat.
 create or replace function push.claim(
   p_gateway int, p_claim int, p_lanes smallint[], p_max int[], p_floor timestamptz[],
   p_slack interval default '300 ms', p_total int default null, p_background int default null,
@@ -55,12 +60,13 @@ set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
-  -- An index condition, not a filter: under a transaction that holds back vacuum the index is full of dead entries with
-  -- past deadlines, and starting behind them keeps the claim fast. clock_timestamp() here would make it a filter.
+  -- statement_timestamp() gives an index condition; clock_timestamp() would give a filter. While a transaction holds back
+  -- vacuum, the index is full of dead entries with past deadlines. The index condition starts behind them, which keeps the
+  -- claim fast.
   v_first    timestamptz := statement_timestamp() + p_slack;
   v_near     timestamptz := v_first + interval '10 minutes';
-  -- Whoever owns the tables may write any time into them, infinity included: one such row must not fail the claim of all, nor
-  -- overflow what a gateway computes.
+  -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
+  -- the others, nor overflow the gateway's arithmetic.
   v_oldest   timestamptz := v_first - interval '1 year';
   v_newest   timestamptz := v_first + interval '1 year';
   v_total    bigint := coalesce(p_total, 2147483647);
@@ -77,7 +83,7 @@ begin
     or not exists (select from push.life l where l.is_present and l.opened_at is not null) then
     return;
   end if;
-  -- One suspect at a time. As a rule there is none anywhere, and that is quickly seen.
+  -- At most one suspect at a time. Usually there is none at all, which is quickly checked.
   if v_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
     and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
     select suspect.tid, u.lane, suspect.is_later into v_suspect, v_of_lane, v_is_later
@@ -98,7 +104,7 @@ begin
       p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
     end if;
   end if;
-  -- No order by: it would look into every lane before the first row. A nested loop keeps the order of p_lanes.
+  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
   select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
   from (
     select near.tid, u.lane
@@ -145,7 +151,7 @@ begin
   end if;
   return query
     with taken as (
-      -- The rows come in the order of their places, so those of a call stand together, whatever their lanes.
+      -- The rows come in the order of their places, so the deliveries of a call are adjacent, whatever their lanes.
       update push.delivery d
       set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1
       where d.ctid = any (v_tids)
@@ -154,16 +160,17 @@ begin
     )
     select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
       greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
-      -- Not extract, which calculates in numeric: half a microsecond a row.
+      -- Not extract: it calculates in numeric, which costs half a microsecond a row.
       (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
-      -- A transaction that did not see the delivery (REPEATABLE READ) has deleted its call: push.check_ends drops it soon.
+      -- No row: a transaction that did not see the delivery (REPEATABLE READ) has deleted its call. push.check_ends drops
+      -- the delivery soon.
       case when t.is_first then coalesce(o.ended, true) end,
       o.traceparent, o.payload
     from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
     left join lateral (
       select o.kind, o.call_id, o.payload, o.ended_at is not null as ended, o.traceparent,
-        -- While it rings, cancels are those of users who declined.
+        -- While the call rings, its cancels are for users who declined.
         coalesce(o.end_reason, case when o.declined is not null then 'declined' end) as end_reason
       from push.outbox o
       where o.id = t.outbox_id and t.is_first offset 0
@@ -171,16 +178,17 @@ begin
 end
 $$;
 comment on function push.claim is
-  'takes up to p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first, with deadlines after '
-  'p_floor[i] and more than p_slack away; nothing from a paused lane, nothing for a gateway declared dead, nothing before '
-  'push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s '
-  'number, which the gateway counts and which becomes the deliveries'' lease; p_total: the most of all lanes together, which '
-  'are looked into in the order of p_lanes until it is reached; p_background: the most of those whose deadline is more than '
-  'ten minutes away, which go last; p_later_floor, p_later_max: as p_floor and p_max, for these. Returns what a push '
-  'needs, in no order. place: where the row lies, for push.settle; remaining_us: microseconds to the deadline; '
-  'app_call_kind to payload are those of the call, on at least one of its rows, and null (as call_id is then) on others; '
-  'ended: a call no longer rings (a notification never did), or was deleted, and then the others are null. The session''s '
-  'setting push.entries_scanned says how many index entries it scanned, dead ones included';
+  'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after '
+  'p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, '
+  'nothing before push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: '
+  'the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes '
+  'together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose '
+  'deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these. '
+  'Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to '
+  'the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each '
+  'call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), '
+  'or it was deleted, and then the call''s other columns are null. The session setting push.entries_scanned holds the '
+  'number of index entries read, dead ones included';
 
 -- When an answer is lost ------------------------------------------------------------------------------------------------
 
@@ -189,7 +197,7 @@ language plpgsql stable set search_path = push, pg_temp set enable_seqscan = on 
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
-  -- The whole table is read, on purpose: an index on owner would cost each claim an entry.
+  -- Reads the whole table on purpose: an index on owner would cost every claim an entry.
   if p_claim is null then
     return array(select d.ctid from push.delivery d where d.state = 1 and d.owner = any (p_gateways));
   end if;
@@ -197,10 +205,11 @@ begin
 end
 $$;
 comment on function push.claimed_places is
-  'where the deliveries lie that are claimed in these gateways'' names. p_gateways: push.gateways.id; p_claim: only those of '
-  'the claim with this number, of the first gateway. For push.forget and push.free_claims; reads all of push.delivery';
+  'where the deliveries are stored that these gateways have claimed. p_gateways: push.gateways.id; p_claim: only the claim '
+  'with this number, of the first gateway. For push.forget and push.free_claims. Reads all of push.delivery';
 
--- An invite becomes ready only under a share lock on its call, which an end in progress denies (call_rules.sql).
+-- An invite becomes ready only under a share lock on its call. While the call is ending, that lock is not available and the
+-- invite waits (call_rules.sql).
 create or replace function push.give_back(p_gateway int, p_place tid[], p_lease int[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -238,9 +247,10 @@ begin
 end
 $$;
 comment on function push.give_back is
-  'claimed to ready with the attempt given back; invites of calls that have ended are void, those of calls that are being '
-  'ended wait. p_gateway: whose; arrays, by delivery: p_place: where it lies, p_lease: as claimed. Returns how many were '
-  'still the gateway''s. For push.release and push.forget';
+  'makes claimed deliveries ready again and takes back the attempt that the claim counted. Invites of calls that have '
+  'ended become void; invites of calls that are ending wait. p_gateway: the gateway that claimed them. Arrays, by '
+  'delivery: p_place: where the row is stored; p_lease: as claimed. Returns how many were still claimed by the gateway. '
+  'For push.release and push.forget';
 
 create or replace function push.forget(p_gateway int, p_claim int) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -249,8 +259,8 @@ as $$
 declare
   v_places tid[];
 begin
-  -- "for update", which an update of these columns would not take by itself, waits for a claim that is running and bars it
-  -- to one that has picked its rows and not yet locked this one. The next statement sees what the claim took.
+  -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
+  -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
   perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for update;
   if not found then
     return 0;
@@ -261,12 +271,13 @@ begin
 end
 $$;
 comment on function push.forget is
-  'the answer to a claim was lost: if it has not begun it takes nothing any more; if it runs it is waited for; what it took '
-  'is ready again, with the attempt given back, and invites of ended calls are void. The same goes for numbers below, which '
-  'are barred only. p_gateway: what push.register_gateway returned; p_claim: the claim''s number. Returns how many it gave '
-  'back; calling it again is harmless';
+  'the answer to a claim was lost. If the claim has not begun, it will take nothing; if it is running, this waits for it. '
+  'What it took becomes ready again, without counting the attempt, and invites of ended calls become void. Claims with '
+  'lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; '
+  'p_claim: the claim''s number. Returns how many deliveries were returned. Calling it again is harmless';
 
--- In order, for it waits: a row may be locked by whoever takes over from the gateway, and is nobody's a moment later.
+-- Locks the rows in order, because it waits for locks: a row may be locked by push.free_claims, which makes it unclaimed a
+-- moment later.
 create or replace function push.reclaim(p_gateway int, p_claim int, p_outbox_id bigint[], p_n int[])
 returns table (i int, place tid)
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -277,8 +288,9 @@ as $$
 declare
   v_i     int[];
   v_tid   tid[];
-  -- It was asked to reclaim, since commits may have been lost. A delivery that it holds, or has settled, may then be another's by
-  -- a claim of before, which that one had given back: whatever came after was lost, or this gateway would not be alive.
+  -- True if the gateway was asked to reclaim because the server may have lost commits. A delivery that this gateway holds
+  -- or has settled may then be claimed by another gateway, through an older claim that had been returned: all that came
+  -- after was lost. Otherwise this gateway would not be alive.
   v_asked boolean := exists (select from push.reclaimed r where r.gateway = p_gateway and r.confirmed_at is null);
 begin
   perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share;
@@ -309,12 +321,13 @@ begin
 end
 $$;
 comment on function push.reclaim is
-  'of these deliveries, those that exist become the gateway''s own under a new number. After a crash of the server, which may '
-  'have lost the claims and settlements of its last moment, until push.confirm_reclaimed: whosever they are, so that nothing '
-  'may be named that was, or may have been, given back. After it was declared dead itself: its own and nobody''s (not claimed, '
-  'or by one that has ended). p_gateway: what push.register_gateway returned; p_claim: the number of '
-  'this claim; arrays, by delivery: p_outbox_id, p_n. Returns which (i, the subscript, from 1) and where they lie now; '
-  'calling it again with the same arguments is harmless';
+  'claims again those of these deliveries that exist, under a new number. After a crash of the server, which may have lost '
+  'the last claims and settlements, and until push.confirm_reclaimed: whichever gateway the rows name. The caller must '
+  'therefore not pass deliveries that were, or may have been, returned. After the gateway itself was declared dead: only '
+  'deliveries that it still owns, and those of no living gateway (not claimed, or claimed by a gateway that has ended). '
+  'p_gateway: what push.register_gateway returned; p_claim: the number of this claim. Arrays, by delivery: p_outbox_id, '
+  'p_n. Returns which were claimed (i, the subscript, from 1) and where they are stored now. Calling it again with the '
+  'same arguments is harmless';
 
 create or replace function push.claimed_by(
   p_gateway int, p_from_page bigint, p_pages int default 2000,
@@ -339,9 +352,9 @@ begin
 end
 $$;
 comment on function push.claimed_by is
-  'the deliveries claimed in a gateway''s name in one bite of the table. p_gateway: what push.register_gateway returned; '
-  'p_from_page: 0, then next_page of the bite before; p_pages: how many pages are read. Arrays, by delivery: outbox_id, n and '
-  'lease, the claim''s number; next_page: null at the end';
+  'the deliveries that a gateway has claimed, in one part of the table. p_gateway: what push.register_gateway returned; '
+  'p_from_page: 0, then next_page of the previous result; p_pages: number of pages to read. Arrays, by delivery: '
+  'outbox_id, n and lease, the claim''s number; next_page: null at the end';
 
 create or replace function push.ended(p_outbox_id bigint[]) returns bigint[]
 language plpgsql stable security definer set search_path = push, pg_temp
@@ -360,7 +373,6 @@ begin
 end
 $$;
 comment on function push.ended is
-  'which of these calls no longer ring, or were deleted, or have claimed invites of a user who has declined: what of them has not '
-  'left is to be given back, and those of other users are ready again. A notification of push_control is a hint, and what it names '
-  'is looked up. '
-  'p_outbox_id: push.outbox.id';
+  'those of these calls that no longer ring, were deleted, or have claimed invites of a user who has declined. The gateway '
+  'must return the deliveries of these calls that it has not sent; those of users who have not declined become ready '
+  'again. A notification on push_control is only a hint, so gateways check with this function. p_outbox_id: push.outbox.id';

@@ -1,4 +1,4 @@
--- What the dashboard shows: the last minutes, all that ops look at in one answer, and calls by their id.
+-- Functions for the dashboard: statistics of the last minutes, an overview in one answer, and calls by their id.
 
 -- The last minutes ----------------------------------------------------------------------------------------------------
 
@@ -23,19 +23,20 @@ as $$
   order by m.minute nulls last
 $$;
 comment on function push.minutes is
-  'how invites went, by the minute in which they were settled, void ones aside; the last row, without a minute, is all '
-  'of them together. p_since: from when on, costs what was settled since. late: delivered after the deadline; expired: '
-  'never sent in time; dead: failed; p50_ms, p99_ms: milliseconds from enqueueing to the provider''s yes';
+  'statistics of invites by the minute in which they were settled, without void ones. The last row, without a minute, is '
+  'the total. p_since: start time; the cost grows with the deliveries settled since. late: delivered after the deadline; '
+  'expired: never sent in time; dead: failed; p50_ms, p99_ms: milliseconds from enqueueing until the provider accepted the '
+  'push';
 
 -- Everything at a glance ----------------------------------------------------------------------------------------------
 
 create or replace function push.epoch_ms(p_time timestamptz) returns bigint language sql immutable parallel safe as
 $$ select (extract(epoch from p_time) * 1000)::bigint $$;
-comment on function push.epoch_ms is 'a time, p_time, as milliseconds since 1970';
+comment on function push.epoch_ms is 'a time, p_time, in milliseconds since 1970';
 
 create or replace function push.length_ms(p_length interval) returns bigint language sql immutable parallel safe as
 $$ select (extract(epoch from p_length) * 1000)::bigint $$;
-comment on function push.length_ms is 'a length of time, p_length, in milliseconds';
+comment on function push.length_ms is 'an interval, p_length, in milliseconds';
 
 create or replace function push.overview(p_max int default 50) returns jsonb
 language sql stable set search_path = push, pg_temp set jit = off
@@ -86,9 +87,9 @@ as $$
       from (select * from push.audit a order by a.at desc limit 8) a))
 $$;
 comment on function push.overview is
-  'what ops look at, as one JSON object: lanes, health, failures, stuck, replicas (living, or ended in the last hour) '
-  'and audit (the last interventions), as the views of these names; times in milliseconds, since 1970 where they are '
-  'points. p_max: how many of each, the worst';
+  'the overview for operators, as one JSON object: lanes, health, failures, stuck, replicas (alive, or ended in the last '
+  'hour) and audit (the last interventions), from the views of these names. Intervals are in milliseconds, times in '
+  'milliseconds since 1970. p_max: maximum number of entries of failures, stuck and replicas; the worst come first';
 
 create or replace function push.calls(p_call_id text) returns jsonb
 language sql stable set search_path = push, pg_temp set enable_seqscan = off set jit = off
@@ -102,5 +103,5 @@ as $$
   from (select o.app, o.created_at from push.outbox o where o.call_id = p_call_id order by o.created_at desc limit 5) o
 $$;
 comment on function push.calls is
-  'the calls with this id, one an app, the latest five first: each as of push.call, with its timeline. p_call_id: '
-  'payload.callId';
+  'the calls with this id, at most one for each app, the latest five first. Each has the form of push.call, with its '
+  'timeline. p_call_id: payload.callId';

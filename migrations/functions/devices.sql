@@ -1,4 +1,4 @@
--- Devices: how backends register and drop them, and what people read of them, with the tokens masked.
+-- Devices: how backends register and drop them, and views with masked tokens.
 
 -- Registering ---------------------------------------------------------------------------------------------------------
 
@@ -28,7 +28,7 @@ begin
 end
 $$;
 comment on function push.check_device is
-  'refuses a malformed device with an error that names the column and prints no token';
+  'refuses a malformed device with an error that names the column and contains no token';
 
 create or replace trigger check_device before insert or update of user_id, app, provider, token, environment, platform, locale
   on push.devices for each row execute function push.check_device();
@@ -50,20 +50,22 @@ begin
     on conflict (sha256(token::bytea), app, provider) do update set
       user_id = excluded.user_id, environment = excluded.environment, voip = excluded.voip,
       platform = coalesce(excluded.platform, d.platform), locale = coalesce(excluded.locale, d.locale),
-      -- The switch is the user's: it does not pass to another with the phone.
+      -- The switch belongs to the user: when the phone passes to another user, it is on again.
       enabled = d.enabled or d.user_id <> excluded.user_id,
       registered_at = clock_timestamp(), invalidated_at = null, invalid_reason = null;
 end
 $$;
 comment on function push.register_device is
-  'the phone gave this token, now: it is the user''s, and alive; to be called at every login. user_id: the backend''s id; '
-  'app; provider: apns, fcm or expo; token; environment: of an APNs token, production or sandbox; platform: ios, '
-  'android or null; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
+  'registers a token that the phone has just given: the token belongs to this user and is alive. To be called at every '
+  'login. user_id: the backend''s id of the user; app: the app; provider: apns, fcm or expo; token: the token; '
+  'environment: of an APNs token, production or sandbox; platform: ios, android or null; locale: language of visible '
+  'texts, or null; voip: of an APNs token, true for PushKit';
 
 create or replace function push.drop_device(app text, provider text, token text) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
-  -- A backslash would be read as bytea's, and an error would show what follows it. No token has one.
+  -- The cast to bytea would read a backslash as an escape, and its error would show the text after it. No token has a
+  -- backslash.
   if strpos(drop_device.token, '\') > 0 or not push.acts_for_all() and not push.is_own(drop_device.app) then
     return false;
   end if;
@@ -74,8 +76,8 @@ begin
 end
 $$;
 comment on function push.drop_device is
-  'the user logged out of this device, nothing more is sent to its token. app, provider, token: as registered. False: '
-  'it was not registered';
+  'the user has logged out of this device: nothing more is sent to its token. app, provider, token: as registered. Returns '
+  'false if it was not registered';
 
 -- Tokens, masked ------------------------------------------------------------------------------------------------------
 
@@ -94,8 +96,8 @@ comment on column push.registered_devices.platform is 'ios, android or unknown (
 comment on column push.registered_devices.locale is 'language of visible texts';
 comment on column push.registered_devices.enabled is 'false: the user wants no notifications here';
 comment on column push.registered_devices.registered_at is 'when the phone last gave this token';
-comment on column push.registered_devices.invalidated_at is 'since when it is dead; null: it is alive';
-comment on column push.registered_devices.invalid_reason is 'what the provider said';
+comment on column push.registered_devices.invalidated_at is 'when the token was found dead; null: it is alive';
+comment on column push.registered_devices.invalid_reason is 'the provider''s reason';
 
 create or replace view push.dead_devices as
 select x.app, x.provider, x.user_id, left(x.token, 4) || '…' || right(x.token, 4) as device, x.reason, x.invalidated_at
@@ -103,10 +105,10 @@ from push.token_invalidations x;
 comment on view push.dead_devices is 'push.token_invalidations with the tokens masked';
 comment on column push.dead_devices.app is 'app the token belonged to';
 comment on column push.dead_devices.provider is 'apns, fcm or expo';
-comment on column push.dead_devices.user_id is 'whose token it was, as far as known';
+comment on column push.dead_devices.user_id is 'the user that the token belonged to, if known';
 comment on column push.dead_devices.device is 'the token, masked';
-comment on column push.dead_devices.reason is 'what the provider said';
-comment on column push.dead_devices.invalidated_at is 'since when it is dead';
+comment on column push.dead_devices.reason is 'the provider''s reason';
+comment on column push.dead_devices.invalidated_at is 'when the token was found dead';
 
 create or replace view push.quarantined_devices as
 select q.app, q.provider, q.user_id, left(q.token, 4) || '…' || right(q.token, 4) as device, q.reason, q.since,
@@ -115,8 +117,8 @@ from push.quarantined_tokens q;
 comment on view push.quarantined_devices is 'push.quarantined_tokens with the tokens masked';
 comment on column push.quarantined_devices.app is 'app the token belongs to';
 comment on column push.quarantined_devices.provider is 'apns, fcm or expo';
-comment on column push.quarantined_devices.user_id is 'whose token it is, as far as known';
+comment on column push.quarantined_devices.user_id is 'the user that the token belongs to, if known';
 comment on column push.quarantined_devices.device is 'the token, masked';
-comment on column push.quarantined_devices.reason is 'what the provider said';
-comment on column push.quarantined_devices.since is 'since when the provider calls it dead';
-comment on column push.quarantined_devices.quarantined_at is 'when it came here';
+comment on column push.quarantined_devices.reason is 'the provider''s reason';
+comment on column push.quarantined_devices.since is 'the time from which the provider reports the token as dead';
+comment on column push.quarantined_devices.quarantined_at is 'when the token was quarantined';

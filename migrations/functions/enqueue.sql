@@ -1,23 +1,22 @@
--- Enqueueing: from one row of push.outbox to one delivery a device, inside the backend's own transaction.
+-- Enqueueing: turns a row of push.outbox into one delivery for each device, inside the backend's own transaction.
 --
--- A row trigger fills in what the backend leaves out and skips calls that exist. It never raises: an error there, or a
--- failing constraint, would make COPY print the line with its tokens. (A deadlock, a timeout or a cancelled statement
--- while it waits for another transaction with the same call still does, up to its first
--- hundred characters.) A statement trigger then looks at all new calls
--- at once: it refuses what is wrong with a call, naming the field and printing no value, and inserts the deliveries. One
--- INSERT, an array of rows and a COPY all take this path. What is wrong with a recipient costs that one: it is passed over, and
--- push.skipped_recipients tells it.
+-- A row trigger fills in what the backend leaves out and skips calls that exist. It never raises an error: with COPY, an
+-- error there, or a failing constraint, would print the line with its tokens. (A deadlock, a timeout or a cancelled
+-- statement while it waits for another transaction with the same call still prints up to the first hundred characters of
+-- the line.) A statement trigger then checks all new calls at once. It refuses invalid calls with an error that names the
+-- field and prints no value, and inserts the deliveries. INSERT of one row, INSERT of many rows and COPY all work this way.
+-- An invalid recipient affects only itself: it is skipped, and push.skipped_recipients reports it.
 --
 -- The kinds of push.outbox are two calls, incoming_call and video_call, which ring, and four notifications: message,
--- group_message, group_invite and missed_call. A notification rings nowhere: it is born ended, so that nothing that
--- belongs to a call (answer, end, cancel, missed call, fallback) touches it, and its deliveries have kind 3. They go to
--- every device of the user, over the best channel that may carry an alert: never to a VoIP token. No text of a message
--- travels through a push service: a payload that seems to hold one is refused.
+-- group_message, group_invite and missed_call. A notification never rings. Its state is ended from the start, so that the
+-- rules of a call (answer, end, cancel, missed call, fallback) do not apply to it, and its deliveries have kind 3. They go
+-- to every device of the user, over the best channel that may carry an alert, never to a VoIP token. The text of a message
+-- must not pass through a push service: a payload that seems to contain it is refused.
 
 -- Filling in ----------------------------------------------------------------------------------------------------------
 
--- Two transactions may enqueue the same call at once. Whoever comes second waits in the INSERT below until the first has
--- ended, and then has a duplicate, or, after a rollback, the key.
+-- Two transactions may enqueue the same call at once. The second waits in the INSERT below until the first has ended. It
+-- then finds a duplicate or, if the first was rolled back, gets the key.
 create or replace function push.take_call_key(p_call_id text, p_app text) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
@@ -27,19 +26,19 @@ begin
   elsif exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app) then
     return false;
   end if;
-  -- A key without a call: the call is being deleted, or was deleted or skipped where triggers did not see it. Then the
-  -- key is good for one more call, which the update sees to.
+  -- A key without a call: the call is being deleted, or was deleted or skipped where triggers did not run. The key may then
+  -- be used for one more call, which the update ensures.
   update push.call_key k set app = k.app where k.call_id = p_call_id and k.app = p_app;
   return found and not exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app);
 end
 $$;
 comment on function push.take_call_key is
-  'reserves the key of a call for this transaction, waiting for others that have it; false: the call exists. p_call_id, '
-  'p_app: push.outbox.call_id and app';
+  'reserves the key of a call for this transaction, and waits for other transactions that have it. Returns false if the '
+  'call exists. p_call_id, p_app: push.outbox.call_id and app';
 
--- Plans are pinned to indexes: one made while the tables are small would scan them for the rest of the session. No call
--- is born ended, a notification is; a chat's needs no callId. A bad traceparent becomes an empty one, for
--- push.check_traces to refuse.
+-- Plans must use indexes: a plan made while the tables are small would scan them for the rest of the session. A new call
+-- always rings; a notification is ended from the start. A chat message needs no callId. An invalid traceparent becomes an
+-- empty string, which push.check_traces refuses.
 create or replace function push.fill_call() returns trigger
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
@@ -47,17 +46,17 @@ begin
   new.app := left(coalesce(new.app, 'default'), 65);
   new.kind := coalesce(new.kind, 'incoming_call');
   new.payload := coalesce(new.payload, 'null');
-  -- As it came, it is not compressed yet.
+  -- The value is not compressed yet, so pg_column_size is its full size.
   new.recipients := case when pg_column_size(new.recipients) > 2097152
     then jsonb_build_object('tooManyBytes', pg_column_size(new.recipients)) else coalesce(new.recipients, 'null') end;
   new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
     case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
   if not push.acts_for_all() and not push.is_own(new.app) then
-    -- Whether another tenant has this call is not even asked: fan_out refuses the statement.
+    -- Does not check whether another tenant has this call: push.fan_out refuses the statement.
     new.call_id := gen_random_uuid();
     new.traceparent := null;
   elsif current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then
-    -- As push.take_call_key, whose call would cost as much again.
+    -- The first statement of push.take_call_key, repeated here: calling the function would cost as much again.
     insert into push.call_key (call_id, app) values (new.call_id, new.app) on conflict do nothing;
     if not found and not push.take_call_key(new.call_id, new.app) then
       return null;
@@ -72,8 +71,8 @@ begin
       return null;
     end;
   end if;
-  -- Only a restore of data, into a schema that is there, says both: that call is of the past, and stays as it was.
-  -- The statement triggers know it by its time.
+  -- Only a restore of data into an existing schema sets both columns. That call is from the past and stays as it was. The
+  -- statement triggers recognize it by created_at.
   if new.deadline_at is not null and new.created_at < statement_timestamp() then
     return new;
   end if;
@@ -100,7 +99,8 @@ begin
 end
 $$;
 comment on function push.fill_call is
-  'fills in what the backend leaves out; skips a call that exists; leaves a call alone that is restored from a dump';
+  'fills in the columns that the backend leaves out and skips a call that exists. Leaves calls unchanged that are restored '
+  'from a dump';
 
 create or replace trigger fill_call before insert on push.outbox for each row execute function push.fill_call();
 
@@ -115,9 +115,9 @@ begin
   return null;
 end
 $$;
-comment on function push.check_traces is 'refuses calls whose traceparent is none';
+comment on function push.check_traces is 'refuses calls whose traceparent is invalid';
 
--- Its name puts it before fan_out.
+-- Triggers run in the order of their names: this one runs before fan_out.
 create or replace trigger check_traces after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.check_traces();
 
@@ -138,21 +138,22 @@ language sql stable as $$
         coalesce(d.platform, case d.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
       from push.devices d
       where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
-        -- A call rings through a VoIP token, anything else is shown through an alert token; never the other way round.
+        -- A call rings through a VoIP token, and everything else is shown through an alert token, never the other way
+        -- round.
         and (d.provider <> 'apns' or d.voip = p_is_call)
         and (p_providers is null or d.provider = any (p_providers))
     ) usable
   ) best
-  -- An Expo token of unknown platform may be of a phone that is already reached better.
+  -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
   where best.rank = best.best_rank and (best.platform is not null or not best.some_known)
   order by best.registered_at desc
   limit 10
 $$;
 comment on function push.reachable_devices is
-  'the devices that a call, or a notification, to a user goes to: of each platform those of its best channel, the ten '
-  'newest; rank: 1 apns, 2 fcm, 3 expo. p_providers: push.apps.providers';
+  'the devices that receive a call, or a notification, to this user: on each platform those of the best channel, at most '
+  'the ten newest in all. rank: 1 apns, 2 fcm, 3 expo. p_providers: push.apps.providers';
 
--- Of the same phones as push.announce_missed picks from: the best channel, and of that the first entry or the newest token.
+-- Chooses as push.announce_missed does: the best channel, and in it the first entry or the newest token.
 create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off
@@ -180,11 +181,11 @@ begin
 end
 $$;
 comment on function push.keep_newest is
-  'drops what was just made for a notification to further phones of a user: one phone each is left. p_outbox_id: push.outbox.id; '
-  'returns how many it dropped';
+  'removes new deliveries of a notification until each user has one phone left. p_outbox_id: push.outbox.id. Returns how '
+  'many were removed';
 
--- Enqueueing makes no lanes: it would use up what all apps share, and a transaction left open would keep a gateway from making
--- the same one.
+-- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep
+-- a gateway from making the same lane.
 create or replace function push.refuse_unserved(p_call_id text, p_app text) returns boolean
 language plpgsql as $$
 begin
@@ -193,10 +194,10 @@ begin
 end
 $$;
 comment on function push.refuse_unserved is
-  'raises the error for a call of an app that has no lanes: no gateway has registered it, and push.grant_app has not named it. '
-  'p_call_id, p_app: push.outbox.call_id and app';
+  'raises the error for a call of an app without lanes: no gateway has registered the app, and push.grant_app has not '
+  'named it. p_call_id, p_app: push.outbox.call_id and app';
 
--- An entry whose best token is dead uses its next.
+-- If the best token of an entry is dead, the entry's next token is used.
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -209,15 +210,15 @@ begin
     v_own := push.own_apps();
     perform push.refuse_app(n.app) from new_calls n where n.app <> all (v_own);
   end if;
-  -- "offset 0" keeps a subquery from being merged into the one around it: its columns are computed once, and its rows
-  -- are checked before anything is made of them. Nothing but the sort stores rows, so a large COPY stays in memory.
+  -- "offset 0" keeps a subquery from being merged into the query around it: its columns are computed once, and its rows are
+  -- checked before they are used. Only the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
     user_id, token, locale, data)
   select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
     d.created_at, d.created_at, d.deadline_at, d.lane, d.lane, case when d.is_call then 0 else 3 end, d.environment,
     d.platform, d.user_id, d.token, d.locale, d.data
   from (
-    -- The same token twice in a call is one delivery.
+    -- A token that occurs twice in a call gets one delivery.
     select distinct on (t.id, t.lane, t.token) t.*
     from (
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
@@ -229,13 +230,13 @@ begin
         select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
           case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
           e.apns_token, e.fcm_token, e.expo_token, e.providers,
-          -- The best channel whose token is not known to be dead; each is looked up only when it is its turn, and by
-          -- its index: "not exists" may become a hash of all dead tokens.
+          -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by
+          -- its index: "not exists" could be planned as a hash of all dead tokens.
           case
             when e.apns_token is not null
               and (select true from push.token_invalidations x
                 where x.token = e.apns_token and x.app = e.app and x.provider = 'apns') is null
-              -- A VoIP token that somebody calls an alert token, too, is a VoIP token.
+              -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
               and (e.is_call
                 or e.apns_token <> all (e.dirty_voip_tokens)
                   and not e.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', e.apns_token))
@@ -251,7 +252,7 @@ begin
           jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline,
           case when e.entry ? 'data' then push.recipient_data(e.entry) end as data
         from (
-          -- Tokens that can be used: of the right form, and of a provider that the app has (push.recipient_token).
+          -- Usable tokens: they have the right form and belong to a provider that the app has (push.recipient_token).
           select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
             t.dirty_voip_tokens, t.providers, t.entry, t.ordinal,
             case when push.is_apns_token(t.apns_text) and (t.providers is null or 'apns' = any (t.providers))
@@ -272,7 +273,7 @@ begin
                   and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = c.app), false) as is_unwanted,
                 (select a.providers from push.apps a where a.app = c.app) as providers,
                 case when not c.is_call then push.dirty_voip_tokens(c.recipients) end as dirty_voip_tokens,
-                -- Below 880 bytes no provider's limit can be reached, whatever the payload holds.
+                -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
                 case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
               from (
                 select n.*, octet_length(n.payload::text) as bytes, push.is_call(n.kind) as is_call,
@@ -295,7 +296,7 @@ begin
         ) e
         offset 0
       ) e
-      -- An entry that brings tokens is one device; one that only names a user stands for the user's registered devices.
+      -- An entry with tokens is one device. An entry that only names a user stands for the user's registered devices.
       cross join lateral (
         select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token else e.expo_token end as token,
           case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
@@ -324,17 +325,16 @@ begin
 end
 $$;
 comment on function push.fan_out is
-  'refuses bad calls and notifications, and those of apps that the caller may not act for, and '
-  'makes one delivery a device of the good ones; passes by recipients that cannot '
-  'be used';
+  'refuses invalid calls and notifications, and those of apps that the caller may not act for. Makes one delivery for each '
+  'device of the others, and skips recipients that cannot be used';
 
 create or replace trigger fan_out after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.fan_out();
 
 -- By one function -----------------------------------------------------------------------------------------------------
 
--- As a rule nobody is skipped, and that is quickly seen. One look at all calls of a statement: to prepare it costs more
--- than to look.
+-- Usually nobody is skipped, which is quickly checked. One query for all calls of a statement: preparing it costs more than
+-- running it.
 create or replace function push.calls_that_skip(p_outbox_ids bigint[]) returns setof bigint
 language plpgsql stable as $$
 begin
@@ -358,8 +358,8 @@ begin
 end
 $$;
 comment on function push.calls_that_skip is
-  'those of calls that were just enqueued in which anybody, or anything, was passed over: push.skipped_recipients says whom. '
-  'p_outbox_ids: push.outbox.id';
+  'those of the calls just enqueued in which a user, an entry or a member of an entry was skipped. push.skipped_recipients '
+  'gives the details. p_outbox_ids: push.outbox.id';
 
 create or replace function push.enqueue_call(
   payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
@@ -396,16 +396,16 @@ begin
 end
 $$;
 comment on function push.enqueue_call is
-  'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: '
-  'as push.outbox.recipients; app: which app''s phones ring; ring_seconds: the ring window, or the time to live of a '
+  'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: as '
+  'push.outbox.recipients; app: the app whose phones ring; ring_seconds: the ring window, or the time to live of a '
   'notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns '
-  'outbox_id: push.outbox.id; deliveries: how many devices it goes to; duplicate: true if (app, callId) existed '
-  'already, then nothing was done; skipped: how many users have no device, and how many entries of recipients or members of '
-  'them could not be used (push.skipped_recipients says which, why, and what to do); call_id: '
-  'payload.callId, or the one made for a notification without';
+  'outbox_id: push.outbox.id; deliveries: number of devices that it goes to; duplicate: true if (app, callId) existed '
+  'already, and nothing was done; skipped: number of users without a device, plus number of entries of recipients or '
+  'members of them that could not be used (push.skipped_recipients lists them with reason and remedy); call_id: '
+  'payload.callId, or the id made for a notification without one';
 
--- For the HTTP API: calls of many requests share one commit. A call that would be refused, or exists already, is left out, so that
--- it costs the others nothing; whoever asked for it learns why from push.enqueue_call.
+-- For the HTTP API: calls of many requests share one commit. A call that would be refused, or exists already, is left out
+-- and does not affect the others. The gateway then calls push.enqueue_call for it, which gives the reason.
 create or replace function push.enqueue_calls(calls jsonb)
 returns table (n int, outbox_id bigint, deliveries int, skipped int, call_id text)
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off set jit = off
@@ -429,12 +429,12 @@ begin
       select distinct on (a.app, a.call_id) a.* from asked a
       where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
         and (select true from push.lane l where l.app = a.app limit 1)
-        -- As push.fan_out: below 880 bytes no provider's limit can be reached.
+        -- As in push.fan_out: below 880 bytes no provider's limit can be reached.
         and case when a.bytes <= 880 then true when a.bytes > 16384 then false
           else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
       order by a.app, a.call_id, a.n
     ), made as (
-      -- In the order of their keys, so that two statements with the same calls do not wait for each other crosswise.
+      -- Inserted in the order of their keys, so that two statements with the same calls do not deadlock.
       insert into push.outbox (app, kind, call_id, payload, recipients, ring_seconds, traceparent)
         select g.app, g.kind, g.call_id, g.payload, g.recipients, g.ring_seconds, g.traceparent from good g
         order by g.app, g.call_id
@@ -443,7 +443,7 @@ begin
     select jsonb_agg(jsonb_build_object('n', g.n, 'id', m.id)) into v_made
       from made m join good g on g.app = m.app and g.call_id = m.call_id;
   exception when others then
-    -- What is wrong with one call, or a lock that one waits for, must not be the others' fault.
+    -- An error in one call, or a lock that one call waits for, must not affect the others.
     return query select null::int, null::bigint, null::int, null::int, null::text;
     return;
   end;
@@ -461,7 +461,8 @@ begin
 end
 $$;
 comment on function push.enqueue_calls is
-  'enqueues many calls, or notifications, in one transaction. calls: an array of objects with the arguments of push.enqueue_call: '
-  'app, kind, payload, recipients, ringSeconds, traceparent. Returns what push.enqueue_call does, by n, the place in calls from 0. '
-  'A call that is wrong, exists already or comes twice has no row, and nothing was done for it: push.enqueue_call tells why. '
-  'One row with null for n: nothing at all was done, because one of the calls could not be; try them in halves';
+  'enqueues many calls, or notifications, in one transaction. calls: an array of objects with the arguments of '
+  'push.enqueue_call: app, kind, payload, recipients, ringSeconds, traceparent. Returns the columns of push.enqueue_call '
+  'by n, the position in calls from 0. A call that is invalid, exists already or occurs twice has no row, and nothing was '
+  'done for it: push.enqueue_call gives the reason. One row with null for n: nothing at all was done, because one of the '
+  'calls failed; try them in halves';

@@ -1,15 +1,16 @@
--- One user's data is erased: what names the user, or is a token of theirs, is removed, or masked where a row tells of others, too.
+-- Erases one user's data: rows that name the user, or hold a token of the user, are removed. Rows that also concern other
+-- users are masked.
 --
--- Finished calls are masked at once. A call that rings is declined in the user's name: unsent invites are void, phones that may
--- ring are told to stop, the other users' ring on, a phone that two of them share, too. Such a call is masked when it has ended:
--- until then the decline is what keeps others from ringing the user's phones on another
--- channel. So is any other of which the user is still owed something that has
--- left or must leave (an invite in flight, a cancel), when that is settled: by the job "erase", which any gateway runs. Devices
--- are there until all calls that ring were declined.
+-- Finished calls are masked at once. A call that rings is declined in the user's name: unsent invites become void, and the
+-- user's phones that may ring get a cancel. The phones of other users ring on, including a phone that two recipients share.
+-- Such a call is masked when it has ended: until then, the decline keeps the gateway from ringing the user's phones on
+-- another channel. A call also waits if the user is still owed a delivery that was sent or must be sent (a claimed invite,
+-- a cancel): it is masked when that is settled. The job "erase", which any gateway runs, masks the calls that waited. The
+-- user's devices are kept until all calls that ring are declined.
 --
--- Nothing here waits for a lock but push.decline_call, which waits for the deliveries of calls that it has locked, as the end of
--- a call does (claims.sql). What somebody else has locked is passed by, and looked at again. A pass is made of bites, which end
--- after a while: push.erasure remembers where.
+-- Only push.decline_call waits for a lock here: it waits for the deliveries of calls that it has locked, as the end of a
+-- call does (claims.sql). Rows that another session has locked are skipped and checked again. A pass runs in steps of
+-- limited time; push.erasure stores the position.
 
 -- Masks ---------------------------------------------------------------------------------------------------------------
 
@@ -27,7 +28,7 @@ begin
 end
 $$;
 comment on function push.mask_user is
-  'a JSON value in which each string, and each key, that is p_user_id reads [erased]. p_value: the value';
+  'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value';
 
 create or replace function push.mask_recipients(p_recipients jsonb, p_user_id text) returns jsonb
 language sql immutable parallel safe as $$
@@ -37,22 +38,23 @@ language sql immutable parallel safe as $$
     from jsonb_array_elements(p_recipients) with ordinality e(entry, i)), '[]') end
 $$;
 comment on function push.mask_recipients is
-  'recipients of a call without what one entry says of this user: tokens, locale, data. p_recipients: push.outbox.recipients; '
-  'p_user_id: the user';
+  'recipients of a call with this user''s entries reduced to [erased]: tokens, locale and data are removed. p_recipients: '
+  'push.outbox.recipients; p_user_id: the user';
 
--- A payload that names the user tells of the call's parties: only its ids are left.
+-- A payload that names the user describes the parties of the call, so only its ids are kept.
 create or replace function push.mask_payload(p_payload jsonb, p_user_id text) returns jsonb language sql immutable parallel safe as $$
   select coalesce((
     select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, p_user_id) end)
     from jsonb_each(p_payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}')
 $$;
 comment on function push.mask_payload is
-  'a payload that names the user, reduced to callId, messageId, chatId and from, with the user masked in all but callId. p_payload: '
-  'push.outbox.payload; p_user_id: the user';
+  'a payload that names the user, reduced to callId, messageId, chatId and from; the user is masked in all of them except '
+  'callId. p_payload: push.outbox.payload; p_user_id: the user';
 
 create or replace function push.user_digest(p_user_id text) returns bytea language sql immutable parallel safe as
 $$ select sha256(convert_to(p_user_id, 'UTF8')) $$;
-comment on function push.user_digest is 'what an erasure is known by: SHA-256 of the backend''s id of a user, p_user_id';
+comment on function push.user_digest is
+  'the SHA-256 of the backend''s id of a user, p_user_id: an erasure is stored under it';
 
 create or replace function push.quote_pattern(p_text text) returns text language sql immutable parallel safe as
 $$ select regexp_replace(p_text, '([^[:alnum:]_[:space:]])', '\\\1', 'g') $$;
@@ -71,7 +73,8 @@ begin
 end
 $$;
 comment on function push.mask_words is
-  'a JSON value in whose strings, but in no key, what matches reads [erased]. p_value: the value; p_pattern: a regular expression';
+  'a JSON value in whose strings, but not in its keys, every match is replaced by [erased]. p_value: the value; p_pattern: '
+  'a regular expression';
 
 create or replace function push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) returns jsonb
 language sql immutable parallel safe as $$
@@ -79,11 +82,13 @@ language sql immutable parallel safe as $$
     coalesce((p_counts -> p_place ->> 0)::bigint, 0) + p_removed, coalesce((p_counts -> p_place ->> 1)::bigint, 0) + p_masked)) end
 $$;
 comment on function push.add_counts is
-  'adds to what an erasure did. p_counts: push.erasure.counts; p_place: the table; p_removed, p_masked: rows';
+  'adds to the counts of an erasure. p_counts: push.erasure.counts; p_place: the table; p_removed, p_masked: numbers of '
+  'rows';
 
 -- One call ------------------------------------------------------------------------------------------------------------
 
--- A token that two recipients have is one delivery, of whoever comes first. Without this, erasing the first would silence the other.
+-- A token that two recipients share is one delivery, which belongs to the first of them. Without this, erasing the first
+-- would silence the second.
 create or replace function push.hand_over(p_outbox_id bigint, p_user_id text) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -116,7 +121,7 @@ begin
     from owed w join other x on x.token = w.token
     where d.ctid = w.tid
   )
-  -- Of a call that rings: whoever gets the cancels is whom history names.
+  -- For a call that rings: the cancels go to the user that history names.
   update push.history h set user_id = x.name
     from other x
     where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
@@ -124,8 +129,9 @@ begin
 end
 $$;
 comment on function push.hand_over is
-  'gives deliveries of one user in one call to another recipient who has the same token and has not declined, and of a call that rings the '
-  'invites that were sent. What is locked is left. p_outbox_id: push.outbox.id; p_user_id: the user who is erased';
+  'gives deliveries of one user in one call to another recipient who has the same token and has not declined. For a call '
+  'that rings, the history of invites that were sent is changed in the same way. Locked rows are skipped. p_outbox_id: '
+  'push.outbox.id; p_user_id: the user who is erased';
 
 create or replace function push.erase_from_call(p_outbox_id bigint, p_user_id text, inout p_counts jsonb,
   inout p_hashes bigint[], out is_done boolean)
@@ -147,7 +153,7 @@ begin
     return;
   end if;
   perform push.hand_over(p_outbox_id, p_user_id);
-  -- A call that was deleted has left its history only.
+  -- Of a call that was deleted, only the history is left.
   v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
   p_hashes := array(
     select unnest(p_hashes)
@@ -161,7 +167,7 @@ begin
     select h.token_hash from push.history h
       where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.token_hash is not null);
 
-  -- What has not left never does. A cancel leaves: a phone must not ring without an end.
+  -- Unsent deliveries are never sent, except cancels: a phone must not ring without an end.
   v_free := array(
     select d.ctid from push.delivery d
     where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.state in (0, 2)
@@ -183,7 +189,8 @@ begin
 
   if exists (select from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = p_user_id)
     or exists (select from push.ends_unchecked u where u.outbox_id = p_outbox_id)
-    -- While it rings, a decline that names nobody would let others ring the user's phones on another channel.
+    -- While the call rings, a decline without the user's id would let the gateway ring the user's phones on another
+    -- channel.
     or v_call.id is not null and v_call.ended_at is null then
     is_done := false;
     return;
@@ -223,14 +230,14 @@ begin
     v_call.answered_by := '[erased]';
   end if;
   if v_call.payload - 'callId' <> push.mask_user(v_call.payload - 'callId', p_user_id) then
-    -- The others' phones show who called.
+    -- The phones of the other users show the caller.
     if exists (select from push.delivery d where d.outbox_id = p_outbox_id) then
       is_done := false;
     else
       v_call.payload := push.mask_payload(v_call.payload, p_user_id);
     end if;
   end if;
-  -- Not in the function's header: only superusers may write a setting of no extension there.
+  -- Not in the function's header: there, only superusers may set a parameter that belongs to no loaded extension.
   perform set_config('push.erasing', 'on', true);
   update push.outbox o
     set recipients = v_call.recipients, declined = v_call.declined, answered_by = v_call.answered_by,
@@ -244,9 +251,9 @@ begin
 end
 $$;
 comment on function push.erase_from_call is
-  'masks one user in one call, its history and what belongs to it; what is ready or waiting of the user''s is void. p_outbox_id: '
-  'push.outbox.id; p_user_id; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. is_done: false: something '
-  'is still owed, or locked. For push.erase_user';
+  'masks one user in one call, its history and its other rows. The user''s ready and waiting deliveries become void. '
+  'p_outbox_id: push.outbox.id; p_user_id: the user; p_counts, p_hashes: push.erasure.counts and token_hashes, which are '
+  'added to. is_done: false if a delivery is still owed or a row is locked. For push.erase_user';
 
 -- Calls that ring ----------------------------------------------------------------------------------------------------
 
@@ -264,10 +271,11 @@ as $$
   where o.state = 'ringing' and o.ended_at is null and o.app = p_app
 $$;
 comment on function push.rings_of is
-  'calls that ring a user: push.outbox.id, the user''s id, and whether they have declined. p_app; p_user_digest: as push.erasure.user_digest';
+  'the calls that ring a user: push.outbox.id, the user''s id, and whether the user has declined. p_app: the app; '
+  'p_user_digest: as push.erasure.user_digest';
 
--- Locked all at once, before any of their deliveries. Phones are told to stop while the tokens are known. The device is none
--- that exists: each phone of the user's is told.
+-- All calls are locked before any of their deliveries. The phones get their cancels while the tokens are known. The device
+-- passed to push.decline_call does not exist, so each of the user's phones gets a cancel.
 create or replace function push.decline_rings(p_erasures bigint[]) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -291,7 +299,7 @@ begin
     where e.id = any (p_erasures) and not r.is_declined and o.id = any (v_calls)
     order by o.id
   loop
-    -- As push.decline_call does: what is locked now would be declined after all.
+    -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
     perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
     perform push.hand_over(v_ring.id, v_ring.user_id);
     perform set_config('push.erasing', 'on', true);
@@ -301,12 +309,12 @@ begin
 end
 $$;
 comment on function push.decline_rings is
-  'declines the calls that ring users who are erased, in their name; what somebody has locked is left. p_erasures: push.erasure.id. '
-  'For push.erase_user and push.finish_erasures';
+  'declines, in their name, the calls that ring users who are being erased. Locked calls are skipped. p_erasures: '
+  'push.erasure.id. For push.erase_user and push.finish_erasures';
 
 -- Tokens outside of calls ----------------------------------------------------------------------------------------------
 
--- The tables are read as a whole: an index on a user of each would cost every settlement and registration.
+-- Reads whole tables: an index on the user in each of them would cost every settlement and registration.
 create or replace function push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamptz, p_devices boolean, inout p_counts jsonb,
   inout p_hashes bigint[], out is_done boolean)
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -352,7 +360,7 @@ begin
   p_hashes := array(select unnest(p_hashes) union select unnest(v_gone));
   p_counts := push.add_counts(p_counts, 'devices', cardinality(v_gone), 0);
 
-  -- Of tokens of no device nobody said whose they were.
+  -- Tokens without a device have no known user; they are found by their hash.
   delete from push.token_invalidations t
     where t.ctid = any (array(
       select x.ctid from push.token_invalidations x
@@ -379,10 +387,10 @@ begin
 end
 $$;
 comment on function push.erase_tokens is
-  'removes one user''s devices, dead and quarantined tokens, and Expo''s tickets. p_app; p_user_digest: as push.erasure.user_digest; '
-  'p_asked_at: devices that were registered later stay; p_devices: false: leaves devices alone, of which there may be '
-  'millions; p_counts, p_hashes: push.erasure.counts and token_hashes, added to. '
-  'is_done: false: something was locked. Reads whole tables; for push.erase_user and push.finish_erasures';
+  'removes one user''s devices, dead and quarantined tokens, and Expo tickets. p_app: the app; p_user_digest: as '
+  'push.erasure.user_digest; p_asked_at: devices registered later are kept; p_devices: false keeps all devices (there may '
+  'be millions to read); p_counts, p_hashes: push.erasure.counts and token_hashes, which are added to. is_done: false if a '
+  'row was locked. Reads whole tables. For push.erase_user and push.finish_erasures';
 
 -- The whole -----------------------------------------------------------------------------------------------------------
 
@@ -397,7 +405,7 @@ declare
   v_user    text := erase_user.user_id;
   v_app     text := erase_user.app;
   v_until   timestamptz := v_begun + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
-  -- Each call comes further, however little time it has.
+  -- Every call of this function makes progress, however little time it has.
   v_steps   int := 0;
   v_digest  bytea := push.user_digest(v_user);
   v_text    text := to_jsonb(v_user)::text;
@@ -405,7 +413,7 @@ declare
   v_is_new  boolean;
   c_word    constant text := '(?<![[:alnum:]_])';
   c_end     constant text := '(?![[:alnum:]_])';
-  -- Of push.audit.detail: what the actions themselves say.
+  -- Members of push.audit.detail that the actions write themselves; they are not masked.
   c_own     constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
   v_lanes   smallint[] := array(select l.id from push.lane l where l.app = v_app);
   v_calls   bigint[];
@@ -435,7 +443,7 @@ begin
       hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
         'No gateway has served any app yet.');
   end if;
-  -- Two erasures of one user come one after the other.
+  -- Two erasures of one user run one after the other.
   insert into push.erasure as e (app, user_digest) values (v_app, v_digest) on conflict (user_digest, app) do nothing;
   select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = v_digest for update;
   v_is_new := v_erasure.scanned_at is not null or v_erasure.until_id = 0;
@@ -450,7 +458,7 @@ begin
     v_erasure.counts := '{}';
   end if;
 
-  -- Calls, in the order of their numbers. No index says whom a call names.
+  -- Calls, in the order of their numbers. No index finds the calls that name a user.
   while v_erasure.after_id < v_erasure.until_id and (v_steps = 0 or clock_timestamp() < v_until) loop
     v_steps := v_steps + 1;
     v_from := clock_timestamp();
@@ -478,7 +486,7 @@ begin
     v_step := case when clock_timestamp() - v_from > interval '20 ms' then greatest(v_step / 2, 1) else least(v_step * 2, 5000) end;
   end loop;
 
-  -- The history of calls that somebody has deleted: partition by partition, some pages at a time.
+  -- The history of calls that were deleted: partition by partition, 1,000 pages at a time.
   while v_erasure.after_id >= v_erasure.until_id and v_erasure.scanned_at is null
     and (v_steps = 0 or clock_timestamp() < v_until)
   loop
@@ -526,15 +534,16 @@ begin
     end if;
   end loop;
 
-  -- A call that could not be declined may need them for its cancels.
+  -- A call that could not be declined may need the devices for its cancels.
   if not v_erasure.has_devices then
     select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_tokens
       from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
     v_erasure.has_devices := not v_tokens;
   end if;
 
-  -- What ops wrote down of this app, where the id of a user stands as a word of its own. An id that nobody had masks nothing, else
-  -- ops could rewrite the record. The app, lanes, roles and keys are no users, nor is a call.
+  -- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing;
+  -- otherwise operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is
+  -- the id of a call.
   v_erasure.is_known := v_erasure.is_known or v_erasure.counts ?| '{devices,delivery,history,ring_reports,escalations,receipt_batch,'
     'token_invalidations,quarantined_tokens}';
   v_masks := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
@@ -579,13 +588,14 @@ begin
 end
 $$;
 comment on function push.erase_user is
-  'removes or masks all that this schema holds of one user of one app. user_id: the backend''s id; app: the app, one that gateways have '
-  'served or that has calls or devices; max_ms: it stops '
-  'after about so many milliseconds of looking. Returns a row a table: place; removed, masked: rows since the pass began; waiting: calls of '
-  'which something is still owed, that ring or are locked, and of devices 1 if they are there for a call that rings and is locked, or one was '
-  'locked: gateways do the rest within a quarter of an hour, or after such a call; is_complete: false: call it again '
-  'with the same arguments, it goes on where it stopped. A call that rings is declined in the user''s '
-  'name, and their phones are told to stop, but for those that ring for another recipient, too. Running it again is harmless, and a new pass';
+  'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways '
+  'have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each '
+  'table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a '
+  'delivery of the user that is still owed; for devices, 1 if a device is locked or is kept for a locked call that rings. '
+  'Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with '
+  'the same arguments: it continues where it stopped. A call that rings is declined in the user''s name, and the user''s '
+  'phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new '
+  'pass';
 
 -- What had to wait ------------------------------------------------------------------------------------------------------
 
@@ -624,15 +634,15 @@ begin
 end
 $$;
 comment on function push.erased_user is
-  'the user that a digest stands for, if a call still names them; null: it does not. p_outbox_id: push.outbox.id; p_user_digest: as '
-  'push.erasure.user_digest';
+  'the id of the user that a digest stands for, if a call still contains it, else null. p_outbox_id: push.outbox.id; '
+  'p_user_digest: as push.erasure.user_digest';
 
 create or replace function push.finish_erasures(p_max int default 10) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  -- Until then a gateway may hold a token in memory, and its provider call it dead.
+  -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
   c_last    constant interval := '10 minutes';
   c_calls   constant int := 100;
   v_erasure push.erasure;
@@ -654,12 +664,12 @@ begin
     for update skip locked
   loop
     v_touched := v_touched + 1;
-    -- Those that go on waiting go to the end.
+    -- Calls that still wait go to the end of the list.
     v_calls := v_erasure.waiting[c_calls + 1:];
     if v_erasure.has_devices and not exists (
       select from push.rings_of(v_erasure.app, v_erasure.user_digest) r where not r.is_declined)
     then
-      -- Calls that came in since are declined, too.
+      -- Calls that began since are declined, too.
       v_erasure.waiting := array(
         select unnest(v_erasure.waiting) union select r.outbox_id from push.rings_of(v_erasure.app, v_erasure.user_digest) r);
       v_erasure.rang := array(select unnest(v_erasure.rang) union select unnest(v_erasure.waiting));
@@ -669,7 +679,7 @@ begin
     end if;
     v_is_last := v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last and not v_erasure.has_devices
       and cardinality(v_erasure.waiting) <= c_calls;
-    -- The last look is one at all calls that rang.
+    -- The last step checks all calls that rang.
     v_looks := case when v_is_last then array(select unnest(v_erasure.waiting) union select unnest(v_erasure.rang))
       else v_erasure.waiting[:c_calls] end;
     foreach v_id in array v_looks loop
@@ -701,6 +711,7 @@ begin
 end
 $$;
 comment on function push.finish_erasures is
-  'goes on with up to p_max erasures that wait (push.erasure): declines calls that ring and were locked, then removes devices, '
-  'masks calls that have ended and of which nothing is owed to the user any more, and, ten minutes after push.erase_user, looks at the calls '
-  'that rang once more and removes what was said of the user''s tokens meanwhile. Returns how many it looked at; waits as a decline does';
+  'continues at most p_max erasures that wait (push.erasure): declines calls that ring and were locked, then removes '
+  'devices, and masks calls that have ended and owe the user nothing more. Ten minutes after push.erase_user, it checks '
+  'the calls that rang once more and removes what was stored about the user''s tokens meanwhile. Returns how many erasures '
+  'it worked on. It waits for locks as push.decline_call does';

@@ -1,25 +1,26 @@
--- One life of a gateway: it registers, beats, and retires or is found silent; what it held is then made ready again. And the
--- life of the server, which says whether commits may have been lost.
+-- The life of a gateway: it registers, sends heartbeats, and retires or is found silent; its claimed deliveries then become
+-- ready again. Also the life of the server, which shows whether commits may have been lost.
 --
--- Sessions of gateways commit asynchronously, so a crash of PostgreSQL, and the promotion of a standby, may lose their last
--- commits: a delivery that one gateway has claimed, sent and settled may be ready again. Both empty unlogged tables, and so
--- push.life. Then nothing is claimed until every living gateway has reclaimed what it holds and what it remembers as
--- settled, and said so. Those that died with the server are found silent by the others, which no longer waits for them.
+-- Sessions of gateways commit asynchronously. A crash of PostgreSQL, or the promotion of a standby, may therefore lose
+-- their last commits: a delivery that a gateway has claimed, sent and settled may be ready again. Both events empty
+-- unlogged tables, and push.life is one. While it is empty, nothing is claimed until every living gateway has reclaimed the
+-- deliveries that it holds or remembers as settled, and has confirmed this. Gateways that died with the server are found
+-- silent by the others, which then no longer wait for them.
 
 -- Commits that must not get lost ----------------------------------------------------------------------------------------
 
 create or replace function push.commit_durably() returns void
 language plpgsql set search_path = push, pg_temp as $$
 begin
-  -- A session may ask for more than "on", which stays.
+  -- A session may have asked for more than "on"; that is kept.
   if current_setting('synchronous_commit') in ('off', 'local') then
     perform set_config('synchronous_commit', 'on', true);
   end if;
 end
 $$;
 comment on function push.commit_durably is
-  'the commit of this transaction waits for the disk, whatever the session does otherwise: for what makes pushes that people '
-  'see, and for a new gateway';
+  'makes the commit of this transaction wait for the disk, whatever the session''s setting. For transactions that make '
+  'pushes visible to people, and for a new gateway';
 
 -- The life of the server ------------------------------------------------------------------------------------------------
 
@@ -30,7 +31,7 @@ begin
     return;
   end if;
   insert into push.life default values on conflict do nothing;
-  -- One at a time: of two that confirm at once, the second sees the first.
+  -- One at a time: of two gateways that confirm at once, the second sees the first.
   perform from push.life l where l.opened_at is null for update;
   update push.life l set opened_at = clock_timestamp()
     where l.opened_at is null and not exists (select from push.gateways g where g.alive
@@ -38,19 +39,19 @@ begin
 end
 $$;
 comment on function push.open_life is
-  'begins the life of the server, and opens it once every living gateway has reclaimed what it holds; as a rule it is open';
+  'begins the life of the server, and opens it once every living gateway has reclaimed its deliveries. Usually it is open';
 
 create or replace function push.confirm_reclaimed(p_gateway int) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
-  -- Only one that was asked: if the server crashed again since, it is asked again.
+  -- Only a gateway that was asked: if the server crashed again since, the gateway is asked again.
   update push.reclaimed r set confirmed_at = clock_timestamp() where r.gateway = p_gateway and r.confirmed_at is null;
   perform push.open_life();
 end
 $$;
 comment on function push.confirm_reclaimed is
-  'the gateway, whom push.beat told that it must, has reclaimed (push.reclaim) all that it holds, has queued to write or '
-  'remembers as settled. p_gateway: what push.register_gateway returned';
+  'a gateway that push.beat told to reclaim has done so: with push.reclaim, for all deliveries that it holds, has queued '
+  'to write or remembers as settled. p_gateway: what push.register_gateway returned';
 
 -- One gateway -----------------------------------------------------------------------------------------------------------
 
@@ -67,8 +68,8 @@ begin
 end
 $$;
 comment on function push.register_gateway is
-  'a new life of a gateway, which has nothing to reclaim; the result is its fence. p_name: host or pod; p_version: of the '
-  'program';
+  'registers a new life of a gateway, which has nothing to reclaim. The result fences the gateway''s statements. p_name: '
+  'host or pod; p_version: version of the program';
 
 create or replace function push.register_app(
   p_app text, p_ring_seconds int, p_escalate_after int default null, p_at_least_once boolean default false,
@@ -82,7 +83,7 @@ begin
       nullif(p_missed_calls, 'default'), coalesce(p_voip_cancel, false))
     on conflict (app) do update set ring_seconds = excluded.ring_seconds,
         escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
-        -- A gateway of an older release does not say.
+        -- A gateway of an older release does not pass this.
         providers = coalesce(excluded.providers, a.providers),
         missed_calls = case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
         voip_cancel = coalesce(p_voip_cancel, a.voip_cancel),
@@ -96,23 +97,25 @@ begin
 end
 $$;
 comment on function push.register_app is
-  'tells enqueueing what the configuration says of an app, and makes its lanes. p_app: its name; p_ring_seconds: its ring window; '
-  'p_escalate_after: seconds after which a user of whom no phone was heard is tried on the next channel; null: never; '
-  'p_at_least_once: a missed call or notification of unknown fate is sent again; p_providers: which of apns, fcm and expo it '
-  'has; null: as before, and a lane of each; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: as before; '
-  'p_voip_cancel: as push.apps.voip_cancel; null: as before';
+  'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds: '
+  'its ring window; p_escalate_after: seconds after which a user is tried on the next channel if no phone has reported '
+  'that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent '
+  'again; p_providers: which of apns, fcm and expo the app has; null: unchanged, and a lane for each of the three; '
+  'p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as '
+  'push.apps.voip_cancel; null: unchanged';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
 
--- What p_gateways, which ended in this transaction, had claimed, and what is still to be freed of others. All that is free to
--- be locked is freed at once. The rest, and a claim that was running when its gateway ended and commits afterwards, is found
--- by a later look: push.gateways.free_due_at says when, and is cleared by a look that found nothing while it had the
--- gateway's row to itself, which a running claim denies ("key share"). That is never the look of the transaction that ended
--- the gateway: a claim may have locked the row as it was before.
+-- Frees the deliveries claimed by p_gateways, which ended in this transaction, and those still to be freed of other
+-- gateways. Rows that are not locked are freed at once. The others are found by a later run; so is a claim that was running
+-- when its gateway ended and commits afterwards. push.gateways.free_due_at is the time of that run. It is cleared by a run
+-- that found nothing while it held the gateway's row exclusively; a running claim ("key share") prevents that lock. The
+-- transaction that ended the gateway never clears it, because a claim may have locked the older version of the row.
 --
--- A delivery that was with two gateways when they died is a suspect: it is out of the index of ready ones, and claimed one at a
--- time. If a gateway dies with a suspect, that one is blamed, and nothing else it had. After a third death it is dead. It has
--- no next channel: what kills a gateway is likely to be the call's.
+-- A delivery that two gateways held when they died is a suspect: it is removed from the index of ready deliveries and
+-- claimed one at a time. If a gateway dies with a suspect, only the suspect counts that death, not the other deliveries of
+-- the gateway. After a third death the outcome is dead. There is no next channel for it: the cause is probably the call
+-- itself.
 create or replace function push.free_claims(p_gateways int[] default '{}') returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -151,7 +154,7 @@ begin
   ), judged as materialized (
     select l.*, l.crashes + (l.owner = any (v_silent)
         and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
-      -- People see it, and nobody knows whether it was sent.
+      -- Visible to people, and it is unknown whether it was sent.
       l.owner = any (v_silent) and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane
       ), false) as is_seen
@@ -166,7 +169,7 @@ begin
   ), gone as (
     delete from push.delivery d where d.ctid = any (array(select a.tid from asked a where a.is_dead)) returning d.*
   ), noted as (
-    -- Without an owner: no gateway settled it, and its last try may have left (push.cancel_invites).
+    -- Without an owner: no gateway settled it, and its last attempt may have been sent (push.cancel_invites).
     insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
       device, token_hash, reason, failures, fallback_of)
     select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 4, g.user_id,
@@ -191,7 +194,7 @@ begin
   if v_freed > 0 then
     perform push.ring_doorbell();
   end if;
-  -- At most a tenth of the time is spent on looking.
+  -- At most a tenth of the time is spent on this search.
   update push.gateways g
     set free_due_at = case when g.id <> all (v_alone) or v_found < cardinality(v_places)
       then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun)) end
@@ -200,11 +203,12 @@ begin
 end
 $$;
 comment on function push.free_claims is
-  'makes ready what gateways that have ended held. Attempts stay counted; invites of calls that have ended are void. Of one '
-  'that was silent, what people see (missed calls, notifications) is dead, GatewayCrashed, unless the app is at_least_once, '
-  'and the others count a crash. p_gateways: those that ended in this transaction. Returns how many it freed';
+  'makes the deliveries claimed by gateways that have ended ready again. Attempts stay counted; invites of calls that have '
+  'ended become void. If the gateway was silent, missed calls and notifications, which people see, end as dead '
+  '(GatewayCrashed) unless the app is at_least_once, and the other deliveries count a crash. p_gateways: gateways that '
+  'ended in this transaction. Returns how many were freed';
 
--- A transaction that writes nothing would flush nothing.
+-- The update changes nothing, but a transaction that writes nothing would flush nothing.
 create or replace function push.sync(p_gateway int) returns void
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
@@ -215,8 +219,8 @@ begin
 end
 $$;
 comment on function push.sync is
-  'when its transaction has been committed, the disk has all that was committed before it: asked before pushes that people see '
-  'leave. It does not wait for standbys. p_gateway: what push.register_gateway returned';
+  'once its transaction is committed, everything that was committed before it is on the disk. Gateways call it before they '
+  'send pushes that people see. It does not wait for standbys. p_gateway: what push.register_gateway returned';
 
 create or replace function push.retire_gateway(p_gateway int) returns void
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
@@ -233,18 +237,20 @@ begin
 end
 $$;
 comment on function push.retire_gateway is
-  'the clean end of a gateway; what it still holds becomes ready. p_gateway: what push.register_gateway returned';
+  'the clean end of a gateway: the deliveries that it still holds become ready. p_gateway: what push.register_gateway '
+  'returned';
 
--- Its own row is first. A gateway that is silent may be one that works on something (settles, claims): that does not hinder
--- declaring it dead, for every transition is fenced by itself.
+-- The gateway's own row is updated first. A silent gateway may still be working (settling, claiming). That does not prevent
+-- declaring it dead: every transition checks the owner itself.
 --
--- Silence is measured on the server's clock, from beats that were executed. If the server stood still (a virtual machine that
--- was suspended, a disk that did not answer), or its clock was set ahead, all gateways seem to have been silent, and the first
--- whose beat is executed then would declare all others dead. But its own beats have a gap then, too: for one interval of
--- silence after a gap it declares nobody dead, and by then all that live have been heard. The same goes for its first beat after
--- a crash of the server (it is not in push.reclaimed yet), which may have lost the last beats of others. Of two steps of the
--- clock between two of its own beats it sees nothing, while another that registered between them seems old: so a death takes two
--- looks, the first after two thirds of p_silence, and no beat of the other between them.
+-- Silence is measured on the server's clock, between heartbeats that were executed. If the server stood still (a suspended
+-- virtual machine, a disk that did not answer), or its clock was set ahead, all gateways seem silent, and the first one
+-- whose heartbeat is executed would declare all others dead. But its own heartbeats have a gap then, too. For p_silence
+-- after such a gap it declares no gateway dead, and by then every living gateway has sent a heartbeat. The same holds for
+-- its first heartbeat after a crash of the server (it is not in push.reclaimed yet): the crash may have lost the last
+-- heartbeats of others. Two steps of the clock between two of its own heartbeats leave no gap, but a gateway that
+-- registered between the steps seems old. Therefore a gateway is declared dead only at the second check: the first comes
+-- after two thirds of p_silence, and a heartbeat in between cancels it.
 create or replace function push.beat(
   p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean
 )
@@ -271,7 +277,7 @@ begin
   if p_may_reap and v_steady <= v_now - p_silence then
     with silent as materialized (
       select g.id from push.gateways g
-      -- Of the future: the clock was set back, and it was not heard since.
+      -- In the future: the clock was set back, and there was no heartbeat since.
       where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
         and g.doubted_at < v_now - p_silence / 6
         and g.id <> p_gateway
@@ -302,10 +308,10 @@ begin
 end
 $$;
 comment on function push.beat is
-  'the gateway is alive; to be called every second. Anyone''s call finds the others that were silent for p_silence, declares '
-  'them dead and frees what they held, if p_may_reap: to be false until the caller''s own connection has been up for so long. '
-  'It declares nobody dead for p_silence after there were two thirds of p_silence between two beats of its own, and nobody at '
-  'the first look. '
-  'p_gateway: what push.register_gateway returned. alive: false: it was declared dead itself, its claims are taken over, it '
-  'must register anew; must_reclaim: the server may have lost the last commits, so it must push.reclaim and then '
-  'push.confirm_reclaimed; until all have, nobody is given anything';
+  'a gateway''s heartbeat, to be called every second. Any gateway''s call finds the others that were silent for p_silence, '
+  'declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own '
+  'connection has been up for p_silence. The caller declares no gateway dead for p_silence after a gap of two thirds of '
+  'p_silence between two of its own heartbeats, and none at the first check. p_gateway: what push.register_gateway '
+  'returned. alive: false if the caller itself was declared dead: its deliveries are taken over and it must register '
+  'again. must_reclaim: the server may have lost the last commits, so the caller must call push.reclaim and then '
+  'push.confirm_reclaimed; until all gateways have done so, nothing is claimed';

@@ -1,4 +1,4 @@
--- Housekeeping, by whichever gateway takes it (jobs.sql); harmless when two do it.
+-- Housekeeping, done by any gateway that takes the job (jobs.sql). It is harmless if two gateways do the same.
 
 -- What waits, and what is too late ------------------------------------------------------------------------------------
 
@@ -7,7 +7,7 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  -- How long an invite waits for whoever has locked its call.
+  -- How long an invite waits for another session's lock on its call.
   c_patience constant interval := '1 s';
   v_promoted bigint;
   v_unsure   bigint[];
@@ -21,7 +21,7 @@ begin
     limit p_max
     for no key update skip locked
   ), asked as materialized (
-    -- An end in progress holds the call's lock: the invite goes on waiting, for its outcome.
+    -- The end of a call holds the call's lock while it runs: the invite waits for its result.
     select p.tid, p.outbox_id, p.due_at, p.kind <> 0 or coalesce((
       select true from push.outbox o
       where o.id = p.outbox_id and o.ended_at is null and not coalesce(o.declined ? p.user_id, false)
@@ -29,8 +29,9 @@ begin
     ), false) as is_sure, p.user_id
     from pick p
   ), judged as materialized (
-    -- Any backend may hold that lock, for as long as it likes, and end nothing: the call rings until an end is committed. What such
-    -- an end has not seen is cancelled afterwards (push.check_ends). A bite that is full is not waited with: others are behind it.
+    -- Any backend may hold that lock for any time without ending the call, and a call rings until its end is committed. So
+    -- the invite becomes ready after c_patience. If the call was ending, push.check_ends later cancels the invites that the
+    -- end did not see. A full batch does not wait, because other deliveries are behind it.
     select a.*, a.is_sure or (
       (a.due_at <= statement_timestamp() - c_patience or (select count(*) from pick) >= p_max)
       and coalesce((
@@ -55,8 +56,8 @@ begin
 end
 $$;
 comment on function push.promote is
-  'makes up to p_max waiting deliveries ready whose time has come, and invites of ended calls, and of users who declined, void; '
-  'returns how many became ready';
+  'makes at most p_max waiting deliveries ready that are due. Invites of ended calls, and of users who declined, become '
+  'void. Returns how many became ready';
 
 create or replace function push.expire(
   p_max int default 5000, p_slack interval default '0', p_since timestamptz default '-infinity'
@@ -124,27 +125,27 @@ begin
 end
 $$;
 comment on function push.expire is
-  'ends up to p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired (of cancels, '
-  'push.announce_untold hears); returns how many. A claimed one belongs to its gateway. p_since: leaves alone what was due before it, so that a '
-  'transaction that holds back vacuum does not make each call walk the dead entries of all earlier ones; call it '
-  'without from time to time';
+  'ends at most p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired. Expired '
+  'cancels are passed to push.announce_untold. Returns how many expired. Claimed deliveries are left to their gateway. '
+  'p_since: skips deliveries that were due before it. While a transaction holds back vacuum, a call without it reads the '
+  'dead entries of all earlier calls; call it without from time to time';
 
 -- History's partitions ------------------------------------------------------------------------------------------------
 
--- Making and dropping are two functions, hence two transactions: a drop that loses a race for a lock must not undo
--- tomorrow's partition. Days are UTC days, whatever the session's time zone. A new day has the statistics of
--- push.history (0001_schema.sql). It is made first and attached then: that locks push.history_default, which nobody
--- writes, and keeps no settlement waiting for whoever has read history in a transaction that is still open.
+-- Making and dropping partitions are two functions and so two transactions: a drop that fails on a lock must not undo
+-- tomorrow's partition. Days are UTC days, whatever the session's time zone. A new partition has the statistics settings of
+-- push.history (0001_schema.sql). It is created first and attached afterwards. That locks push.history_default, which is
+-- never written, and keeps no settlement waiting for a session that has read history in an open transaction.
 create or replace function push.ensure_partitions(p_days_ahead int default 14) returns int
 language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '100ms' as $$
 declare
-  -- Each partition is a file that every look at history opens.
+  -- Every query on history opens a file for each partition.
   c_days_max constant int := 60;
   v_day  date;
   v_name text;
   v_made int := 0;
 begin
-  -- One replica at a time: the other is doing the same.
+  -- One replica at a time: if another runs this, it does the same work.
   perform from push.job j where j.name = 'ensure_partitions' for update skip locked;
   if not found and exists (select from push.job j where j.name = 'ensure_partitions') then
     return 0;
@@ -171,8 +172,8 @@ begin
 end
 $$;
 comment on function push.ensure_partitions is
-  'makes the missing partitions of push.history from yesterday on; returns how many. p_days_ahead: up to how many days '
-  'from now, at most 60';
+  'makes the missing partitions of push.history, from yesterday on. Returns how many. p_days_ahead: number of days from '
+  'today, at most 60';
 
 create or replace function push.drop_partitions(p_keep_days int default 14) returns int
 language plpgsql security definer set search_path = push, pg_temp set timezone = 'UTC' set lock_timeout = '100ms' as $$
@@ -193,7 +194,8 @@ begin
 end
 $$;
 comment on function push.drop_partitions is
-  'drops the oldest partition of push.history that is too old; call it until it returns 0. p_keep_days: how many days are kept';
+  'drops the oldest partition of push.history that is too old and returns 1; call it until it returns 0. p_keep_days: '
+  'number of days to keep';
 
--- The first days' partitions; later ones are made by a gateway (jobs.sql), and one that exists is left alone.
+-- Makes the partitions of the first days. A gateway makes the later ones (jobs.sql). An existing partition is left alone.
 select push.ensure_partitions();

@@ -1,6 +1,7 @@
--- Who does the housekeeping: any gateway. It takes the job that is due first, which moves its due time on, and then runs a
--- bite of it in a transaction of its own: an error, or a gateway that stops in between, delays one job by its interval. Two
--- may run the same job at once, if a bite takes longer than its interval: every one of them passes by what is locked.
+-- Jobs of housekeeping, which any gateway may run. A gateway takes the job that is due first, which moves the job's due
+-- time on, and then runs one step of it in a transaction of its own. An error, or a gateway that stops in between, delays
+-- one job by its interval. Two gateways may run the same job at once if a step takes longer than the interval: every job
+-- skips locked rows.
 
 create or replace function push.take_job(p_gateway int) returns text
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -21,8 +22,8 @@ begin
 end
 $$;
 comment on function push.take_job is
-  'the job that is due first, for push.run_job, or for push.take_tally if it is tally; null: none is, or the gateway was '
-  'declared dead. p_gateway: what push.register_gateway returned';
+  'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the '
+  'gateway was declared dead. p_gateway: what push.register_gateway returned';
 
 create or replace function push.run_job(p_name text) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off
@@ -33,8 +34,8 @@ declare
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
-    -- These take large calls a few at a time, so the number does not say whether there are more: only a new statement does.
-    -- What others have locked is no reason to come back at once.
+    -- These jobs take few large calls at a time, so the returned number does not show whether there is more to do; only a
+    -- new query does. Rows that other sessions have locked are no reason to run again at once.
     when 'miss' then
       v_more := push.miss(1000) > 0;
       v_more := v_more
@@ -42,7 +43,7 @@ begin
     when 'check_ends' then
       v_more := push.check_ends(500) > 0;
       v_more := v_more and exists (select from push.ends_unchecked);
-    -- What expired lately: cheap, also while vacuum is held back. expire_all finds the rest.
+    -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
     when 'escalate' then
@@ -59,7 +60,7 @@ begin
       perform push.ensure_partitions();
       v_more := false;
     when 'drop_partitions' then v_more := push.drop_partitions() > 0;
-    -- The caller adds it to its counters.
+    -- The caller runs push.take_tally itself and adds the result to its counters.
     when 'tally' then return false;
   end case;
   if v_more then
@@ -69,4 +70,5 @@ begin
 end
 $$;
 comment on function push.run_job is
-  'runs a bite of a job. p_name: what push.take_job returned. True: there is more to do, and it is due again at once';
+  'runs one step of a job. p_name: what push.take_job returned. Returns true if there is more to do; the job is then due '
+  'again at once';

@@ -1,8 +1,8 @@
--- Lanes, one for each app and provider: how they are made, the bell that wakes their gateways, how they are doing, and
--- how ops pause them and let them go on.
+-- Lanes, one for each app and provider: how they are made, the notification that wakes their gateways, their status, and
+-- how operators pause and resume them.
 
--- What earlier releases called goes together with its last caller: dropped by a migration, it would be missing for as long as the
--- functions wait for a lock.
+-- Drops functions that only earlier releases called, in the transaction that replaces their last callers. A migration would
+-- drop them earlier, and the old callers would fail for as long as the new functions wait for a lock.
 do $$
 begin
   if to_regprocedure('push.make_lane(text, text)') is not null then
@@ -33,17 +33,17 @@ begin
 end
 $$;
 comment on function push.register_lane is
-  'the lane of an app and provider, made if it is missing: for gateways, and '
-  'push.grant_app. p_app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+  'the lane of an app and provider; makes it if it is missing. For gateways and push.grant_app. p_app: the app; '
+  'p_provider: apns, fcm or expo. Returns push.lanes.id';
 
--- Notifications are hints, calls are not: gateways poll as well. Whoever may connect may also notify and listen, and a commit that
--- notifies takes a lock of the whole cluster, until it is on the disk. So nothing is notified while others wait for that lock, or
--- while much is in the queue: somebody commits many notifications at once, which holds the lock for seconds, or listens and does not
--- read. A queue that is full would even fail commits that notify.
+-- Notifications are only hints: gateways poll as well. Every role that may connect may also NOTIFY and LISTEN, and a commit
+-- that notifies holds a cluster-wide lock until it is on the disk. So nothing is notified while other sessions wait for
+-- that lock, or while the queue is long. The queue is long if a session commits many notifications at once, which holds the
+-- lock for seconds, or if a session listens and does not read. With a full queue, commits that notify would even fail.
 create or replace function push.notify(p_channel text, p_payload text) returns boolean
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  -- 0.1 ‰ of 8 GiB, more than gateways ever leave unread.
+  -- 0.1 ‰ of 8 GiB, which is more than gateways ever leave unread.
   c_full constant double precision := 0.0001;
 begin
   if pg_notification_queue_usage() >= c_full or exists (
@@ -57,28 +57,29 @@ begin
 end
 $$;
 comment on function push.notify is
-  'NOTIFY, unless the commit might wait for the notifications of others. p_channel, p_payload: of NOTIFY. False: nothing was notified';
+  'NOTIFY, unless the commit might wait for the notifications of other sessions. p_channel, p_payload: as for NOTIFY. '
+  'Returns false if nothing was notified';
 
 create or replace function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
 declare
   v_slot bigint := (extract(epoch from clock_timestamp()) * 200)::bigint;
 begin
-  -- Whoever commits a notification holds the lock on all of them until its commit is on the disk, and on a synchronous standby.
-  -- While that takes long, a gateway that rang would wait with what it writes: settlements, next channels, even its beats. It
-  -- polls, and so do the others.
+  -- A commit with a notification holds the notification lock until it is on the disk, and on a synchronous standby. If that
+  -- takes long, the next writes of a notifying gateway would wait: settlements, next channels, even its heartbeats.
+  -- Gateways poll, so they need no notification of their own.
   if current_setting('push.is_gateway', true) = 'on' then
     return;
   end if;
-  -- A commit that notifies takes a database-wide lock, so at most one in each 5 ms does. The key is the time slot: with
-  -- a fixed key one long transaction would silence all others. Whoever takes keys in advance, which anybody may, silences the
-  -- bell and nothing else: gateways poll 50 ms later.
+  -- A commit that notifies takes a cluster-wide lock, so there is at most one in 5 ms. The key is the time slot: with a
+  -- fixed key, one long transaction would silence all others. Any role can take these keys in advance, which only silences
+  -- the notifications: gateways poll 50 ms later.
   if pg_try_advisory_xact_lock(7781, (v_slot % 2000000000)::int + 1000) then
     perform push.notify('push_outbox', '');
   end if;
 end
 $$;
 comment on function push.ring_doorbell is
-  'wakes the gateways at commit; a hint, they poll as well. Does nothing in the sessions of gateways, which have set '
+  'wakes the gateways at commit. It is a hint: they poll as well. Does nothing in the sessions of gateways, which have set '
   'push.is_gateway';
 
 create or replace function push.touch_lane() returns trigger
@@ -91,7 +92,7 @@ begin
   return new;
 end
 $$;
-comment on function push.touch_lane is 'keeps updated_at, and wakes the gateways when a lane is resumed';
+comment on function push.touch_lane is 'sets updated_at, and wakes the gateways when a lane is resumed';
 
 create or replace trigger touch_lane before update on push.lane for each row execute function push.touch_lane();
 
@@ -118,10 +119,10 @@ begin
 end
 $$;
 comment on function push.report_lanes is
-  'a replica says how its lanes are; to be called every second. p_gateway: what push.register_gateway returned; arrays, '
-  'by lane: p_lane: push.lanes.id; p_window and p_capacity: requests it lets, and could let, be in flight; p_in_flight; '
-  'p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it sends again, 0 or null: now; p_rate: '
-  'requests in the last second';
+  'a replica reports the status of its lanes, to be called every second. p_gateway: what push.register_gateway returned. '
+  'Arrays, by lane: p_lane: push.lanes.id; p_window, p_capacity: number of requests that it allows, and could allow, in '
+  'flight; p_in_flight: requests in flight; p_circuit: closed, half_open or open; p_throttled_ms: milliseconds until it '
+  'sends again, 0 or null: now; p_rate: requests in the last second';
 
 create or replace function push.lane_conditions() returns table (
   lane smallint, window_size int, capacity int, in_flight int, circuit text, throttled_until timestamptz,
@@ -137,7 +138,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
   group by s.lane
 $$;
 comment on function push.lane_conditions is
-  'the lanes as all living replicas together see them; circuit is the worst of theirs. For push.lanes';
+  'the status of the lanes over all living replicas; circuit is the worst of theirs. For push.lanes';
 
 create or replace view push.lanes as
 select l.id, l.app, l.provider, l.paused, l.note, s.window_size, s.capacity, s.in_flight, s.circuit, s.throttled_until,
@@ -153,34 +154,34 @@ left join (
   group by d.lane
 ) d on d.lane = l.id;
 comment on view push.lanes is
-  'one app and provider: what it may send, what it has sent, what is owed. To stop it: push.pause_lane, to go on: '
-  'push.resume_lane';
+  'one app and provider: what it may send, what it has sent, what is owed. push.pause_lane stops it and push.resume_lane '
+  'starts it again';
 comment on column push.lanes.id is 'small number of the lane';
 comment on column push.lanes.app is 'name of the app';
 comment on column push.lanes.provider is 'apns, fcm or expo';
 comment on column push.lanes.paused is 'true: nothing is claimed from this lane';
-comment on column push.lanes.note is 'why it is paused, or whatever is worth remembering';
+comment on column push.lanes.note is 'why it is paused, or any other note';
 comment on column push.lanes.window_size is
-  'how many requests may be in flight now, in all living replicas; null: none serves the lane';
-comment on column push.lanes.capacity is 'how many their connections could carry';
-comment on column push.lanes.in_flight is 'how many are in flight';
+  'number of requests that may be in flight now, in all living replicas; null: no replica serves the lane';
+comment on column push.lanes.capacity is 'number of requests that the connections could carry';
+comment on column push.lanes.in_flight is 'number of requests in flight';
 comment on column push.lanes.circuit is
-  'closed (all is well), half_open (trying again) or open (nothing is sent), the worst of the replicas''';
-comment on column push.lanes.throttled_until is 'until when the provider wants to be left alone; null: it does not';
+  'closed (all is well), half_open (trying again) or open (nothing is sent): the worst of the replicas''';
+comment on column push.lanes.throttled_until is 'the time until which the provider asked for a pause; null: it did not';
 comment on column push.lanes.rate_per_second is 'requests sent in the last second';
 comment on column push.lanes.ready is
-  'deliveries that could be sent now; of more than 30,000 divided by the number of lanes an estimate, rounded to three digits';
-comment on column push.lanes.waiting is 'deliveries that wait for their next try';
+  'deliveries that could be sent now; above 30,000 divided by the number of lanes an estimate, rounded to three digits';
+comment on column push.lanes.waiting is 'deliveries that wait for their next attempt';
 comment on column push.lanes.claimed is 'deliveries that a replica holds';
-comment on column push.lanes.oldest_age is 'how long the oldest of these is owed';
+comment on column push.lanes.oldest_age is 'age of the oldest of these deliveries';
 comment on column push.lanes.invalidation_held_at is
-  'since when dead tokens are quarantined rather than invalidated; push.resume_invalidation ends it';
+  'since this time dead tokens are quarantined instead of invalidated; push.resume_invalidation ends this';
 comment on column push.lanes.invalidation_note is 'why invalidation is on hold';
 comment on column push.lanes.updated_at is 'when the pause, the note or the hold last changed';
 
 -- Pausing -------------------------------------------------------------------------------------------------------------
 
--- A reason that outlives a note is written down in push.audit.
+-- A note is removed when the lane is resumed; push.audit keeps it.
 create or replace function push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text)
 returns table (changed boolean, message text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -210,8 +211,8 @@ begin
 end
 $$;
 comment on function push.switch_lane is
-  'sets a lane''s pause and note (at most 500 characters), and writes it down; for push.pause_lane, push.resume_lane and '
-  'updates of push.lanes';
+  'sets the pause and the note (at most 500 characters) of a lane, and records it in push.audit. For push.pause_lane, '
+  'push.resume_lane and updates of push.lanes';
 
 create or replace function push.pause_lane(app text, provider text, note text default null)
 returns table (changed boolean, message text)
@@ -220,8 +221,9 @@ language sql volatile security definer set search_path = push, pg_temp as $$
     (select l.note from push.lane l where l.app = pause_lane.app and l.provider = pause_lane.provider and l.paused))) s
 $$;
 comment on function push.pause_lane is
-  'nothing more is claimed from this lane until push.resume_lane; what a replica holds is still sent. app, provider: '
-  'which lane; note: why. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+  'nothing more is claimed from this lane until push.resume_lane; deliveries that a replica holds are still sent. app, '
+  'provider: the lane; note: the reason. Returns whether this changed anything, and a sentence that says what was done. '
+  'Running it twice is harmless';
 
 create or replace function push.resume_lane(app text, provider text, note text default null)
 returns table (changed boolean, message text)
@@ -237,10 +239,10 @@ begin
 end
 $$;
 comment on function push.resume_lane is
-  'a paused lane sends again, at once, and its note is removed. app, provider: which lane; note: why, kept in '
-  'push.audit. Returns whether it changed anything, and a sentence about it; running it twice is harmless';
+  'a paused lane sends again at once, and its note is removed. app, provider: the lane; note: the reason, kept in '
+  'push.audit. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless';
 
--- The service alone may say for whom it acts: a role that could would write down somebody else.
+-- Only the service may pass an operator's name: any other role could record somebody else's.
 create or replace function push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text)
 returns table (changed boolean, message text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -256,8 +258,8 @@ begin
 end
 $$;
 comment on function push.operate_lane is
-  'push.pause_lane or push.resume_lane for somebody who is logged in to the dashboard. p_operator: who, for '
-  'push.audit.operator; p_app, p_provider: which lane; p_paused: whether it is to be paused; p_note: why';
+  'push.pause_lane or push.resume_lane for a user who is logged in to the dashboard. p_operator: the user, for '
+  'push.audit.operator; p_app, p_provider: the lane; p_paused: whether to pause or resume it; p_note: the reason';
 
 create or replace function push.change_lane() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
@@ -274,6 +276,7 @@ begin
   return new;
 end
 $$;
-comment on function push.change_lane is 'an update of paused or note in push.lanes is as good as push.pause_lane';
+comment on function push.change_lane is
+  'an update of paused or note in push.lanes does the same as push.pause_lane or push.resume_lane';
 
 create or replace trigger change_lane instead of update on push.lanes for each row execute function push.change_lane();

@@ -1,5 +1,5 @@
--- What ops read and do: what is owed, what is late, what failed, how healthy it all is, and the interventions, which
--- are written down.
+-- Views and functions for operators: what is owed, what is late, what failed, the health of the system, and interventions,
+-- which are recorded.
 
 -- What is owed, what is late, what failed -----------------------------------------------------------------------------
 
@@ -13,7 +13,7 @@ begin
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
     cross join lateral (
-      -- The earliest deadlines are the next to leave; an invite rings ten minutes at most.
+      -- The earliest deadlines are sent next. An invite rings for at most ten minutes.
       select d.kind, d.created_at from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
         and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
@@ -21,14 +21,14 @@ begin
       limit 100
     ) head
     where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
-      -- What nobody serves says nothing of those who serve the rest.
+      -- A lane that no living replica serves does not count while there are living replicas.
       and (s.lane is not null or not exists (select from push.gateways g where g.alive)));
 end
 $$;
 comment on function push.oldest_ringing is
-  'how long the oldest of the invites that are next to leave has been ready. Lanes that are paused, whose circuit is open, or that '
-  'none of the living replicas serves do not count. p_app: of this app alone, null: of all. Null: none is. Reads 100 rows a lane, '
-  'however many are owed';
+  'how long the oldest of the invites that are sent next has been ready; null if there is none. Lanes that are paused, '
+  'whose circuit is open, or that none of the living replicas serves do not count. p_app: only this app; null: all. Reads '
+  'at most 100 rows of each lane';
 
 create or replace view push.summary as
 select l.app, l.provider,
@@ -43,18 +43,19 @@ from (
 ) d
 left join push.lane l on l.id = d.lane;
 comment on view push.summary is
-  'what is owed, by app, provider, kind and state; nothing is owed: no rows. Counts of more than 30,000 divided by the number '
-  'of lanes are estimates, rounded to three digits (push.count_owed)';
+  'deliveries that are owed, by app, provider, kind and state; no rows if nothing is owed. Counts above 30,000 divided by '
+  'the number of lanes are estimates, rounded to three digits (push.count_owed)';
 comment on column push.summary.app is 'name of the app';
 comment on column push.summary.provider is 'apns, fcm or expo';
 comment on column push.summary.kind is 'invite, cancel, missed_call or notification';
-comment on column push.summary.state is 'ready, claimed (a replica has it) or waiting (for its next try)';
-comment on column push.summary.count is 'how many deliveries';
-comment on column push.summary.oldest_age is 'how long the oldest of them is owed';
-comment on column push.summary.least_left is 'time until the first of them expires; negative: it should be gone';
+comment on column push.summary.state is 'ready, claimed (a replica has it) or waiting (for its next attempt)';
+comment on column push.summary.count is 'number of deliveries';
+comment on column push.summary.oldest_age is 'age of the oldest of them';
+comment on column push.summary.least_left is
+  'time until the first of them expires; negative: it should have expired already';
 
--- Of a backlog of 500,000 nobody reads all, and looking up their calls would take seconds: so the most urgent, the
--- ready ones by their index. The call is looked up for what is shown, so it is no join.
+-- Shows only the most urgent deliveries, the ready ones by their index: nobody reads a backlog of 500,000, and looking up
+-- its calls would take seconds. The call is a subquery and no join, so it is looked up only for the rows shown.
 create or replace view push.stuck as
 select d.outbox_id, d.n, l.app, (select o.call_id from push.outbox o where o.id = d.outbox_id) as call_id, l.provider,
   case d.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
@@ -103,10 +104,10 @@ from (
 ) d
 join push.lane l on l.id = d.lane;
 comment on view push.stuck is
-  'deliveries that something should have happened to: ready for more than 5 s while the lane is neither paused nor its '
-  'circuit open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. The most urgent '
-  '200 ready ones of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines; push.summary counts '
-  'all that is owed';
+  'deliveries that should have made progress: ready for more than 5 s while the lane is not paused and its circuit not '
+  'open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. Shows the most urgent 200 '
+  'ready deliveries of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines. push.summary '
+  'counts everything that is owed';
 comment on column push.stuck.outbox_id is 'the call: push.outbox.id';
 comment on column push.stuck.n is 'number of the push within its call';
 comment on column push.stuck.app is 'name of the app';
@@ -116,12 +117,12 @@ comment on column push.stuck.kind is 'invite, cancel, missed_call or notificatio
 comment on column push.stuck.user_id is 'the backend''s id of the user';
 comment on column push.stuck.state is 'ready, claimed or waiting';
 comment on column push.stuck.why is 'what should have happened';
-comment on column push.stuck.age is 'since it was enqueued, or since it was due';
+comment on column push.stuck.age is 'time since it was enqueued, or since it was due';
 comment on column push.stuck."left" is 'time until its deadline; negative: past it';
-comment on column push.stuck.last_reason is 'why the last try did not end it';
+comment on column push.stuck.last_reason is 'why the last attempt did not settle it';
 comment on column push.stuck.gateway is 'push.replicas.id of the replica that has it';
 
--- The example is looked up once a row shown; sorting all failures of an hour for it took a second.
+-- The example is looked up once for each row shown; sorting all failures of an hour for it took a second.
 create or replace view push.failures as
 select l.app, l.provider,
   case f.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
@@ -141,16 +142,16 @@ cross join lateral (
   limit 1
 ) x;
 comment on view push.failures is
-  'what was not delivered, or late, in the last hour, by reason, with the last of each as an example';
+  'deliveries that failed or were late in the last hour, by reason, with the last of each as an example';
 comment on column push.failures.app is 'name of the app';
 comment on column push.failures.provider is 'apns, fcm or expo';
 comment on column push.failures.kind is 'invite, cancel, missed_call or notification';
 comment on column push.failures.outcome is 'delivered_late, expired (never sent in time) or dead (failed)';
-comment on column push.failures.reason is 'why, in the provider''s word or ours';
-comment on column push.failures.count is 'how many';
+comment on column push.failures.reason is 'the reason, from the provider or from the gateway';
+comment on column push.failures.count is 'number of deliveries';
 comment on column push.failures.last_at is 'when the last of them was settled';
-comment on column push.failures.example_call_id is 'call of the last; push.timeline tells its story';
-comment on column push.failures.example_device is 'device of the last, its token masked';
+comment on column push.failures.example_call_id is 'the call of the last one; push.timeline shows its events';
+comment on column push.failures.example_device is 'the device of the last one, its token masked';
 
 -- Replicas and health -------------------------------------------------------------------------------------------------
 
@@ -162,19 +163,20 @@ from push.gateways g
 left join (
   select d.owner, sum(d.count)::bigint as claimed from push.count_owed() d where d.state = 1 group by d.owner
 ) d on d.owner = g.id;
-comment on view push.replicas is 'one life of one gateway process: those that run, and those that ended lately';
+comment on view push.replicas is 'one row for each life of a gateway process: those that run, and those that ended lately';
 comment on column push.replicas.id is 'number of this life, as in push.deliveries.gateway';
 comment on column push.replicas.name is 'host or pod';
 comment on column push.replicas.version is 'version of the program';
-comment on column push.replicas.alive is 'whether it runs, as far as known';
+comment on column push.replicas.alive is 'whether it runs, as far as is known';
 comment on column push.replicas.started_at is 'when it registered';
-comment on column push.replicas.heartbeat_at is 'when it was last heard';
-comment on column push.replicas.silence is 'how long it has been silent; after 3 s it is declared dead';
-comment on column push.replicas.claimed is 'deliveries it holds; of one that ended they are taken over at once';
+comment on column push.replicas.heartbeat_at is 'time of its last heartbeat';
+comment on column push.replicas.silence is 'time since its last heartbeat; after 3 s it is declared dead';
+comment on column push.replicas.claimed is 'deliveries that it holds; when a replica ends, others take them over at once';
 comment on column push.replicas.ended_at is 'when it ended or was declared dead';
 comment on column push.replicas.ended_reason is 'retired (clean shutdown) or silent (declared dead)';
 
--- Reads one entry of the index for each lane that is paused or that no replica serves; the others' replicas say how they are.
+-- Reads one index entry for each lane that is paused or that no replica serves. The status of the other lanes is reported
+-- by their replicas.
 create or replace function push.lane_troubles() returns table (app text, provider text, trouble text, is_bad boolean)
 language plpgsql stable security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -200,8 +202,8 @@ begin
 end
 $$;
 comment on function push.lane_troubles is
-  'the lanes that send nothing: paused, without a replica that serves them though something is ready, with an open circuit, '
-  'or without a connection. is_bad: false: paused, and nothing is ready in it. For push.health';
+  'the lanes that send nothing: paused, not served by any replica though a delivery is ready, with an open circuit, or '
+  'without a connection. is_bad: false if the lane is paused and no delivery is ready. For push.health';
 
 create or replace function push.check_health() returns table (item text, value text, state text, hint text)
 language plpgsql stable security definer set search_path = push, pg_temp as $$
@@ -211,7 +213,7 @@ declare
   v_pid      int;
   v_sees_all boolean := pg_has_role(current_user, 'pg_read_all_stats', 'usage');
 begin
-  -- How bad a number is: up to the first limit it is ok, up to the second a warning.
+  -- Two limits for a number: up to the first it is ok, up to the second a warning, above it bad.
   return query
     select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
       case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn'
@@ -239,7 +241,7 @@ begin
   return query
     select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
       case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
-      'Gateways are not woken, they poll. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+      'Gateways are not notified and poll instead. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
     from (select pg_notification_queue_usage() as usage) q;
   return query
     select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
@@ -253,12 +255,12 @@ begin
     select 'other logins', coalesce(string_agg(o.name, ', ' order by o.place) filter (where o.place <= 5)
         || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end || ' may connect', 'none may connect'),
       case when count(*) = 0 then 'ok' else 'warn' end,
-      'They can use up connections and locks, and so stop calls: deploy/psql/harden.sql.'
+      'These logins can use up all connections and locks, which stops calls. See deploy/psql/harden.sql.'
     from (
       select r.rolname as name, row_number() over (order by r.rolname) as place
       from pg_roles r cross join pg_database d
       where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
-        -- By what everybody may do; a login that was granted the right is there on purpose.
+        -- Only logins that may connect through PUBLIC. A login that was granted the right itself has it on purpose.
         and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
           where a.grantee = 0 and a.privilege_type = 'CONNECT')
         and not exists (select from pg_roles p
@@ -289,7 +291,7 @@ begin
       'and the replicas'' logs.'
     from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
   return query
-    -- Due since then, but not before a gateway was there to do it.
+    -- Overdue since the due time, but not from before there was a gateway.
     select 'housekeeping',
       case when m.names is not null then format('no row in push.job: %s', m.names)
         when g.since is null then 'waits for a replica'
@@ -297,7 +299,7 @@ begin
       case when m.names is null and j.late is null then 'ok' else 'bad' end,
       case when m.names is null
         then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
-        else 'Nobody does what has no row. Put it back, as the migrations do (0001, 0012): insert into push.job (name, every).' end
+        else 'A job without a row never runs. Add the row as the migrations do (0001, 0012): insert into push.job (name, every).' end
     from (select min(g.started_at) as since from push.gateways g where g.alive) g
     cross join (
       select string_agg(n.name, ', ') as names
@@ -337,7 +339,7 @@ begin
       where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r;
   return query
     select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
-      'A provider called many tokens dead at once: push.lanes says which; push.resume_invalidation decides.'
+      'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
     from (select count(*) from push.quarantined_tokens) q;
   return query
     select 'API keys',
@@ -345,7 +347,7 @@ begin
         filter (where k.place <= 5) || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
         'none expires soon'),
       case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are refused from then on: push.create_api_key another, hand it over, push.revoke_api_key this one.'
+      'Backends are refused from then on. Create another key (push.create_api_key), hand it over, revoke this one (push.revoke_api_key).'
     from (select e.*, row_number() over (order by e.expires_at, e.id) as place from push.expiring_api_keys() e) k;
   return query
     select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
@@ -354,13 +356,13 @@ begin
     from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d;
 end
 $$;
-comment on function push.check_health is 'what could make calls ring late tomorrow; for push.health';
+comment on function push.check_health is 'checks conditions that could make calls ring late; for push.health';
 
 create or replace view push.health as select h.item, h.value, h.state, h.hint from push.check_health() h;
-comment on view push.health is 'one concern a row: how it is, whether that is ok, warn or bad, and what to do';
-comment on column push.health.item is 'what was looked at';
+comment on view push.health is 'one check a row: the value found, its state (ok, warn or bad), and what to do';
+comment on column push.health.item is 'what was checked';
 comment on column push.health.value is 'what was found';
-comment on column push.health.state is 'ok, warn (soon) or bad (now)';
+comment on column push.health.state is 'ok, warn (act soon) or bad (act now)';
 comment on column push.health.hint is 'what it means and what to do';
 
 -- Interventions -------------------------------------------------------------------------------------------------------
@@ -371,7 +373,7 @@ begin
   insert into push.audit (action, target, detail) values (p_action, p_target, p_detail);
 end
 $$;
-comment on function push.note_audit is 'writes down an intervention, in the transaction that makes it';
+comment on function push.note_audit is 'records an intervention in push.audit, in the transaction of the intervention';
 
 create or replace function push.void_call(call_id text, reason text default 'voided', app text default null)
 returns table (voided int, message text)
@@ -401,10 +403,10 @@ begin
 end
 $$;
 comment on function push.void_call is
-  'ends a ringing call as if it had never been: unsent invites are void, phones that may ring are told to stop, and '
-  'nobody is told of a missed call. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only '
-  'if several apps have a call of this id. Returns how many invites were taken back unsent, and a sentence about it; '
-  'running it twice is harmless';
+  'cancels a ringing call: unsent invites become void, phones that may ring get a cancel, and nobody gets a missed call. '
+  'call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only if several apps have a call with this '
+  'id. Returns how many invites were taken back unsent, and a sentence that says what was done. Running it twice is '
+  'harmless';
 
 create or replace function push.requeue(call_id text, app text default null) returns table (requeued int, message text)
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
@@ -415,7 +417,8 @@ declare
   v_woken int;
   v_made  int := 0;
 begin
-  -- The call's row first: whoever ends the call waits for deliveries whose settlement may wait for its turn.
+  -- Locks the call's row first: a session that ends the call waits for deliveries, and a settlement of these may wait for
+  -- its turn.
   select o.* into v_call from push.outbox o where o.id = v_id for share;
   perform push.take_turns(array[v_id]);
   requeued := 0;
@@ -423,21 +426,22 @@ begin
     message := format('call %s rings no more (%s); nothing was requeued', v_call.call_id,
       case when v_call.ended_at is null then 'its ring window is over' else v_call.state end);
   else
-    -- With "state = 2" it may walk the index of all that waits, and that is most when this is needed.
+    -- A condition "state = 2" may be planned as a scan of all waiting deliveries, and there are most of them when this
+    -- function is needed.
     update push.delivery d
       set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp()
       where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_id))
         and d.kind = 0 and d.state > 1 and d.deadline_at > clock_timestamp();
     get diagnostics v_woken = row_count;
     with past as materialized (
-      -- What came of each device last.
+      -- The last outcome of each device.
       select distinct on (h.lane, h.device, h.token_hash) h.n, h.lane, h.user_id, h.device, h.token_hash, h.outcome,
         l.provider
       from push.history h join push.lane l on l.id = h.lane
       where h.outbox_id = v_id and h.finished_at >= v_call.created_at and h.kind = 0
       order by h.lane, h.device, h.token_hash, h.n desc
     ), token as (
-      -- History knows tokens by mask and hash.
+      -- History contains tokens only as a mask and a hash.
       select p.lane, p.user_id, t.token, t.environment, t.platform, t.locale
       from past p cross join lateral (
         select k.token,
@@ -486,7 +490,7 @@ begin
 end
 $$;
 comment on function push.requeue is
-  'tries a call again that still rings: a new invite for each device whose last one failed (dead or expired) and whose '
-  'token is not known to be dead, and waiting invites are ready now. call_id: payload.callId; app: needed only if '
-  'several apps have a call of this id. Returns how many became ready, and a sentence about it; running it twice is '
-  'harmless: what is owed or was delivered is left alone';
+  'tries a call again that still rings: makes a new invite for each device whose last one failed (dead or expired) and '
+  'whose token is not known to be dead, and makes waiting invites ready. call_id: payload.callId; app: needed only if '
+  'several apps have a call with this id. Returns how many became ready, and a sentence that says what was done. Running '
+  'it twice is harmless: invites that are owed or were delivered are left alone';

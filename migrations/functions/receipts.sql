@@ -1,8 +1,8 @@
--- Expo's receipts: which are to be looked up, and what they said.
+-- Expo's receipts: which tickets to look up, and what the receipts said.
 --
--- Tickets are kept in batches, push.receipt_batch, as they were settled. What is looked up is claimed, a batch or a part of
--- one; what was said takes tickets out of their batch; what is to be asked again becomes a batch of its own. Batches that
--- are being looked up are few, and an index of theirs finds them: tickets have none.
+-- Tickets are stored in batches (push.receipt_batch), as they were settled. A look-up claims a batch or a part of one.
+-- Settled tickets are removed from their batch; tickets to look up again become a new batch. Few batches are being looked
+-- up at a time, and an index finds those; tickets have no index.
 
 create or replace function push.claim_receipts(p_app text, p_max int, p_lease_ms int)
 returns table (ticket text, outbox_id bigint, n int, token text, sent_at timestamptz)
@@ -38,7 +38,7 @@ begin
           token = v_batch.token
         where r.id = v_batch.id;
     end if;
-    -- The lease is the due time: whoever takes them dies, and they are due again.
+    -- The due time is the lease: if the gateway dies, the tickets are due again.
     update push.receipt_batch r
       set attempts = r.attempts + 1, claimed = true,
         due_at = least(clock_timestamp() + p_lease_ms * interval '1 ms', r.give_up_at)
@@ -51,11 +51,12 @@ begin
 end
 $$;
 comment on function push.claim_receipts is
-  'takes tickets whose receipts are due, for a while; then they are due again. p_app: whose; p_max: how many at most; '
-  'p_lease_ms: for how many milliseconds';
+  'takes tickets whose receipts are due; after the lease they are due again. p_app: the app; p_max: maximum number of '
+  'tickets; p_lease_ms: the lease in milliseconds';
 
--- A batch is locked once it is known to hold one of the tickets. Those under look-up are tried first; only tickets that none
--- of these holds, because the answer came after the lease, are looked for in what was asked for earlier.
+-- A batch is locked only when it is known to contain one of the tickets. Batches that are being looked up are searched
+-- first. Tickets found in none of them, because the answer came after the lease, are searched for in batches that were
+-- looked up earlier.
 create or replace function push.take_receipts(p_app text, p_ticket text[])
 returns table (
   batch bigint, ticket text, outbox_id bigint, n int, user_id text, token text, sent_at timestamptz,
@@ -98,8 +99,8 @@ begin
 end
 $$;
 comment on function push.take_receipts is
-  'takes tickets out of the batches they are in, and returns them. p_app: whose; p_ticket: which. For push.settle_receipts and '
-  'push.postpone_receipts';
+  'removes tickets from their batches and returns them. p_app: the app; p_ticket: the tickets. For push.settle_receipts '
+  'and push.postpone_receipts';
 
 create or replace function push.keep_receipts(p_batch bigint, p_kept bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp set enable_seqscan = off as $$
@@ -118,7 +119,8 @@ begin
 end
 $$;
 comment on function push.keep_receipts is
-  'leaves only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts; none: the batch goes';
+  'keeps only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts; if empty, the batch is '
+  'deleted';
 
 create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -129,7 +131,7 @@ declare
   v_settled bigint := 0;
   v_gone    record;
   v_reason  text;
-  -- A variable, so that older partitions are not looked at. The margin is for a gateway's clock.
+  -- A variable, so that older partitions are not read. The hour allows for a wrong clock of a gateway.
   v_since   timestamptz;
 begin
   for v_gone in select t.* from push.take_receipts(p_app, p_ticket) t loop
@@ -145,8 +147,8 @@ begin
 end
 $$;
 comment on function push.settle_receipts is
-  'ends the look-up of tickets; returns how many there were. p_app: whose; arrays, by ticket: p_ticket; p_reason: what '
-  'the receipt said, kept in push.history, or null: delivered';
+  'ends the look-up of tickets; returns how many there were. p_app: the app. Arrays, by ticket: p_ticket: the tickets; '
+  'p_reason: the reason in the receipt, kept in push.history, or null: delivered';
 
 create or replace function push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms int) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -169,8 +171,8 @@ begin
 end
 $$;
 comment on function push.postpone_receipts is
-  'these tickets are due again later, never later than they are given up; returns how many there were. p_app: whose; '
-  'p_ticket: which; p_delay_ms: in how many milliseconds';
+  'makes these tickets due again later, but not after they are given up; returns how many there were. p_app: the app; '
+  'p_ticket: the tickets; p_delay_ms: the delay in milliseconds';
 
 create or replace function push.give_up_receipts(p_app text) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -180,7 +182,8 @@ declare
   c_batches constant int := 1000;
   v_lost    bigint;
 begin
-  -- due_at is never later than give_up_at: it is what the index knows. What nobody looks up any more soon has the earliest.
+  -- Searches by due_at, which has an index and is never later than give_up_at. Batches that nobody looks up any more soon
+  -- have the earliest due times.
   with due as materialized (
     select r.ctid as tid, r.give_up_at
     from push.receipt_batch r
@@ -198,8 +201,8 @@ begin
 end
 $$;
 comment on function push.give_up_receipts is
-  'forgets tickets whose receipts Expo no longer has, of the 1,000 batches that were due first; returns how many nobody will '
-  'ever know of. p_app: whose';
+  'deletes tickets whose receipts Expo no longer has, among the 1,000 batches that are due first. Returns how many tickets '
+  'were deleted; their results stay unknown. p_app: the app';
 
 create or replace function push.erase_receipts(p_outbox_id bigint[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp set jit = off as $$
@@ -218,5 +221,5 @@ begin
 end
 $$;
 comment on function push.erase_receipts is
-  'forgets the tickets of these calls, with the tokens; returns how many. p_outbox_id: push.outbox.id. Reads all batches: for '
-  'whoever removes calls by hand';
+  'deletes the tickets of these calls, with their tokens; returns how many. p_outbox_id: push.outbox.id. Reads all '
+  'batches. For removing calls by hand';

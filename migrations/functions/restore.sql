@@ -1,16 +1,17 @@
--- A database that was restored from a dump (pg_dump) holds what was owed when the dump was made: since then it was sent, or is
--- too late. None of it is sent again.
+-- A database that was restored from a dump (pg_dump) contains the deliveries that were owed when the dump was made. Since
+-- then they were sent, or they are too late. None of them is sent again.
 --
--- pg_dump does not save generated columns: they are computed anew when a row is written, also by a restore. So a row of
--- push.origin that was restored says when, and everything that was made before that moment is of the past. Nothing is claimed
--- until it has been put away: the first gateway that registers or beats in the restored database does so, in bites.
+-- pg_dump does not save generated columns: they are computed again when a row is written, also by a restore. The generated
+-- column of push.origin therefore shows the time of a restore, and everything made before that time is from the past.
+-- Nothing is claimed until these deliveries and calls are ended: the first gateway that registers or sends a heartbeat in
+-- the restored database ends them, in steps.
 
 -- How a restore is noticed ----------------------------------------------------------------------------------------------
 
--- Called immutable, which a generated column wants; it is computed once, when the row is written.
+-- Declared immutable because a generated column requires it. It is computed once, when the row is written.
 create or replace function push.written_at() returns timestamptz language sql immutable as
 $$ select pg_catalog.clock_timestamp() $$;
-comment on function push.written_at is 'now; for push.origin.written_at';
+comment on function push.written_at is 'the current time; for push.origin.written_at';
 
 do $$
 begin
@@ -20,23 +21,23 @@ begin
   end if;
 end
 $$;
-comment on column push.origin.written_at is 'when the row was written into this database, be it by a restore';
+comment on column push.origin.written_at is 'when the row was written into this database, by its creation or by a restore';
 
 create or replace function push.restored_at() returns timestamptz
 language sql stable security definer set search_path = push, pg_temp as $$
   select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s'
 $$;
 comment on function push.restored_at is
-  'when this database was restored from a dump, as long as there is something owed of the time before; null: it was not, or '
-  'all is put away';
+  'when this database was restored from a dump, as long as deliveries or ringing calls from before are left; null: it was '
+  'not restored, or they have all been ended';
 
 create or replace function push.mark_restored() returns void
 language sql volatile security definer set search_path = push, pg_temp as $$
   insert into push.origin (made_at) values ('-infinity')
 $$;
 comment on function push.mark_restored is
-  'whatever is owed now is not sent any more, as in a database restored from a dump: after recovery from a physical backup to '
-  'a point in time, before gateways start. For whoever owns the schema';
+  'marks everything owed now as not to be sent, as in a database restored from a dump. For use after recovery of a '
+  'physical backup to a point in time, before gateways start. For the owner of the schema';
 
 -- What was owed then ----------------------------------------------------------------------------------------------------
 
@@ -47,13 +48,13 @@ declare
   v_calls    int;
   v_owed     int;
 begin
-  -- One at a time; the others go on without.
+  -- One session at a time; the others skip this.
   perform from push.origin o for update skip locked;
   v_restored := push.restored_at();
   if not found or v_restored is null then
     return false;
   end if;
-  -- Gateways of the time before are none here, and this life of the server is another one.
+  -- Gateways from before the restore do not run here, and the server has begun a new life.
   update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent'
     where g.alive and g.started_at < v_restored;
   delete from push.reclaimed r where r.asked_at < v_restored;
@@ -77,7 +78,7 @@ begin
   if v_owed = p_max then
     return true;
   end if;
-  -- Missed and voided: no device is told of anything.
+  -- Missed and voided: no device gets a push for this.
   update push.outbox o set state = 'missed', end_reason = 'restored', voided = true
     where o.id = any (array(
       select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
@@ -92,20 +93,20 @@ begin
 end
 $$;
 comment on function push.put_away is
-  'in a database restored from a dump: up to p_max deliveries of the time before become void (Restored), and calls that rang '
-  'then are over, without anybody being told; its gateways have ended. True: there may be more';
+  'in a database restored from a dump: makes at most p_max deliveries from before the restore void (Restored), ends the '
+  'calls that rang then without a push to any device, and marks their gateways as ended. Returns true if there may be more';
 
 create or replace function push.put_away_restored() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 begin
-  -- push.put_away changes gateways, too.
+  -- push.put_away itself updates push.gateways.
   if pg_trigger_depth() = 1 and push.restored_at() is not null then
     perform push.put_away();
   end if;
   return null;
 end
 $$;
-comment on function push.put_away_restored is 'a gateway that registers or beats puts away what was restored';
+comment on function push.put_away_restored is 'runs push.put_away when a gateway registers or sends a heartbeat';
 
 create or replace trigger put_away_restored after insert or update on push.gateways
   for each statement execute function push.put_away_restored();
@@ -119,7 +120,8 @@ begin
   return new;
 end
 $$;
-comment on function push.keep_closed is 'nothing is claimed before what was restored is put away';
+comment on function push.keep_closed is
+  'keeps push.life closed, so that nothing is claimed, until push.put_away has ended what was restored';
 
 create or replace trigger keep_closed before insert or update of opened_at on push.life
   for each row when (new.opened_at is not null) execute function push.keep_closed();

@@ -1,8 +1,8 @@
--- What goes: calls that somebody deletes, and what is too old to be kept.
+-- What is deleted: calls that are deleted by hand, and rows that are older than the retention time.
 
 -- Calls that are deleted ----------------------------------------------------------------------------------------------
 
--- By their key, not by their place: a delivery that a gateway changes meanwhile is waited for and deleted all the same.
+-- Found by key and not by ctid: if a gateway changes a delivery meanwhile, this waits and then deletes it all the same.
 create or replace function push.drop_deliveries(p_outbox_id bigint[], p_wait boolean default true) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -25,8 +25,9 @@ begin
 end
 $$;
 comment on function push.drop_deliveries is
-  'removes what is owed of calls that exist no more, and leaves no history of it; gateways that hold some of it are '
-  'told; returns how many deliveries. p_wait: for what others have locked, rather than leaving it to them';
+  'deletes the deliveries of calls that no longer exist, without history, and tells the gateways that hold some of them. '
+  'Returns how many deliveries. p_outbox_id: push.outbox.id; p_wait: true waits for rows that other sessions have locked, '
+  'false skips them';
 
 create or replace function push.drop_belongings(p_outbox_id bigint[]) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -38,10 +39,11 @@ begin
   delete from push.escalations_due e where e.outbox_id = any (p_outbox_id);
 end
 $$;
-comment on function push.drop_belongings is 'removes what else there is of calls that exist no more';
+comment on function push.drop_belongings is
+  'deletes the remaining rows of calls that no longer exist. p_outbox_id: push.outbox.id';
 
--- The calls are locked by now, so nobody makes deliveries of them any more, but for an invite that waits because of that
--- very lock (call_rules.sql): push.void_unsent drops it. Deliveries are waited for in the order of their keys, as by the end
+-- The calls are locked by now, so no new deliveries are made for them. The exception is an invite that waits because of
+-- this lock (call_rules.sql), which push.void_unsent drops. Deliveries are locked in the order of their keys, as by the end
 -- of a call (claims.sql).
 create or replace function push.drop_calls() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -59,19 +61,19 @@ begin
     begin
       v_dropped := push.drop_deliveries(v_calls);
     exception when serialization_failure then
-      -- What a gateway has done since; push.check_ends comes by.
+      -- A gateway has changed the rows since: push.check_ends handles them.
       null;
     end;
   else
     v_dropped := push.drop_deliveries(v_calls);
   end if;
-  -- Retention deletes nothing that is owed, so this was somebody.
+  -- Retention deletes no call with deliveries, so these calls were deleted by hand.
   if v_dropped > 0 then
     perform push.note_audit('delete_calls', coalesce((select min(g.call_id) || case when count(*) > 1 then ', …' else '' end
       from gone_calls g), ''), jsonb_build_object('calls', cardinality(v_calls), 'owed', v_dropped));
   end if;
   perform push.drop_belongings(v_calls);
-  -- The last, so that whoever waits for a key finds the call gone.
+  -- Deleted last, so that a session that waits for a key finds that the call is gone.
   delete from push.call_key k where k.ctid = any (array(
     select k.tid
     from gone_calls g cross join lateral (
@@ -81,8 +83,7 @@ begin
 end
 $$;
 comment on function push.drop_calls is
-  'what follows from calls being deleted: nothing is owed of them any more, and what belongs to them is gone; their '
-  'history stays';
+  'runs when calls are deleted: deletes their deliveries and their other rows. Their history stays';
 
 create or replace trigger drop_calls after delete on push.outbox referencing old table as gone_calls
   for each statement execute function push.drop_calls();
@@ -97,7 +98,7 @@ begin
     begin
       execute format('truncate push.%I', v_table);
     exception when object_in_use then
-      -- As a rule the same TRUNCATE names it, and it is empty.
+      -- Usually the same TRUNCATE includes this table, which is then empty.
       execute format('delete from push.%I', v_table);
     end;
   end loop;
@@ -106,28 +107,29 @@ begin
   return null;
 end
 $$;
-comment on function push.drop_all_calls is 'what push.drop_calls does, after a TRUNCATE';
+comment on function push.drop_all_calls is 'does after a TRUNCATE what push.drop_calls does after a DELETE';
 
 create or replace trigger drop_all_calls after truncate on push.outbox
   for each statement execute function push.drop_all_calls();
 
 -- What is too old -----------------------------------------------------------------------------------------------------
 
--- A bite looks at calls in the order of their numbers, which rise with time, nearly: so no index on a time is needed, and
--- a step that is wholly too young is the end. The next bite goes on behind it, so what is old and still owed is passed
--- over once a pass, and never in the way. At the end a pass begins anew; not at once, unless a new day has begun, for then
--- there is only what was owed.
+-- A step reads calls in the order of their numbers, which nearly follow time. No index on a time is needed, and the pass
+-- ends at a step in which every call is too young. The next step continues after the last number, so an old call that is
+-- still owed is skipped once a pass and blocks nothing. After the end of a pass, the next one begins ten minutes later, or
+-- when a new day has begun: until then only calls that were still owed would be left.
 create or replace function push.prune(p_max int default 5000, p_keep_days int default 15) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 set lock_timeout = '200ms'
 as $$
 declare
-  -- A bite ends after so long, and steps shrink or grow to take a tenth of it or two: a call may have a thousand reports.
+  -- c_bite limits the time of one call of this function. The number of calls read at once is adapted so that each read
+  -- takes about 10 to 20 % of it: a call may have a thousand reports.
   c_bite   constant interval := '25 ms';
   c_pause  constant interval := '10 minutes';
   c_keep_tokens constant interval := '90 days';
-  -- A day longer than their history, which is looked up through them; a notification may be owed for longer.
+  -- A day longer than their history, which is found through the calls. A notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
   v_begun  timestamptz := clock_timestamp();
@@ -141,14 +143,14 @@ declare
   v_done   bigint[];
   v_pruned bigint := 0;
 begin
-  -- Of others a bite each, for as long as somebody prunes.
+  -- At most 250 rows of each of the other tables, every time this runs.
   delete from push.escalations_due e where e.ctid = any (array(
     select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 250
     for update skip locked));
   delete from push.audit a where a.id = any (array(
     select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
     for update skip locked));
-  -- Tokens that are of no use. One that is tried again is found dead again.
+  -- Dead tokens. A token that is tried again is found dead again.
   delete from push.token_invalidations t where t.ctid = any (array(
     select x.ctid from push.token_invalidations x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
     for update skip locked));
@@ -160,7 +162,8 @@ begin
     for update skip locked));
   delete from push.provider_tokens t where t.ctid = any (array(
     select x.ctid from push.provider_tokens x where x.expires_at < now() - interval '1 day' limit 250 for update skip locked));
-  -- Expo has forgotten them. As a rule the app's gateway has given them up; an app that is configured no more has none.
+  -- Expo no longer has these receipts. Usually the app's gateway has given them up; an app that is no longer configured has
+  -- no gateway.
   delete from push.receipt_batch r where r.ctid = any (array(
     select x.tid from push.lane l cross join lateral (
       select r.ctid as tid from push.receipt_batch r
@@ -173,7 +176,7 @@ begin
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
-  -- Not while a delivery may still be claimed in its name.
+  -- Not while a delivery may still be claimed by the gateway.
   delete from push.gateways g where g.id = any (array(
     select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
     limit 250 for update skip locked));
@@ -203,7 +206,7 @@ begin
     end if;
     v_cursor.after_id := v_last;
     if v_done is not null then
-      -- The trigger drop_calls removes what belongs to them.
+      -- The trigger drop_calls deletes their other rows.
       with gone as (
         delete from push.outbox o where o.id = any (array(
           select x.id from push.outbox x where x.id = any (v_done) order by x.id for update skip locked))
@@ -222,9 +225,8 @@ begin
 end
 $$;
 comment on function push.prune is
-  'a bite of retention: removes up to p_max calls that were enqueued more than p_keep_days days before today (UTC), have '
-  'ended and of which nothing is owed, with what belongs to them; besides, interventions (push.audit), dead and quarantined '
-  'tokens and finished erasures of more than 90 days ago, tokens of providers that expired, tickets that were given up, and replicas '
-  'that ended, more than a day ago. Returns how many calls. It stops after 25 ms and goes '
-  'on there the next time, until push.prune_cursor.after_id is 0. It waits for nobody: what is locked is left for the next '
-  'pass';
+  'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), '
+  'have ended and have no deliveries, with their other rows. Also deletes interventions (push.audit), dead and quarantined '
+  'tokens and finished erasures older than 90 days, and expired provider tokens, tickets that were given up and replicas '
+  'that ended, all older than one day. Returns how many calls were deleted. It stops after 25 ms and continues there the '
+  'next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows are left for the next pass';

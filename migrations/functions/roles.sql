@@ -1,10 +1,10 @@
--- Who may do what. This file is applied last, and whenever another one is: what the others have made is nobody's until
--- it is granted here.
+-- The rights of the roles. This file is applied last, and again whenever another file is: functions of the other files can
+-- be called by no role until they are granted here.
 
 -- Roles ---------------------------------------------------------------------------------------------------------------
 
--- Roles belong to the whole cluster: another database's migration may make them at the same moment, and whoever
--- migrates may not be allowed to. Then an administrator makes them, and calls push.grant_roles again.
+-- Roles belong to the whole cluster. A migration of another database may create them at the same moment, and the migrating
+-- role may lack the right to create roles. Then an administrator creates them and calls push.grant_roles again.
 create or replace function push.grant_roles() returns text
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
@@ -12,9 +12,9 @@ declare
     'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
     'push_tenant', 'backends of some apps only, see push.grant_app (schema push)',
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
-    'push_keys', 'whoever hands out keys of the HTTP API: make, list and revoke them (schema push)',
+    'push_keys', 'those who manage keys of the HTTP API: create, list and revoke them (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
-  -- Of a call, neither its payload nor its recipients, who are tokens.
+  -- All columns of a call except payload and recipients, which contain tokens.
   c_call_columns constant text :=
     'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
     'traceparent';
@@ -41,7 +41,7 @@ begin
           'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant execute on function %s to %I', c_calls, v_role);
       when 'push_tenant' then
-        -- Not to read or update push.outbox: see tenants.sql.
+        -- No right to read or update push.outbox: see tenants.sql.
         execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent) on push.outbox to %I',
           v_role);
         execute format('grant execute on function %s to %I', c_calls, v_role);
@@ -55,7 +55,7 @@ begin
           'push.pause_lane, push.resume_lane, push.resume_invalidation, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user to %I', v_role);
-        -- Releases before 0013 let operators make keys, and so the service, which has their rights.
+        -- Before 0013, operators could create keys, and so could the service, which has their rights.
         execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
       when 'push_keys' then
         execute format('grant select on push.keys, push.apps to %I', v_role);
@@ -70,7 +70,7 @@ begin
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
           'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
           'push.lock_table_used, push.enqueue_calls to %I', c_calls, v_role);
-        -- Made by push-gateway migrate; a schema that psql applied is without.
+        -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
         end if;
@@ -88,12 +88,13 @@ begin
 end
 $$;
 comment on function push.grant_roles is
-  'makes the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and may be made, and gives them their '
-  'rights in this database; says what it did; running it twice is harmless. For whoever owns the schema';
+  'creates the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and the caller '
+  'may create roles, and gives them their rights in this database. Returns a sentence that says what was done. Running it '
+  'twice is harmless. For the owner of the schema';
 
 -- The dashboard -------------------------------------------------------------------------------------------------------
 
--- The service shows what operators see, and pauses lanes for those who have its ops key.
+-- The service shows what operators see, and pauses lanes for users who log in with its ops key.
 create or replace function push.grant_dashboard() returns text
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
@@ -106,7 +107,7 @@ begin
     begin
       grant push_ops to push_gateway;
     exception
-      -- Another database's migration does the same.
+      -- A migration of another database did the same.
       when unique_violation then null;
       when insufficient_privilege then
         raise notice '% may not grant push_ops to push_gateway: the dashboard stays empty', current_user
@@ -118,10 +119,10 @@ begin
 end
 $$;
 comment on function push.grant_dashboard is
-  'gives push_ops what the dashboard reads and does, and push_gateway the rights of push_ops; says what it did; running '
-  'it twice is harmless. For whoever owns the schema, after push.grant_roles';
+  'gives push_ops the rights for what the dashboard reads and does, and gives push_gateway the rights of push_ops. Returns '
+  'a sentence that says what was done. Running it twice is harmless. For the owner of the schema, after push.grant_roles';
 
--- Functions are everybody's when they are made.
+-- By default every role may execute a new function.
 revoke execute on all functions in schema push from public;
 select push.grant_roles();
 select push.grant_dashboard();

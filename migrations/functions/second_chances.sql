@@ -1,33 +1,33 @@
--- Second chances: the next channel when one fails, and when no phone of a user has said that it rings.
+-- Second chances: the next channel when one fails, and when no phone of a user has reported that it rings.
 
 -- A call's next channel -----------------------------------------------------------------------------------------------
 
--- Runs in the transaction that settled the failed invites, which are gone from push.delivery by now. It may also be
--- asked for invites that were delivered, but of which no phone was heard, with their tokens masked. A batch is joined
--- with itself by hashes, for nested loops cost its square: so the settings of push.settle, which forbid hashes, are not
--- those of this function.
+-- Runs in the transaction that settled the failed invites, which are already deleted from push.delivery. Also called for
+-- invites that were delivered but whose phones have not reported that they ring; these come with masked tokens. A batch is
+-- joined with itself by hash joins, because nested loops cost the square of its size: so this function has its own
+-- settings, not those of push.settle, which disable hash joins.
 --
--- Two replicas may settle the last two tokens of one channel at the same moment. Each would still see the other's as
--- owed, and neither would go on to the next channel. So decisions about one call are taken in turn (push.take_turns), and
--- each with a snapshot taken after it had its turn. No cycle of waits comes of it: the turns of several calls are taken in
--- one order; who has one waits for nothing else (the call's row is locked with "skip locked", no lane is made, no row is
--- inserted that another could insert, for n is chosen in turn too); and ending a call never asks for one. Whoever waits for
--- one holds deliveries it has deleted, which nobody who has a turn waits for.
+-- Two replicas may settle the last two tokens of one channel at the same moment. Each would see the other's token as still
+-- owed, and neither would go on to the next channel. So decisions about one call are taken in turn (push.take_turns), each
+-- with a snapshot taken after its turn began. This cannot deadlock. The turns of several calls are taken in one order. A
+-- transaction that has a turn waits for nothing else: the call's row is locked with "skip locked", no lane is made, and no
+-- inserted row can conflict, because n is chosen within the turn. Ending a call takes no turn. A transaction that waits for
+-- a turn holds only deliveries that it has deleted, and a transaction that has a turn never waits for these.
 --
--- The race with the end of a call has the outcome that call_rules.sql describes for a claimed invite given back: the
--- new invite is ready only under a share lock on its call. If that is denied, an end is in progress: the invite waits,
--- and push.promote makes it ready if the end was rolled back, and void if it was not.
+-- The race with the end of a call is handled as call_rules.sql describes for a claimed invite that is returned: the new
+-- invite is ready only under a share lock on its call. If that lock is not available, the call is ending: the invite waits,
+-- and push.promote makes it ready if the end was rolled back, or void if it was committed.
 create or replace function push.take_turns(p_outbox_id bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
-  -- Whoever inserts the same key waits until this transaction ends, and then finds nothing.
+  -- Another transaction that inserts the same key waits until this transaction ends, and then finds no row.
   insert into push.fallback_turn (outbox_id) select distinct c.id from unnest(p_outbox_id) c(id) order by 1;
   delete from push.fallback_turn t where t.outbox_id = any (p_outbox_id);
 end
 $$;
 comment on function push.take_turns is
-  'waits until no other transaction decides about these calls'' next channel; others wait until this one ends. p_outbox_id: '
-  'push.outbox.id';
+  'waits until no other transaction decides about the next channel of these calls; other transactions then wait until this '
+  'one ends. p_outbox_id: push.outbox.id';
 
 create or replace function push.fall_back(p_failed push.delivery[], p_unheard boolean default false)
 returns table (outbox_id bigint, user_id text, n int)
@@ -38,7 +38,7 @@ as $$
 #variable_conflict use_column
 declare
   v_calls bigint[] := array(select distinct f.outbox_id from unnest(p_failed) f);
-  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  -- Variables, so that only the partitions in this range are read. The minute covers rows that are settled meanwhile.
   v_since timestamptz;
   v_until timestamptz := clock_timestamp() + interval '1 minute';
 begin
@@ -63,7 +63,7 @@ begin
     join call c on c.id = f.outbox_id
     join push.lane l on l.id = f.lane
     where l.provider <> 'expo'
-      -- Who has declined is not rung; who does so at this moment, push.promote asks about.
+      -- A user who has declined is not rung. If the user declines at this moment, push.promote checks it.
       and not coalesce(coalesce(c.declined_now, c.declined) ? f.user_id, false)
   ), owed as materialized (
     select d.* from call c cross join lateral (
@@ -90,29 +90,30 @@ begin
     where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}' and push.is_recipient(e)
       and e -> 'notificationEnabled' is distinct from 'false'
   ), given as materialized (
-    -- What the entries of registered users brought.
+    -- The data that the entries of registered users contain.
     select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
     where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
   ), inline as materialized (
-    -- Those that an entry of recipients brought.
+    -- Failed invites whose token came from an entry of recipients.
     select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale, e.data
     from failed f
     join entry e on e.id = f.outbox_id and e.user_id = f.user_id
     cross join lateral (select case f.rank when 1 then e.voip_token else e.fcm_token end as token) t
     where f.token = t.token or p_unheard and f.token = left(t.token, 4) || '…' || right(t.token, 4)
   ), next as (
-    -- An entry that brought the token: the next token of the same entry.
+    -- The token came from an entry: the next token of the same entry.
     select i.outbox_id, i.n, i.user_id, t.rank as preference, t.rank, t.token, i.platform, i.locale, i.data
     from inline i cross join lateral (values (2, i.fcm_token), (3, i.expo_token)) t(rank, token)
     where t.rank > i.rank and t.token is not null
-      -- "not exists" may become a hash of all dead tokens.
+      -- "not exists" could be planned as a hash of all dead tokens.
       and (select true from push.token_invalidations x where x.token = t.token and x.app = i.app
         and x.provider = case t.rank when 2 then 'fcm' else 'expo' end) is null
     union all
-    -- A registered user: the devices of the next channel of the same platform, once the last token of this one failed.
+    -- A registered user: the devices of the next channel on the same platform, once the last token of this channel has
+    -- failed.
     select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
-      -- One whose system is not known is taken for the phone that failed.
+      -- A device of unknown platform counts as being on the platform of the phone that failed.
       case d.platform when 0 then f.platform else d.platform end, d.locale,
       (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
     from failed f cross join lateral (
@@ -136,7 +137,7 @@ begin
       and not exists (select from past h
         where not p_unheard
           and h.outbox_id = f.outbox_id and h.user_id = f.user_id and h.lane = f.lane and h.outcome <= 1
-          -- History does not know the platform. Only FCM serves two.
+          -- History has no platform. Only FCM serves two platforms.
           and (f.rank = 1 or (select true from push.devices x
             where x.user_id = f.user_id and x.app = f.app and x.enabled and x.invalidated_at is null
               and x.provider = 'fcm' and case coalesce(x.platform, 'android') when 'ios' then 1 else 2 end = f.platform
@@ -147,20 +148,20 @@ begin
     select v.*, l.id as lane, min(v.preference) over (partition by v.outbox_id, v.n) as preferred
     from next v
     join call c on c.id = v.outbox_id
-    -- Without a lane no gateway serves the channel, nor when the app has it no longer.
+    -- Without a lane, no gateway serves the channel. A lane may also belong to a provider that the app no longer has.
     join push.lane l on l.app = c.app and l.provider = case v.rank when 2 then 'fcm' else 'expo' end
       and (c.providers is null or l.provider = any (c.providers))
     where c.size_faults[v.rank] is null
       and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
       and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
-        -- Its mask may be that of another's token: Expo's tokens all begin alike.
+        -- The mask alone may match another user's token: all Expo tokens begin alike.
         and h.device = left(v.token, 4) || '…' || right(v.token, 4)
         and coalesce(h.token_hash = hashtextextended(v.token, 0), h.user_id = v.user_id))
   ), chosen as (
     select b.*, c.deadline_at, c.declined_now is not null as rings,
       u.n + row_number() over (partition by b.outbox_id order by b.lane, b.token) as next_n
     from (
-      -- Several tokens of one channel that failed together have one next channel.
+      -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
       select distinct on (b.outbox_id, b.lane, b.token) b.* from best b where b.preference = b.preferred
       order by b.outbox_id, b.lane, b.token, b.n desc
     ) b
@@ -182,9 +183,10 @@ begin
 end
 $$;
 comment on function push.fall_back is
-  'for invites that failed for good: an invite over the user''s next channel while the call still rings, never to an '
-  'APNs token, to no token twice in a call, to no user who has declined; returns what it made. For push.settle. p_unheard: they did not fail, no '
-  'phone said that it rings (for push.escalate); their tokens may be masked';
+  'for invites that failed for good: makes an invite over the user''s next channel while the call still rings. It never '
+  'goes to an APNs token, twice to one token in a call, or to a user who has declined. Returns the invites that it made. '
+  'p_failed: the invites as they were in push.delivery. p_unheard: the invites did not fail, but no phone reported that it '
+  'rings (for push.escalate and push.bypass); their tokens may be masked';
 
 -- The phone says that it rings ----------------------------------------------------------------------------------------
 
@@ -202,7 +204,8 @@ begin
 end
 $$;
 comment on function push.check_recipient is
-  'an error if a call does not name this user. p_outbox_id: push.outbox.id; p_call_id: for the error; p_user_id: the user';
+  'raises an error if a call does not name this user. p_outbox_id: push.outbox.id; p_call_id: for the error message; '
+  'p_user_id: the user';
 
 create or replace function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
@@ -216,15 +219,15 @@ begin
 end
 $$;
 comment on function push.report_ringing is
-  'a phone of this user says that the call rings. call_id: payload.callId; user_id: as in the call''s recipients; app: '
-  'needed only if several apps have a call of this id. False: it had said so before';
+  'a phone of this user reports that the call rings. call_id: payload.callId; user_id: as in the call''s recipients; app: '
+  'needed only if several apps have a call with this id. Returns false if a phone of this user had reported it before';
 
 -- Escalation ----------------------------------------------------------------------------------------------------------
 
 create or replace function push.plan_escalation() returns trigger
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
-  -- As a rule no app escalates, and that is quickly seen.
+  -- Usually no app escalates, which is quickly checked.
   if exists (select from push.apps a where a.escalate_after_seconds is not null) then
     insert into push.escalations_due (outbox_id, due_at)
     select c.id, c.created_at + make_interval(secs => a.escalate_after_seconds)
@@ -235,7 +238,7 @@ begin
   return null;
 end
 $$;
-comment on function push.plan_escalation is 'notes when a call of an app that escalates is to be looked at';
+comment on function push.plan_escalation is 'schedules when to check a call of an app that escalates';
 
 create or replace trigger plan_escalation after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.plan_escalation();
@@ -250,11 +253,11 @@ declare
   v_calls   bigint[];
   v_unheard push.delivery[];
   v_made    bigint := 0;
-  -- Variables, so that only the partitions between are looked at. The margin is for what is settled meanwhile.
+  -- Variables, so that only the partitions in this range are read. The minute covers rows that are settled meanwhile.
   v_since   timestamptz;
   v_until   timestamptz := clock_timestamp() + interval '1 minute';
 begin
-  -- Calls of the time before a restore ring no more.
+  -- Calls from before a restore no longer ring.
   if push.restored_at() is not null then
     return 0;
   end if;
@@ -278,7 +281,8 @@ begin
     return 0;
   end if;
   v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
-  -- Invites of users of whom no phone was heard, be they owed or finished; those that failed had their fallback.
+  -- Invites, owed or finished, of users of whom no phone reported that it rings. Invites that failed have had their
+  -- fallback.
   v_unheard := array(
     select jsonb_populate_record(null::push.delivery, jsonb_build_object('outbox_id', c.id, 'n', i.n, 'lane', i.lane,
       'user_id', i.user_id, 'token', i.token, 'platform', i.platform))
@@ -291,7 +295,7 @@ begin
     cross join lateral (
       select d.n, d.lane, d.user_id, d.token, d.platform from push.delivery d where d.outbox_id = c.id and d.kind = 0
       union all
-      -- History does not know the platform. Only FCM serves two.
+      -- History has no platform. Only FCM serves two platforms.
       select h.n, h.lane, h.user_id, h.device, case l.provider when 'apns' then 1 else coalesce((
           select case x.platform when 'ios' then 1 else 2 end from push.devices x
           where x.user_id = h.user_id and x.app = o.app and x.enabled and x.invalidated_at is null
@@ -311,10 +315,9 @@ begin
 end
 $$;
 comment on function push.escalate is
-  'for up to p_max calls, with about 2,000 recipients in all, that still ring and whose '
-  'app''s escalate_after_seconds are over: an invite over the next '
-  'channel for each user of whom no phone has said that it rings (push.report_ringing) and who has not declined, once; returns '
-  'how many';
+  'for calls that still ring and whose app''s escalate_after_seconds have passed, at most p_max calls with about 2,000 '
+  'recipients in all: makes one invite over the next channel for each user who has not declined and of whom no phone has '
+  'reported that it rings (push.report_ringing). Each call is handled once. Returns how many invites were made';
 
 -- A channel that sends nothing ------------------------------------------------------------------------------------------
 
@@ -329,13 +332,14 @@ language sql stable set search_path = push, pg_temp as $$
   where l.provider <> 'expo' and not l.paused
 $$;
 comment on function push.stuck_lanes is
-  'lanes over which no living gateway sends now: no connection, an open circuit, a provider that asked for a pause of more than '
-  '2 s. Not those of the last channel, Expo, nor those that ops have paused';
+  'lanes over which no living gateway sends now, because it has no connection, an open circuit, or a pause of more than 2 '
+  's that the provider asked for. Lanes of the last channel, Expo, and lanes paused by operators are left out';
 
--- As a rule no lane is stuck and no invite waits for another try, and that is quickly seen. An invite is looked at once, and
--- marked, whatever comes of it: those of users without another channel would else stand before the others for ever. Of a stuck
--- lane the youngest are looked at, and lanes take turns. A successor is none if there is one, from push.escalate or before a
--- push.requeue, nor if a phone of the user has said that it rings.
+-- Usually no lane is stuck and no invite waits for another attempt, which is quickly checked. Each invite is checked once
+-- and marked, whatever the result: otherwise invites of users without another channel would come before all others every
+-- time. On a stuck lane the latest deadlines are checked first, and lanes take turns. No invite is made if there is already
+-- one over the next channel (from push.escalate, or from before a push.requeue), or if a phone of the user has reported
+-- that it rings.
 create or replace function push.bypass(p_max int default 500) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -346,7 +350,7 @@ declare
   v_lanes   smallint[] := push.stuck_lanes();
   v_waited  timestamptz := clock_timestamp() - interval '2 s';
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
-  -- A ring window is not longer. Variables: only the partitions since are looked at, and of the indexes what is between.
+  -- Ten minutes is the longest ring window. Variables, so that only newer partitions and a part of the indexes are read.
   v_since   timestamptz := clock_timestamp() - interval '10 minutes';
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
   v_looked  push.delivery[];
@@ -356,7 +360,7 @@ begin
     return 0;
   end if;
   with seen as materialized (
-    -- What is shown is not counted: it may wait by the thousand.
+    -- Deliveries of other kinds do not count towards the limit: there may be thousands of them.
     select y.* from unnest(v_lanes) s(lane) cross join lateral (
       select d.ctid as tid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
       where d.ready_lane = s.lane and d.deadline_at > v_soon and d.deadline_at <= v_due and d.kind = 0
@@ -364,7 +368,7 @@ begin
     ) y
     union all
     select w.* from (
-      -- Failed before, or on a stuck lane. Those of a call that may be ending wait, too.
+      -- Invites that failed before, or that are on a stuck lane. Invites of a call that may be ending wait, too.
       select d.ctid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
       where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
         and (d.last_reason is not null or d.lane = any (v_lanes))
@@ -400,6 +404,6 @@ begin
 end
 $$;
 comment on function push.bypass is
-  'for up to p_max invites of at least 2 s that are on a stuck lane (push.stuck_lanes), or have failed and wait for their next '
-  'try: an invite over the user''s next channel, once, while the first one goes on waiting, unless a phone of the user has said '
-  'that it rings; returns how many it looked at, each for the only time';
+  'for at most p_max invites that are at least 2 s old and on a stuck lane (push.stuck_lanes), or that failed and wait for '
+  'their next attempt: makes one invite over the user''s next channel, while the first one goes on waiting, unless a phone '
+  'of the user has reported that it rings. Returns how many invites were checked; each is checked only once';

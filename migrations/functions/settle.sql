@@ -1,4 +1,5 @@
--- What became of claimed deliveries: settled, parked for a later try, or given back. Locks, fences and plans: claims.sql.
+-- The end of a claim: deliveries are settled, parked for a later attempt, or released. Locks, the condition on the lease,
+-- and plans are described in claims.sql.
 
 create or replace function push.last_failures(p_failures jsonb) returns jsonb language sql immutable parallel safe as $$
   select case when jsonb_array_length(p_failures) <= 20 then p_failures else (
@@ -6,14 +7,15 @@ create or replace function push.last_failures(p_failures jsonb) returns jsonb la
     from jsonb_array_elements(p_failures) with ordinality f(failure, ordinal)
     where f.ordinal > jsonb_array_length(p_failures) - 20) end
 $$;
-comment on function push.last_failures is 'the last 20 of a list of failed tries';
+comment on function push.last_failures is 'the last 20 elements of p_failures, a list of failed attempts';
 
--- One statement for the batch. A delivery is found where it lay when it was claimed, which spares a look into an index; the
--- key says whether it is still the same. One that lies elsewhere by now (only a rewrite of the table does that to a claimed
--- row) is looked up by its key, and settled by a second pass. Receipts to come are noted from what was settled.
+-- One statement for the batch. A delivery is found by the ctid that it had when it was claimed, which saves an index
+-- look-up; its key is checked. A delivery that has moved since (only a rewrite of the table moves a claimed row) is found
+-- by its key and settled by a second pass. Expo tickets are stored from the settled rows.
 --
--- The key is asked by "is not distinct from", which no index knows. By "=" it would make the order of the key worth having for
--- a merge join: a plan made while the table is small then reads all of the index, for every batch, however much has come since.
+-- The key is compared with "is not distinct from", which no index supports. With "=", a merge join in the order of the key
+-- could look cheap: a plan made while the table is small would then read the whole index for every batch, however large the
+-- table has become.
 create or replace function push.settle(
   p_gateway int, p_place tid[], p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[],
   p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[],
@@ -34,7 +36,7 @@ declare
   v_moved   int[];
   v_places  tid[];
 begin
-  -- This locks what it found still claimed under its lease, so it is the same that is settled below.
+  -- This locks the rows that are still claimed under their lease, so the same rows are settled below.
   if p_outcome && '{3,4}' then
     v_failed := array(
       select d
@@ -71,7 +73,8 @@ begin
       where p_reason[r.i] = 'SaidByCancel');
   end if;
 
-  -- Arrays by subscript, which PL/pgSQL keeps expanded: unnest would write each of the fifteen into a store of its own.
+  -- Arrays by subscript: PL/pgSQL keeps them expanded. unnest would write each of the fifteen arrays into a tuple store of
+  -- its own.
   with gone as (
     delete from push.delivery d
     using generate_series(1, cardinality(p_outbox_id)) r(i)
@@ -84,7 +87,7 @@ begin
     select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
       r.sent_at + interval '24 hours', r.ticket, r.outbox_id, r.n, r.user_id, r.token
     from (
-      -- A gateway's clock may be ahead.
+      -- A gateway's clock may be fast.
       select g.lane, min(least(coalesce(p_sent_at[g.i], v_now), v_now)) as sent_at,
         max(p_receipt_after_ms[g.i]) as after_ms, array_agg(p_message_id[g.i]) as ticket,
         array_agg(g.outbox_id) as outbox_id, array_agg(g.n) as n, array_agg(g.user_id) as user_id,
@@ -114,7 +117,7 @@ begin
     perform from push.fall_back(v_failed);
   end if;
   if v_said <> '{}' then
-    -- Their cancels may have expired meanwhile. A variable, so that older partitions are not looked at.
+    -- The cancels of these missed calls may have expired meanwhile. A variable, so that older partitions are not read.
     v_since := (select min(m.created_at) from unnest(v_said) m);
     v_cancels := v_cancels || array(
       select m from unnest(v_said) m
@@ -150,14 +153,15 @@ begin
 end
 $$;
 comment on function push.settle is
-  'ends claimed deliveries and writes their history; returns how many it accepted: fewer than given means that leases '
-  'were lost, and those results are dropped. p_gateway: who has them; arrays, by delivery, in the order of the key: p_place: '
-  'where it lay when it was claimed, or null; p_outbox_id, p_n, p_lease: which, as claimed; p_attempts: tries really made, '
-  'retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP '
-  'status; p_reason; p_message_id: the provider''s id; p_call_id: payload.callId; p_sent_at, p_answered_at; p_failures: as '
-  'for push.park; p_receipt_after_ms: not null for an Expo ticket (p_message_id) whose receipt is due so much later. An '
-  'invite that failed for good while its call rings is followed by one over the user''s next channel, a cancel that expired by the '
-  'missed call (push.announce_untold)';
+  'ends claimed deliveries and writes their history. Returns how many it accepted; if that is fewer than were passed, '
+  'leases were lost and those results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the '
+  'order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the '
+  'delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 '
+  'delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status; p_reason: the reason; p_message_id: the '
+  'provider''s id; p_call_id: payload.callId; p_sent_at: when the last request was sent; p_answered_at: when the provider '
+  'answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its '
+  'receipt is looked up, else null. After an invite that failed for good while its call rings, an invite over the user''s '
+  'next channel is made; after a cancel that expired, the missed call is sent (push.announce_untold)';
 
 create or replace function push.settled(p_gateway int, p_outbox_id bigint[], p_n int[]) returns table (outbox_id bigint, n int)
 language plpgsql stable security definer set search_path = push, pg_temp
@@ -166,7 +170,7 @@ set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
-  -- A variable, so that older partitions are not looked at.
+  -- A variable, so that older partitions are not read.
   v_since timestamptz := now() - interval '1 hour';
 begin
   return query
@@ -177,8 +181,8 @@ begin
 end
 $$;
 comment on function push.settled is
-  'which of these deliveries the gateway has settled within the last hour: asked where push.settle accepted fewer than '
-  'it was given, or its answer was lost. p_gateway: what push.register_gateway returned; arrays, by delivery: '
+  'those of these deliveries that the gateway has settled within the last hour. For when push.settle accepted fewer than '
+  'it was passed, or its answer was lost. p_gateway: what push.register_gateway returned. Arrays, by delivery: '
   'p_outbox_id, p_n';
 
 create or replace function push.park(
@@ -200,7 +204,7 @@ begin
       select d.ctid as tid from push.delivery d where d.outbox_id = r.outbox_id and d.n = r.n offset 0
     ) d
   )
-  -- Due at the deadline at the latest: so the index on due_at finds waiting deliveries that have expired, too.
+  -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
   update push.delivery d
   set state = 2, ready_lane = null, owner = null, attempt = m.attempts, last_reason = coalesce(m.reason, d.last_reason),
     due_at = least(clock_timestamp() + m.delay_ms * interval '1 ms', d.deadline_at),
@@ -214,10 +218,10 @@ begin
 end
 $$;
 comment on function push.park is
-  'claimed to waiting; invites of calls that have ended are void; returns how many were still the caller''s. p_gateway, '
-  'p_outbox_id, p_n, p_lease, p_attempts: as for push.settle; p_delay_ms: for how many milliseconds; p_reason: why; '
-  'p_failures: the tries that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, kept with '
-  'earlier ones';
+  'makes claimed deliveries wait for a later attempt. Invites of calls that have ended become void. Returns how many were '
+  'still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease, p_attempts: as for push.settle; p_delay_ms: the '
+  'delay in milliseconds; p_reason: the reason; p_failures: the attempts that failed, each a JSON array of {"at", '
+  '"attempt", "status", "reason"} or null, appended to earlier ones';
 
 create or replace function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp
@@ -238,5 +242,6 @@ begin
 end
 $$;
 comment on function push.release is
-  'claimed to ready with the attempt given back, for a shutdown or an open circuit; invites of calls that have ended '
-  'are void; returns how many were still the caller''s. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
+  'makes claimed deliveries ready again and takes back the attempt that the claim counted, for a shutdown or an open '
+  'circuit. Invites of calls that have ended become void. Returns how many were still claimed by the gateway. p_gateway, '
+  'p_outbox_id, p_n, p_lease: as for push.settle';

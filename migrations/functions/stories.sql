@@ -1,4 +1,5 @@
--- What people read: codes as words, tokens masked, a call's story in one list and its state at a glance.
+-- Views and functions for people: codes as words, tokens masked, the events of a call as a list, and the state of a call in
+-- one object.
 
 -- Deliveries and their history ----------------------------------------------------------------------------------------
 
@@ -14,7 +15,7 @@ select d.outbox_id, l.app, o.call_id, l.provider,
 from push.delivery d
 left join push.lane l on l.id = d.lane
 left join push.outbox o on o.id = d.outbox_id;
-comment on view push.deliveries is 'one push still owed to one device';
+comment on view push.deliveries is 'one push that is still owed to one device';
 comment on column push.deliveries.outbox_id is 'the call: push.outbox.id';
 comment on column push.deliveries.app is 'name of the app';
 comment on column push.deliveries.call_id is 'payload.callId of the call';
@@ -22,23 +23,23 @@ comment on column push.deliveries.provider is 'apns, fcm or expo';
 comment on column push.deliveries.kind is 'invite, cancel, missed_call or notification';
 comment on column push.deliveries.user_id is 'the backend''s id of the user';
 comment on column push.deliveries.state is 'ready, claimed (a gateway has it) or waiting (until due_at)';
-comment on column push.deliveries.attempt is 'tries so far, the current one included';
+comment on column push.deliveries.attempt is 'attempts so far, including the current one';
 comment on column push.deliveries.due_at is 'a waiting delivery becomes ready at this time';
 comment on column push.deliveries.deadline_at is 'nothing is sent after this';
-comment on column push.deliveries.last_reason is 'why the last try did not end it';
+comment on column push.deliveries.last_reason is 'why the last attempt did not settle it';
 comment on column push.deliveries.created_at is 'when the call was enqueued';
 comment on column push.deliveries.n is 'number of the push within its call';
 comment on column push.deliveries.gateway is 'push.gateways.id of the gateway that has it';
-comment on column push.deliveries.lease is 'number of the claim that took it last, as the gateway counts';
+comment on column push.deliveries.lease is 'number of the last claim that took it, as counted by the gateway';
 comment on column push.deliveries.environment is 'production or sandbox';
 comment on column push.deliveries.platform is 'ios, android or unknown (null)';
 comment on column push.deliveries.locale is 'language of visible texts';
 comment on column push.deliveries.device is 'the token, masked: its first and last four characters';
-comment on column push.deliveries.failures
-  is 'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
-comment on column push.deliveries.fallback_of is 'n of the invite that failed, instead of which this is sent';
+comment on column push.deliveries.failures is
+  'failed attempts: array of {"at", "attempt", "status", "reason"}, and "hedged": true if an attempt was sent twice';
+comment on column push.deliveries.fallback_of is 'n of the failed invite that this one replaces';
 
--- The call's id is that of push.outbox, which has an index on it: a call's history is found at once.
+-- call_id is taken from push.outbox, which has an index on it, so a call's history is found quickly.
 create or replace view push.delivery_history as
 select h.outbox_id, l.app, o.call_id, l.provider,
   case h.kind when 0 then 'invite' when 1 then 'cancel' when 2 then 'missed_call' else 'notification' end as kind,
@@ -62,30 +63,31 @@ comment on column push.delivery_history.outcome is
   'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
   'or dead (failed)';
 comment on column push.delivery_history.reason is
-  'why it was not delivered, in the provider''s word or ours; of what was delivered Hedged, if it had been sent '
-  'over two connections, else Alert, if it is an invite that an iPhone only showed, else null';
-comment on column push.delivery_history.attempts is 'tries made';
+  'why it was not delivered, from the provider or from the gateway. For a delivered push: Hedged if it was sent over two '
+  'connections, else Alert if it is an invite that an iPhone only showed, else null';
+comment on column push.delivery_history.attempts is 'number of attempts';
 comment on column push.delivery_history.created_at is 'when the call was enqueued';
-comment on column push.delivery_history.sent_at is 'when the last request left; null: none ever left';
-comment on column push.delivery_history.finished_at is 'when it was settled; give a range of it to read few partitions';
+comment on column push.delivery_history.sent_at is 'when the last request was sent; null: none was sent';
+comment on column push.delivery_history.finished_at is
+  'when it was settled; a range on this column makes a query read few partitions';
 comment on column push.delivery_history.provider_message_id is 'apns-id, FCM message name or Expo ticket';
 comment on column push.delivery_history.status is 'HTTP status of the last answer';
-comment on column push.delivery_history.answered_at is 'when the provider''s last answer came';
-comment on column push.delivery_history.deadline_at is 'what the deadline was';
+comment on column push.delivery_history.answered_at is 'when the provider''s last answer arrived';
+comment on column push.delivery_history.deadline_at is 'the deadline of the push';
 comment on column push.delivery_history.n is 'number of the push within its call';
 comment on column push.delivery_history.gateway is 'push.gateways.id of the gateway that settled it';
 comment on column push.delivery_history.device is 'the token, masked';
 comment on column push.delivery_history.failures is
-  'failed tries: array of {"at", "attempt", "status", "reason"}, and "hedged": true where a try left twice';
-comment on column push.delivery_history.fallback_of is 'n of the invite that failed, instead of which this was sent';
-comment on column push.delivery_history.receipt_reason is 'what Expo''s receipt said later';
+  'failed attempts: array of {"at", "attempt", "status", "reason"}, and "hedged": true if an attempt was sent twice';
+comment on column push.delivery_history.fallback_of is 'n of the failed invite that this one replaced';
+comment on column push.delivery_history.receipt_reason is 'the reason in Expo''s receipt, which came later';
 comment on column push.delivery_history.trace_id is 'the trace that the call belongs to, from push.outbox.traceparent';
 
 -- Whom a call skipped -------------------------------------------------------------------------------------------------
 
--- Nothing is stored of whom a call skipped: that would be a row for every user without a phone. It can be told later
--- from what the backend wrote, what was made of it, and what is known of the tokens by then. Once the history of the
--- call's day is dropped it cannot, and nobody is called skipped.
+-- Skipped recipients are not stored: that would be a row for every user without a phone. They are computed from what the
+-- backend wrote, the deliveries made, and what is known of the tokens now. Once the history of the call's day is dropped,
+-- they are unknown, and the result is empty.
 create or replace function push.skipped_recipients(p_outbox_id bigint)
 returns table (user_id text, reason text, field text, remedy text)
 language plpgsql stable security definer set search_path = push, pg_temp
@@ -123,7 +125,7 @@ begin
       where not exists (select from reached r where r.user_id = e.user_id)
         and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
-      -- Every token that could have been used, and what is known against it.
+      -- Every token that could have been used, and why it could not.
       select m.user_id, t.token, m.is_off,
         (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
@@ -147,7 +149,7 @@ begin
           when exists (select from token t where t.user_id = m.user_id and t.is_unserved) then 'ProviderNotConfigured'
           else 'NoDevice' end as reason, min(m.i) as i
       from missing m
-      -- A token that two users share is one delivery, under the name of the first. Two tokens may have one mask.
+      -- A token that two users share is one delivery, which belongs to the first user. Two tokens may have the same mask.
       where not exists (select from token t
         join reached r on r.device = left(t.token, 4) || '…' || right(t.token, 4)
           and coalesce(r.token_hash = hashtextextended(t.token, 0), true)
@@ -155,10 +157,10 @@ begin
       group by m.user_id
     )
     select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
-        when 'NotificationsDisabled' then 'nothing is wanted: nothing is to be done'
+        when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
         when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
           v_call.app)
-        when 'TokenInvalid' then 'the provider calls every token dead; have the phone give a new one'
+        when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
         when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
           'configuration; add them', v_call.app)
         else 'has no device for this; register one, or give a token' end
@@ -169,10 +171,11 @@ begin
 end
 $$;
 comment on function push.skipped_recipients is
-  'whom, and what, a call passed over, as far as is known now. Users for whom no delivery was made: TokenInvalid, '
-  'NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. And what of recipients could not be used: RecipientMalformed, '
-  'TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or MemberIgnored (the device is reached all the '
-  'same). field: as recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
+  'users and parts of recipients that a call skipped, as far as is known now. Users without a delivery: TokenInvalid, '
+  'NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. Parts of recipients that could not be used: '
+  'RecipientMalformed, TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or '
+  'MemberIgnored (the device is reached all the same). field: for example recipients[1].fcmToken; remedy: what to do. '
+  'p_outbox_id: push.outbox.id';
 
 -- The story of a call -------------------------------------------------------------------------------------------------
 
@@ -200,7 +203,7 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
     select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null, s.field
     from call c cross join lateral push.skipped_recipients(c.id) s where timeline.first_n is null
     union all
-    -- Another channel took over from one that failed, or from one of which no phone was heard.
+    -- Another channel replaced one that failed, or one whose phones did not report that they ring.
     select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
       f.kind, f.user_id, null, case when e.n is null then h.status end,
       case when e.n is null then h.reason else 'NotRinging' end, f.device, null
@@ -213,7 +216,7 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
     left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
     where f.fallback_of is not null
     union all
-    -- A ready or claimed delivery has no time of its own: it is shown where it began.
+    -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
     select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
       d.kind, d.user_id, d.attempt, null, d.last_reason, d.device, null
     from owed d
@@ -247,18 +250,17 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
   order by e.at, e.step, e.n, e.user_id
 $$;
 comment on function push.timeline is
-  'the story of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only of '
-  'the pushes with these numbers, and without first_n also of what belongs to no push; for pages of a large call. ms: milliseconds '
-  'since it was enqueued; event: enqueued, skipped (no delivery was made for this user, or something of recipients '
-  'could not be used: field says what, as recipients[1].fcmToken), fallback (the channel before '
-  'it failed for this reason), escalation (no phone had said that it rings), ready, claimed, waiting, attempt failed, '
-  'sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone said so), declined or busy (the user '
-  'said so, push.decline_call); trace_id: the '
-  'call''s, from push.outbox.traceparent';
+  'the events of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only '
+  'pushes with these numbers, for pages of a large call; events that belong to no push are included only without first_n. '
+  'ms: milliseconds since the call was enqueued; event: enqueued, skipped (no delivery was made for this user, or a part '
+  'of recipients could not be used; field names it, for example recipients[1].fcmToken), fallback (the channel before '
+  'failed for this reason), escalation (no phone had reported that it rings), ready, claimed, waiting, attempt failed, '
+  'sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone reported it), declined or busy '
+  '(the user declined, push.decline_call); trace_id: the trace of the call, from push.outbox.traceparent';
 
 create or replace function push.iso_time(p_time timestamptz) returns text language sql stable parallel safe as
 $$ select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
-comment on function push.iso_time is 'a time as ISO 8601 in UTC, with milliseconds';
+comment on function push.iso_time is 'a time, p_time, as ISO 8601 in UTC, with milliseconds';
 
 create or replace function push.call(
   call_id text, app text default null, after_n int default null, devices int default null
@@ -271,9 +273,9 @@ declare
   v_last  int;
 begin
   select o.* into v_call from push.outbox o where o.id = v_id;
-  -- A variable, so that older partitions are not looked at.
+  -- A variable, so that older partitions are not read.
   v_since := v_call.created_at;
-  -- The last of this page, if another one follows.
+  -- The last number on this page, if another page follows.
   if devices is not null then
     select case when count(*) > devices then max(page.n) filter (where page.place <= devices) end into v_last
     from (
@@ -318,9 +320,8 @@ end
 $$;
 comment on function push.call is
   'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, '
-  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, '
-  'and devices: an array of {userId, provider, kind, state (ready, claimed, '
-  'waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s '
-  'first report)}; times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call of '
-  'this id; devices: at most so many of them, null: all; after_n: only those behind this one. next: the after_n of the next page, '
-  'null: this is the last';
+  'endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, and devices: an array of '
+  '{userId, provider, kind, state (ready, claimed, waiting, or the outcome), reason, sentAt, answeredAt (by the provider), '
+  'device (masked), rangAt (the user''s first report)}. Times are ISO 8601 in UTC. call_id: payload.callId; app: needed '
+  'only if several apps have a call with this id; devices: maximum number of devices; null: all; after_n: only devices '
+  'after this number. next: the after_n of the next page; null: this is the last page';

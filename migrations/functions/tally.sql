@@ -1,6 +1,7 @@
--- What SQL does by itself, for the gateways' metrics: a note of each statement that ended, missed or counted something,
--- which a gateway takes and adds to its counters. And what only the database can see: how much is owed, and how old.
--- Ends are noted by push.void_unsent, push.expire and push.free_claims, missed calls by push.announce_missed.
+-- Counts for the gateways' metrics of what happens in SQL alone. Each statement that ends, misses or counts something
+-- inserts a row into push.tally; a gateway removes the rows and adds them to its counters. Also gauges that only the
+-- database can compute: how much is owed, and how old it is. The ends of deliveries are noted by push.void_unsent,
+-- push.expire and push.free_claims, missed calls by push.announce_missed.
 
 -- What notes it -------------------------------------------------------------------------------------------------------
 
@@ -28,7 +29,7 @@ begin
   return null;
 end
 $$;
-comment on function push.tally_rings is 'notes how long it took until a phone said that it rings';
+comment on function push.tally_rings is 'notes how long it took until a phone reported that it rings';
 
 create or replace trigger tally_rings after insert on push.ring_reports referencing new table as new_reports
   for each statement execute function push.tally_rings();
@@ -43,7 +44,7 @@ begin
   return null;
 end
 $$;
-comment on function push.tally_tokens is 'notes how many tokens were invalidated, or quarantined (its argument)';
+comment on function push.tally_tokens is 'notes how many tokens were invalidated or quarantined (the trigger''s argument)';
 
 create or replace trigger tally_tokens after insert on push.token_invalidations referencing new table as new_tokens
   for each statement execute function push.tally_tokens('invalidated');
@@ -74,13 +75,13 @@ begin
     group by 1, 2, 3, 4, 5, 6, 7, 9;
 end
 $$;
-comment on function push.take_tally is
-  'removes up to p_max of the oldest notes of push.tally, and returns them added up';
+comment on function push.take_tally is 'removes at most p_max of the oldest rows of push.tally and returns their sums';
 
 -- What only the database sees -----------------------------------------------------------------------------------------
 
--- As Postgres computes it. It sets room for half aside, and finds room for more as long as other shared memory is left, which does
--- not come back. It reads no table: a session that has called it before can do so when the table is full, and no other statement.
+-- Computed as Postgres computes the size of its lock table. Postgres reserves memory for half of it. More entries are
+-- possible as long as other shared memory is left, and that memory is not given back. The function reads no table: when the
+-- lock table is full, a session that has called it before can still call it, and can run no other statement.
 create or replace function push.lock_table_used() returns double precision language sql stable as $$
   select (select count(*) from pg_locks l where not l.fastpath) / (
     current_setting('max_locks_per_transaction')::double precision * (
@@ -88,8 +89,8 @@ create or replace function push.lock_table_used() returns double precision langu
       from unnest('{max_connections,autovacuum_max_workers,max_worker_processes,max_wal_senders,max_prepared_transactions}'::text[]) s))
 $$;
 comment on function push.lock_table_used is
-  'the locks that are held or waited for, in all databases of the server, by the number that Postgres promises room for. From 0.5 on '
-  'it may be full: then statements fail with 53200, whoever asks';
+  'the locks held or waited for in all databases of the server, divided by the number that Postgres guarantees room for. '
+  'From 0.5 on the lock table may be full: statements of every session then fail with 53200';
 
 create or replace function push.observe()
 returns table (what text, app text, provider text, kind smallint, state smallint, value double precision)
@@ -99,10 +100,10 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
     from push.count_owed(5000, false) d
     group by d.lane, d.kind, d.state
   ), receipts as materialized (
-    -- Counting a batch's tickets reads them: above fifty batches the others are taken to be like the first.
+    -- Counting tickets reads the batches. With more than fifty batches, the average of fifty is used for the others.
     select b.app, b.is_overdue, case when b.count <= 50 then t.sum else b.count * t.avg end as count
     from (
-      -- Asking makes a ticket due again a while later: those that were asked for in vain are not late by their due time.
+      -- A look-up makes a ticket due again later, so a ticket that was looked up in vain is not overdue by its due time.
       select r.app, r.due_at < now() - interval '1 minute' or r.attempts > 3 as is_overdue, count(*) as count
       from push.receipt_batch r
       group by 1, 2
@@ -137,8 +138,8 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
   select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
 $$;
 comment on function push.observe is
-  'what metrics say of the database, a row a series. what: pending (deliveries owed; of a lane with more than 5,000 '
-  'divided by the number of lanes an estimate, push.count_owed), oldest_ready (age of the oldest that could be sent, in '
-  'seconds, of those that were looked at), paused, held (invalidation is on hold), replicas_alive, receipts_pending, '
-  'receipts_overdue (due for a minute, or asked for more than three times in vain; both of an app with more than 50 batches '
-  'estimates), keys_expiring (keys of the HTTP API with less than 30 days left)';
+  'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane '
+  'with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest '
+  'delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, '
+  'receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain; both are estimates '
+  'for an app with more than 50 batches), keys_expiring (keys of the HTTP API with less than 30 days left)';

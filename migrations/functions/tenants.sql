@@ -1,23 +1,23 @@
--- Tenants: backends that share a database and must not touch each other's calls. A member of push_enqueuer acts for every
--- app: all such logins are one trust domain. A member of push_tenant acts for the apps that push.grant_app has granted to it,
--- or to a role that it is a member of, and for none if none was granted.
+-- Tenants: backends that share a database and must not access each other's calls. A member of push_enqueuer acts for every
+-- app: all such logins are one trust domain. A member of push_tenant acts only for the apps that push.grant_app has granted
+-- to it, or to a role that it is a member of.
 --
--- Who the caller is: most functions here run with their owner's rights, where current_user is the owner. The login
--- (session_user) and the role that it has switched to (SET ROLE) stay what they are, and count both: a tenant cannot leave its
--- apps by switching, and a login that may act for everything can switch to a tenant. A pool that logs in as one role and
--- switches for each transaction is bound as the role it switches to. Superusers, the schema's owner and push_gateway act for
--- every app.
+-- The caller's identity: most functions here are SECURITY DEFINER, where current_user is the owner. Instead, the login
+-- (session_user) and the role set with SET ROLE are used; both are unchanged inside such functions, and both count. A
+-- tenant cannot leave its apps by switching roles, and a login that acts for every app can switch to a tenant. A connection
+-- pool that logs in as one role and switches for each transaction is limited to the role that it switches to. Superusers,
+-- the schema's owner and push_gateway act for every app.
 --
--- Where it is asked: of a call, in push.find_call, push.timeline and push.skipped_recipients; of a device, where it is
--- registered or dropped; of new rows of push.outbox, in its triggers, for INSERT and COPY need no function. Somebody else's
--- call is answered for as one that does not exist. A tenant has no right to read or update push.outbox itself: row-level
--- security would let it see its own rows, but Postgres takes no COPY into a table that has it, and EXPLAIN ANALYZE would still
--- count the rows of others (docs/adr/0032).
+-- Where this is checked: for a call, in push.find_call, push.timeline and push.skipped_recipients; for a device, when it is
+-- registered or dropped; for new rows of push.outbox, in its triggers, because INSERT and COPY need no function. A call of
+-- another tenant is treated as one that does not exist. A tenant has no right to read or update push.outbox itself.
+-- Row-level security would let it see its own rows, but Postgres does not support COPY into a table that has it, and
+-- EXPLAIN ANALYZE would still count the rows of others (docs/adr/0032).
 
 -- Who may act for what --------------------------------------------------------------------------------------------------
 
--- A plain expression, which the planner puts in the place of the call: it is asked for each row that is enqueued. It may say
--- false of one that acts for all: then push.own_apps says so.
+-- A plain expression, which the planner inlines, because it is evaluated for each row that is enqueued. It may return false
+-- for a caller that acts for every app; push.own_apps then decides.
 create or replace function push.acts_for_all() returns boolean language sql stable parallel safe as $$
   select coalesce(case current_setting('role') when 'none' then
       pg_has_role(session_user, to_regrole('push_enqueuer'), 'usage')
@@ -31,7 +31,7 @@ create or replace function push.acts_for_all() returns boolean language sql stab
     end, false)
 $$;
 comment on function push.acts_for_all is
-  'a quick yes: the login, and the role that it has switched to, act for every app; false: push.own_apps knows';
+  'a quick check whether the login, and the role set with SET ROLE, act for every app. If false, push.own_apps decides';
 
 create or replace function push.own_apps() returns text[]
 language plpgsql stable security definer set search_path = push, pg_temp as $$
@@ -51,7 +51,8 @@ begin
     if has_schema_privilege(v_caller, 'push', 'create') or pg_has_role(v_caller, to_regrole('push_gateway'), 'usage') then
       v_is_free := true;
     elsif pg_has_role(v_caller, v_tenant, 'usage') then
-      -- With push_enqueuer beside push_tenant it would read everybody's calls in the table: nothing works until one is revoked.
+      -- A role with both push_enqueuer and push_tenant could read all calls in the table: it acts for no app until one of
+      -- them is revoked.
       v_granted := case when pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') then '{}' else push.granted_apps(v_caller) end;
       v_apps := case when v_apps is null then v_granted else array(select unnest(v_apps) intersect select unnest(v_granted)) end;
     elsif pg_has_role(v_caller, to_regrole('push_enqueuer'), 'usage') or pg_has_role(v_caller, to_regrole('push_ops'), 'usage') then
@@ -61,8 +62,8 @@ begin
   if v_apps is not null or v_is_free then
     return v_apps;
   end if;
-  -- It has none of push's roles, and is here by somebody's function that runs with its owner's rights. Nobody can tell whose
-  -- function that is. Where there are tenants, it may be one's.
+  -- The caller has none of push's roles: it called a SECURITY DEFINER function of another role, which cannot be determined.
+  -- If there are tenants, that role may be one.
   if exists (select from pg_auth_members m where m.roleid = v_tenant
     and m.member <> (select n.nspowner from pg_namespace n where n.nspname = 'push'))
   then
@@ -94,7 +95,8 @@ begin
   return v_own is null or coalesce(p_app = any (v_own), false);
 end
 $$;
-comment on function push.is_own is 'whether the caller may act for an app. p_app: its name. Ask push.acts_for_all first';
+comment on function push.is_own is
+  'whether the caller may act for an app. p_app: its name. Callers check push.acts_for_all first';
 
 create or replace function push.refuse_app(p_app text) returns void language plpgsql set search_path = push, pg_temp as $$
 begin
@@ -108,7 +110,7 @@ comment on function push.refuse_app is 'raises the error for an app that the cal
 
 -- Binding ---------------------------------------------------------------------------------------------------------------
 
--- With the caller's rights: granting roles is the administrator's, or the schema's owner's if it has made them.
+-- Runs with the caller's rights: only an administrator, or the schema's owner if it created the roles, may grant them.
 create or replace function push.grant_app(role text, app text) returns table (changed boolean, message text)
 language plpgsql volatile set search_path = push, pg_temp as $$
 #variable_conflict use_column
@@ -127,14 +129,14 @@ begin
       hint = 'Have it created with NOLOGIN, then: select push.grant_roles();';
   elsif grant_app.role in ('push_tenant', 'push_enqueuer', 'push_ops', 'push_keys', 'push_gateway') then
     raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s is a group of push-gateway''s; name a login, or a group of your own', grant_app.role);
+      message = format('role: %s is a role of push-gateway itself; name a login, or a group of your own', grant_app.role);
   elsif has_schema_privilege(v_role, 'push', 'create') or pg_has_role(v_role, to_regrole('push_gateway'), 'usage') then
     raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s acts for every app: it is a superuser, the schema''s owner, or has push_gateway', grant_app.role),
+      message = format('role: %s acts for every app: it is a superuser or the schema''s owner, or has push_gateway', grant_app.role),
       hint = 'Give the backend a role of its own.';
   elsif pg_has_role(v_role, to_regrole('push_ops'), 'member') or pg_has_role(v_role, to_regrole('push_keys'), 'member') then
     raise exception using errcode = 'invalid_parameter_value',
-      message = format('role: %s has push_ops or push_keys, whose work is for every app', grant_app.role),
+      message = format('role: %s has push_ops or push_keys, which act for every app', grant_app.role),
       hint = 'Give the backend a role of its own.';
   elsif (select r.rolcreaterole from pg_roles r where r.oid = v_role) then
     raise exception using errcode = 'invalid_parameter_value',
@@ -148,7 +150,7 @@ begin
   if pg_has_role(v_role, to_regrole('push_enqueuer'), 'member') then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('role: %s has push_enqueuer, which acts for every app', grant_app.role),
-      hint = format('As whoever granted it: revoke push_enqueuer from %I, or from the role that it has it through.', grant_app.role);
+      hint = format('As the role that granted it: revoke push_enqueuer from %I, or from the group that gives it push_enqueuer.', grant_app.role);
   end if;
   if not pg_has_role(v_role, to_regrole('push_tenant'), 'usage') then
     execute format('grant push_tenant to %I', grant_app.role);
@@ -156,7 +158,7 @@ begin
   end if;
   insert into push.app_grant (role, app) values (grant_app.role, grant_app.app) on conflict do nothing;
   changed := found or v_moved;
-  -- Its calls are taken from now on, and ring once a gateway serves the app.
+  -- Calls of the app are accepted from now on, and ring once a gateway serves the app.
   perform push.register_lane(grant_app.app, p) from unnest('{apns,fcm,expo}'::text[]) p;
   message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
   perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
@@ -164,9 +166,9 @@ begin
 end
 $$;
 comment on function push.grant_app is
-  'a backend''s role, and its members, may act for this app, and for no others but those granted, too: the role gets push_tenant, '
-  'and loses push_enqueuer. role: a database role; app: name of the app. Returns whether it changed anything, and a sentence '
-  'about it; running it twice is harmless. For whoever owns the schema';
+  'lets a backend''s role, and its members, act for this app. They may act only for apps that were granted: the role gets '
+  'push_tenant and loses push_enqueuer. role: a database role; app: name of the app. Returns whether this changed '
+  'anything, and a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
 
 create or replace function push.revoke_app(role text, app text) returns table (changed boolean, message text)
 language plpgsql volatile set search_path = push, pg_temp as $$
@@ -182,9 +184,9 @@ begin
 end
 $$;
 comment on function push.revoke_app is
-  'a role no longer acts for this app. It stays in push_tenant, and without any app acts for none. role: a database role, which need '
-  'not exist any more; app: name of the app. Returns whether it changed anything, and a sentence about it; running it twice is '
-  'harmless. For whoever owns the schema';
+  'a role no longer acts for this app. It stays in push_tenant, and without any app it acts for none. role: a database '
+  'role, which may have been dropped; app: name of the app. Returns whether this changed anything, and a sentence that '
+  'says what was done. Running it twice is harmless. For the owner of the schema';
 
 create or replace view push.app_grants as
 select b.role, g.app, g.granted_at, g.granted_by, case
@@ -210,9 +212,10 @@ left join lateral (
     and not has_schema_privilege(x.oid, 'push', 'create')
     and not coalesce(pg_has_role(x.oid, to_regrole('push_gateway'), 'usage'), false)
 ) t on true;
-comment on view push.app_grants is 'one role that is bound to apps, and one of its apps; members of the role are bound with it';
+comment on view push.app_grants is
+  'one row for each role that is bound to apps and each of its apps; members of the role are bound with it';
 comment on column push.app_grants.role is 'the database role';
 comment on column push.app_grants.app is 'an app that it may act for; null: none was granted to it';
 comment on column push.app_grants.granted_at is 'when the app was granted';
-comment on column push.app_grants.granted_by is 'the database role that was logged in then';
-comment on column push.app_grants.fault is 'why the grant is not what it seems; null: it is';
+comment on column push.app_grants.granted_by is 'the login that granted it';
+comment on column push.app_grants.fault is 'why the grant does not work as it seems to; null: it works';

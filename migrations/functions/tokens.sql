@@ -1,9 +1,9 @@
--- Tokens: which are dead, the breaker that keeps them alive when a provider suddenly calls most of them dead, and the
--- tokens with which gateways show themselves to providers.
+-- Tokens: dead tokens, the hold that protects tokens when a provider suddenly reports most of them as dead, and the tokens
+-- with which gateways authenticate to providers.
 
 -- Dead tokens ---------------------------------------------------------------------------------------------------------
 
--- A lane on hold has its dead tokens quarantined.
+-- If invalidation is on hold in a lane, its dead tokens are quarantined.
 create or replace function push.invalidate_tokens(
   p_lane smallint[], p_token text[], p_since timestamptz[], p_reason text[]
 ) returns bigint
@@ -14,10 +14,10 @@ as $$
 declare
   v_dead bigint;
 begin
-  -- A hold in progress is waited for, and counts.
+  -- Waits for a hold that is being set, so that it counts.
   perform from push.lane l where l.id = any (p_lane) order by l.id for share;
   with said as materialized (
-    -- Of several answers about a token the latest counts; one without a time counts always.
+    -- Of several answers about a token the latest counts; an answer without a time always counts.
     select distinct on (l.app, l.provider, r.token) l.app, l.provider, r.token, r.since,
       coalesce(r.reason, 'Unknown') as reason, l.is_held
     from unnest(p_lane, p_token, p_since, p_reason) r(lane, token, since, reason)
@@ -35,7 +35,8 @@ begin
       offset 0
     ) d on true
   ), quarantined as (
-    -- Without a time of the provider's it is dead since now: a token given anew during the hold is another matter.
+    -- Without a time from the provider, the token is dead from now on: a registration during the hold is later and keeps it
+    -- alive.
     insert into push.quarantined_tokens as q (app, provider, token, user_id, since, reason)
     select k.app, k.provider, k.token, k.user_id, coalesce(k.since, clock_timestamp()), k.reason
     from known k
@@ -43,7 +44,7 @@ begin
     on conflict (sha256(token::bytea), app, provider) do update set since = excluded.since, reason = excluded.reason
       where q.since < excluded.since
   ), cleared as (
-    -- Compare and clear: a token the phone gave anew after the provider saw it dead stays alive.
+    -- A token that the phone registered again after the time given by the provider stays alive.
     update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = k.reason
     from known k
     where d.ctid = k.tid and not k.is_held
@@ -63,10 +64,10 @@ begin
 end
 $$;
 comment on function push.invalidate_tokens is
-  'the provider called tokens dead: registered devices are cleared unless registered later, tokens of no device are '
-  'noted; returns how many are new in push.token_invalidations, and if any are, NOTIFY push_token_invalidations. Those '
-  'of a lane whose invalidation is on hold are quarantined instead. Arrays, by token: p_lane: push.lanes.id; p_token; '
-  'p_since: since when, or null; p_reason: the provider''s word';
+  'a provider reported tokens as dead: registered devices are marked unless they were registered later, and tokens without '
+  'a device are noted. Tokens of a lane whose invalidation is on hold are quarantined instead. Returns how many rows are '
+  'new in push.token_invalidations; if there are any, NOTIFY push_token_invalidations. Arrays, by token: p_lane: '
+  'push.lanes.id; p_token: the token; p_since: the time from which it is dead, or null; p_reason: the provider''s reason';
 
 create or replace function push.revive_tokens() returns trigger
 language plpgsql security definer set search_path = push, pg_temp
@@ -85,7 +86,7 @@ begin
   return null;
 end
 $$;
-comment on function push.revive_tokens is 'a token that a living device has is not a dead one';
+comment on function push.revive_tokens is 'removes tokens of living devices from push.token_invalidations';
 
 create or replace trigger revive_tokens_of_new after insert on push.devices referencing new table as changed
   for each statement execute function push.revive_tokens();
@@ -104,7 +105,7 @@ declare
   v_provider text;
   v_moved    bigint;
 begin
-  -- Waits for invalidations in flight, which share the lane's lock: the next statement sees what they did.
+  -- Waits for running invalidations, which hold a share lock on the lane: the next statement sees their changes.
   update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note
     where l.id = p_lane and l.invalidation_held_at is null
     returning l.app, l.provider into v_app, v_provider;
@@ -135,9 +136,9 @@ begin
 end
 $$;
 comment on function push.hold_invalidation is
-  'from now on no token of a lane is invalidated, and those that were lately live again: all go to '
-  'push.quarantined_tokens until push.resume_invalidation. p_lane: push.lanes.id; p_window: how lately; p_note: why. '
-  'Returns how many went there now; 0 if it is on hold already';
+  'puts the invalidation of a lane''s tokens on hold. From now on dead tokens go to push.quarantined_tokens, until '
+  'push.resume_invalidation. Tokens that were invalidated lately go there too, and live again. p_lane: push.lanes.id; '
+  'p_window: how far back; p_note: the reason. Returns how many tokens were moved now; 0 if it is on hold already';
 
 create or replace function push.resume_invalidation(app text, provider text, apply boolean default false)
 returns table (lane smallint, was_held boolean, invalidated bigint, forgotten bigint, message text)
@@ -199,10 +200,10 @@ begin
 end
 $$;
 comment on function push.resume_invalidation is
-  'ends the hold of a lane''s invalidation: quarantined tokens live on (one that is dead will be found so again). app, '
-  'provider: which lane; apply: true: they are invalidated after all, unless registered since. Says what it did: with up to '
-  '10,000 tokens at a time, and whether there are more; running it twice is harmless. NOTIFY push_control with "resume" and '
-  'push.lanes.id';
+  'ends the hold of a lane''s invalidation: quarantined tokens live on (a dead one will be found again). app, provider: '
+  'the lane; apply: true invalidates them instead, except those registered since. Handles at most 10,000 tokens in one '
+  'call, and returns what was done and whether there are more. Running it twice is harmless. NOTIFY push_control with '
+  '"resume" and push.lanes.id';
 
 -- APNs' other environment ---------------------------------------------------------------------------------------------
 
@@ -236,14 +237,14 @@ begin
 end
 $$;
 comment on function push.correct_environment is
-  'APNs accepted these tokens in this environment: registered devices that say otherwise are corrected; returns how '
-  'many. Arrays, by token: p_lane: push.lanes.id; p_token; p_environment: 0 production, 1 sandbox';
+  'APNs accepted these tokens in this environment: corrects registered devices with the other environment. Returns how '
+  'many. Arrays, by token: p_lane: push.lanes.id; p_token: the token; p_environment: 0 production, 1 sandbox';
 
 -- Tokens of providers, shared by all replicas -------------------------------------------------------------------------
 
--- Whoever mints one offers it, and all use the one that was taken. Apple takes no more than one new token in 20 minutes
--- for a key. A replica that finds none, or an old one, signs its own and offers it; the row's lock decides which of
--- several is taken, and the others are never shown to the provider.
+-- All replicas use the same provider token: Apple accepts at most one new token in 20 minutes for a key. A replica that
+-- finds no token, or an old one, signs a new one and offers it. The row's lock decides which of several is accepted; the
+-- others are never sent to the provider.
 create or replace function push.current_provider_token(p_provider text, p_name text)
 returns table (token text, minted_at timestamptz, expires_at timestamptz)
 language sql stable security definer set search_path = push, pg_temp as $$
@@ -251,7 +252,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
   where t.provider = p_provider and t.name = p_name and t.expires_at > clock_timestamp()
 $$;
 comment on function push.current_provider_token is
-  'the token all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
+  'the provider token that all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
 
 create or replace function push.offer_provider_token(
   p_provider text, p_name text, p_token text, p_minted_at timestamptz, p_expires_at timestamptz, p_age_min interval
@@ -263,7 +264,7 @@ begin
   values (p_provider, p_name, p_token, p_minted_at, p_expires_at)
   on conflict (provider, name) do update
     set token = excluded.token, minted_at = excluded.minted_at, expires_at = excluded.expires_at
-    -- A token of the future is of a clock that was wrong: it gives way.
+    -- A token from the future was signed with a wrong clock and is replaced.
     where t.minted_at <= excluded.minted_at - p_age_min or t.expires_at <= excluded.minted_at
       or t.minted_at > excluded.minted_at + interval '5 minutes';
   return query select t.token, t.minted_at, t.expires_at from push.provider_tokens t
@@ -271,5 +272,5 @@ begin
 end
 $$;
 comment on function push.offer_provider_token is
-  'offers a new token, which is taken if the current one is at least p_age_min older, or at its end; returns the one in '
-  'use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';
+  'offers a new provider token, which is accepted if the current one is at least p_age_min older, or has expired. Returns '
+  'the token in use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';

@@ -1,21 +1,21 @@
--- What is wrong with what a backend enqueues. What is wrong with the call itself refuses it: each *_fault returns null when all
--- is well, else the field's path below its parent, and the remedy, and push.refuse makes an error of it that prints no value.
--- What is wrong with one recipient costs that one (docs/adr/0025).
+-- Checks of what a backend enqueues. A fault of the call itself refuses the call: each *_fault function returns null if
+-- there is none, else the path of the field and the remedy, and push.refuse raises an error that contains no value. A fault
+-- of one recipient affects only that recipient (docs/adr/0025).
 --
--- The checks are plain expressions, so that the planner inlines them: a function call a recipient would cost more than
--- the check. Lengths are compared, not written as {64,200}: a bounded repetition makes PostgreSQL's matcher 70 times
--- slower.
+-- The checks are plain expressions, so that the planner inlines them: a function call for each recipient would cost more
+-- than the check. Lengths are compared, not written as {64,200}: a bounded repetition makes PostgreSQL's regular
+-- expressions 70 times slower.
 
 -- Names, tokens, kinds ------------------------------------------------------------------------------------------------
 
 create or replace function push.is_app(p_app text) returns boolean language sql immutable parallel safe as
 $$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
-comment on function push.is_app is 'whether a text may be the name of an app';
+comment on function push.is_app is 'whether a text is a valid name of an app';
 
 create or replace function push.is_apns_token(p_token text) returns boolean language sql immutable parallel safe as
 $$ select length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]' $$;
 comment on function push.is_apns_token is
-  'whether a text has the form of an APNs device token: 64 to 200 hex digits, even';
+  'whether a text has the form of an APNs device token: 64 to 200 hex digits, an even number';
 
 create or replace function push.is_fcm_token(p_token text) returns boolean language sql immutable parallel safe as
 $$ select length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]' $$;
@@ -48,11 +48,11 @@ create or replace function push.given_call_id(p_kind text, p_payload jsonb) retu
   select case when push.is_message(p_kind) then coalesce(p_payload ->> 'callId', p_payload ->> 'messageId')
     else p_payload ->> 'callId' end
 $$;
-comment on function push.given_call_id is 'the call_id that a payload brings; null: none';
+comment on function push.given_call_id is 'the call_id in a payload; null: none';
 
 -- Faults --------------------------------------------------------------------------------------------------------------
 
--- A function of its own: one that looks into a set is not inlined, and calls need not pay for it.
+-- A separate function: a function with a set-returning query is not inlined, and calls do not need it.
 create or replace function push.message_text_fault(p_payload jsonb) returns text language sql immutable parallel safe as $$
   select 'payload.' || m.parent || m.key || ': a message''s text does not travel in a push; leave it out'
   from (
@@ -67,7 +67,7 @@ create or replace function push.message_text_fault(p_payload jsonb) returns text
   limit 1
 $$;
 comment on function push.message_text_fault is
-  'names a member of a payload, or of anything inside its metadata, that is called like a message''s text; null: none';
+  'names a member of a payload, or at any depth of its metadata, whose name suggests the text of a message; null: none';
 
 create or replace function push.call_fault(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int
@@ -123,23 +123,23 @@ create or replace function push.call_fault(
   end)
 $$;
 comment on function push.call_fault is
-  'what is wrong with a call or notification, its recipients'' entries aside; null: nothing';
+  'the fault of a call or notification, without the entries of its recipients; null: none';
 
--- One recipient that cannot be used costs one device: it is passed over, and push.skipped_recipients tells it.
+-- A recipient that cannot be used affects only itself: it is skipped, and push.skipped_recipients reports it.
 
--- What is huge is not looked into: each look into a text of megabytes takes its time. (Stable, as pg_column_size is, for the
--- planner inlines no function that says less of itself.)
+-- A huge entry is not examined: every access to a text of megabytes takes time. (Stable, because pg_column_size is: the
+-- planner inlines no function that is declared less volatile than its body.)
 create or replace function push.is_recipient(p_entry jsonb) returns boolean language sql stable parallel safe as $$
   select case when pg_column_size(p_entry) > 16384 then false else case jsonb_typeof(p_entry)
     when 'string' then length(p_entry #>> '{}') between 1 and 256
     when 'object' then coalesce(jsonb_typeof(p_entry -> 'userId') = 'string'
       and length(p_entry ->> 'userId') between 1 and 256, false)
-      -- "false" as a text may have meant that nothing is wanted.
+      -- "false" as a text may mean that the user wants no notifications.
       and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
     else false
   end end
 $$;
-comment on function push.is_recipient is 'whether an entry of recipients says who is to be reached; its tokens are another matter';
+comment on function push.is_recipient is 'whether an entry of recipients names a user; its tokens are checked separately';
 
 create or replace function push.recipient_token(p_entry jsonb, p_member text) returns text
 language sql immutable parallel safe as $$
@@ -153,25 +153,25 @@ language sql immutable parallel safe as $$
   end
 $$;
 comment on function push.recipient_token is
-  'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, the '
-  'others without blanks around them; null: there is none, or it has another form. p_member: voipPushToken, apnsToken, '
-  'fcmToken or pushToken. push.fan_out does the same';
+  'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, '
+  'other tokens without blanks around them. Null: there is none, or it has another form. p_member: voipPushToken, '
+  'apnsToken, fcmToken or pushToken. push.fan_out does the same';
 
--- Whoever has one of Apple's tokens is an iPhone, also where it is reached over another channel: data alone, which an Android phone
--- rings by, is shown by no iPhone.
+-- An entry with an APNs token is an iPhone, even if it is reached over another channel. An Android phone rings on a data
+-- message alone, and an iPhone does not show one.
 create or replace function push.recipient_platform(p_entry jsonb) returns smallint language sql immutable parallel safe as $$
   select case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
     when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end::smallint
 $$;
 comment on function push.recipient_platform is
-  'the system of an entry of recipients: 1 iOS, 2 Android, 0 not known; whoever has a token of Apple''s is an iPhone, unless it says '
-  'android';
+  'the platform of an entry of recipients: 1 iOS, 2 Android, 0 unknown. An entry with an APNs token is an iPhone unless '
+  'its platform is android';
 
 create or replace function push.recipient_locale(p_entry jsonb) returns text language sql immutable parallel safe as $$
   select case when jsonb_typeof(p_entry -> 'locale') = 'string' and length(p_entry ->> 'locale') <= 64
     then p_entry ->> 'locale' end
 $$;
-comment on function push.recipient_locale is 'the locale of an entry of recipients; null: there is none that can be used';
+comment on function push.recipient_locale is 'the locale of an entry of recipients; null: it has none that can be used';
 
 create or replace function push.recipient_data(p_entry jsonb) returns jsonb language sql immutable parallel safe as $$
   select case when jsonb_typeof(p_entry -> 'data') = 'object' and p_entry -> 'data' <> '{}'
@@ -180,7 +180,8 @@ create or replace function push.recipient_data(p_entry jsonb) returns jsonb lang
     then p_entry -> 'data' end
 $$;
 comment on function push.recipient_data is
-  'the data of an entry of recipients, for templates: an object of texts, 1,024 bytes at most; null: there is none that can be used';
+  'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: it has none that can '
+  'be used';
 
 create or replace function push.dirty_voip_tokens(p_recipients jsonb) returns text[] language sql immutable parallel safe as $$
   select array(
@@ -188,9 +189,10 @@ create or replace function push.dirty_voip_tokens(p_recipients jsonb) returns te
     from jsonb_path_query(p_recipients, 'lax $[*].voipPushToken') t(token)
     where t.token #>> '{}' ~ '[<>[:space:]]')
 $$;
-comment on function push.dirty_voip_tokens is 'the VoIP tokens of recipients that had to be cleaned, cleaned';
+comment on function push.dirty_voip_tokens is
+  'the VoIP tokens of recipients that contain <, > or blanks, without these characters';
 
--- A quick no: what push.recipient_faults then says in full.
+-- A quick check; push.recipient_faults gives the details.
 create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql stable parallel safe as $$
   select coalesce(not push.is_recipient(p_entry)
     or not push.is_apns_token(nullif(p_entry ->> 'voipPushToken', ''))
@@ -202,7 +204,7 @@ create or replace function push.has_recipient_fault(p_entry jsonb) returns boole
     or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
     or p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null, false)
 $$;
-comment on function push.has_recipient_fault is 'whether something may be wrong with an entry of recipients';
+comment on function push.has_recipient_fault is 'whether an entry of recipients may have a fault';
 
 create or replace function push.recipient_faults(p_recipients jsonb, p_kind text, p_app text)
 returns table (i int, user_id text, reason text, field text, remedy text)
@@ -246,13 +248,13 @@ language sql stable as $$
   select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
   from entry e
   cross join lateral (values
-    ('platform', e.entry ->> 'platform' not in ('ios', 'android'), 'must be ios or android, or left out, as it was now'),
+    ('platform', e.entry ->> 'platform' not in ('ios', 'android'), 'must be ios or android, or left out; it was ignored'),
     ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
-      'must be production or sandbox, or left out, as it was now'),
+      'must be production or sandbox, or left out; it was ignored'),
     ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
-      'must be a string of at most 64 characters, or left out, as it was now'),
+      'must be a string of at most 64 characters, or left out; it was ignored'),
     ('data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
-      'must be an object of texts, 1024 bytes at most, or left out, as it was now')) m(member, is_bad, remedy)
+      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
   where e.is_usable and m.is_bad
   union all
   select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
@@ -271,7 +273,7 @@ language sql stable as $$
       then 'has the form of an FCM registration token; give it as fcmToken' end as home) r
   where not t.is_good
   union all
-  -- Of a recipient that brings nothing that could be used.
+  -- Recipients that have no token that could be used.
   select t.i, t.user_id, 'ProviderNotConfigured', t.path || '.' || t.member,
     format('app %s has no %s in the gateway''s configuration; add it, or give another token', left(p_app, 64), t.provider)
   from token t
@@ -279,21 +281,22 @@ language sql stable as $$
     and not exists (select from token x where x.i = t.i and x.is_good and x.is_asked and x.is_served)
 $$;
 comment on function push.recipient_faults is
-  'what of these recipients cannot be used: i: subscript of the entry, from 0; user_id: as far as it is known; reason: '
-  'RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (another provider''s), ProviderNotConfigured, or '
-  'MemberIgnored (the device is reached all the same); field: as recipients[1].fcmToken; remedy: what it must be. Entries with '
-  'notificationEnabled false are not looked at. p_recipients, p_kind, p_app: as of push.outbox';
+  'parts of recipients that cannot be used. i: subscript of the entry, from 0; user_id: if known; reason: '
+  'RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (a token of another provider), '
+  'ProviderNotConfigured, or MemberIgnored (the device is reached all the same); field: for example '
+  'recipients[1].fcmToken; remedy: what it must be. Entries with notificationEnabled false are not checked. p_recipients, '
+  'p_kind, p_app: columns of push.outbox';
 
 create or replace function push.size_faults(p_payload jsonb, p_is_call boolean default true) returns text[]
 language plpgsql immutable as $$
 declare
-  -- What a rendered push has beside the payload: type, action, timestamp, expiresAt, seq, isVoip, a default fromName;
-  -- and on Expo, or in an alert, the title, body, sound and channel around the data.
+  -- Members that a rendered push has besides the payload: type, action, timestamp, expiresAt, seq, isVoip, a default
+  -- fromName. On Expo, or in an alert, also the title, body, sound and channel around the data.
   c_own_keys  constant int := 256;
   c_own_quotes constant int := 40;
   c_alert_envelope constant int := 512;
   v_text    text := p_payload::text;
-  v_blanks  int;  -- jsonb prints one after every ':' and ',' that separates members; a push has none
+  v_blanks  int;  -- jsonb prints a blank after every ':' and ',' between members; a push has none
   v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
   v_scalars int;  -- numbers and booleans, which become strings
@@ -314,7 +317,7 @@ begin
   v_members := octet_length(v_text) - v_blanks + 2 * v_scalars + c_own_keys;
   v_bytes := array[
     v_members + case when p_is_call then 0 else c_alert_envelope end,
-    -- Flat string keys, and `body` with the whole object once more as an escaped string.
+    -- Flat string keys, and `body` with the whole object again as an escaped string.
     v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
     v_members + c_alert_envelope];
   return array(
@@ -329,8 +332,8 @@ begin
 end
 $$;
 comment on function push.size_faults is
-  'by provider (1 apns, 2 fcm, 3 expo): what is wrong with the size of a payload, bounded from above; null: nothing; '
-  'p_is_call: a VoIP push, which may be larger than an alert';
+  'by provider (1 apns, 2 fcm, 3 expo): the fault in the size of a payload, as an upper bound; null: none. p_payload: the '
+  'payload; p_is_call: true for a VoIP push, which may be larger than an alert';
 
 create or replace function push.refuse(p_call_id text, p_fault text) returns boolean language plpgsql as $$
 begin
@@ -343,4 +346,4 @@ begin
 end
 $$;
 comment on function push.refuse is
-  'raises the error for a fault, naming the call; it has a result so that a query may call it';
+  'raises the error for a fault, with the id of the call. It has a result so that a query can call it';

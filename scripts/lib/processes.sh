@@ -1,6 +1,6 @@
-# Sourced by scripts that start a private Postgres and processes of their own: stops all of it at the end, also when they fail.
+# Sourced by scripts that start a private Postgres and other processes. Stops all of them at the end, even if the script fails.
 #
-# Before, set `local`, the script's folder; its Postgres is in $local/postgres. Put the pid of each process in front of `started`.
+# Set `local`, the script's folder, first; its Postgres is in $local/postgres. Put the pid of each process in front of `started`.
 # shellcheck shell=sh disable=SC2154 # local is set by the script
 
 started=
@@ -38,7 +38,7 @@ await() {
   done
 }
 
-# Sets `gateway` to PUSH_GATEWAY, else to a debug build made now.
+# Sets `gateway` to PUSH_GATEWAY; without it, makes a debug build and uses that.
 find_gateway() {
   gateway=${PUSH_GATEWAY:-}
   if [ -z "$gateway" ]; then

@@ -1,1 +1,1 @@
-"""What a release is made of: the SBOM, the page of dependencies, and the release tarball."""
+"""The contents of a release: the SBOM, the page of dependencies, and the release tarball."""

@@ -1,4 +1,4 @@
-"""Commands and files that several modules read."""
+"""Runs commands and reads files, for several modules."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class SupplyChainError(Exception):
-    """Something that keeps an SBOM from being complete; the message says what to do."""
+    """An error that makes an SBOM incomplete; the message says what to do."""
 
 
 def run(*command, cwd=None, check=True):

@@ -1,4 +1,4 @@
-"""Whether an SBOM is complete: it is held against the build once more, and not against the inventory it was made of."""
+"""Checks that an SBOM is complete, by comparing it with the build and not with the inventory that it was made from."""
 
 import json
 import re
@@ -14,7 +14,7 @@ sha256 = cache(sha256_of_file)
 
 
 def faults(sbom, build):
-    """Everything that is missing in an SBOM or wrong in it, as sentences; none when it is complete."""
+    """All faults of an SBOM as sentences; empty if it is complete."""
     return [*shape_faults(sbom), *package_faults(sbom, build), *library_faults(sbom, build), *target_faults(sbom)]
 
 
@@ -40,7 +40,7 @@ def package_faults(sbom, build):
 
 
 def library_faults(sbom, build):
-    """Every library the program needs, those of libraries included, and every file that was linked into it."""
+    """Every library that the program or one of its libraries needs, and every file that was linked into it."""
     files = {component["name"]: component for component in everything(sbom) if component["type"] == "file"}
     direct = set(next((entry["dependsOn"] for entry in sbom["dependencies"]
                        if entry["ref"] == sbom["metadata"]["component"]["bom-ref"]), []))
@@ -73,7 +73,7 @@ def target_faults(sbom):
 
 
 def shape_faults(sbom):
-    """What every component must say, and that references lead somewhere. Holds without the format's schema."""
+    """Required members of every component, and valid references. Checked even without the format's schema."""
     for name, value in (("bomFormat", "CycloneDX"), ("specVersion", "1.6"), ("version", 1)):
         if sbom.get(name) != value:
             yield f"{name} is not {value}"
@@ -112,7 +112,7 @@ def targets():
 
 
 def everything(sbom):
-    """All components, with those inside of others."""
+    """All components, including nested ones."""
     for component in sbom["components"]:
         yield component
         yield from component.get("components", [])

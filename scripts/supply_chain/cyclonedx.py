@@ -15,7 +15,7 @@ SPDX_ID = re.compile(r"[A-Za-z0-9.+-]+")
 
 
 def document(inventory):
-    """The SBOM of a program: every part of it, and what needs what."""
+    """The SBOM of a program: all its parts and their dependencies."""
     root = f"push-gateway@{inventory.version}"
     components, dependencies = [], {root: []}
     refs = {package.identity: f"swift:{package.identity}@{package.version}" for package in inventory.packages}
@@ -166,7 +166,7 @@ def file_component(file, ref):
 
 
 def licences(expression):
-    """A licence as CycloneDX has it: an SPDX id, an expression of some, or a name."""
+    """A licence in CycloneDX: an SPDX id, an expression of ids, or a name."""
     if expression is None:
         return []
     if " " not in expression and re.fullmatch(SPDX_ID, expression):
@@ -185,13 +185,13 @@ def supplier(maintainer):
 
 
 def properties(**values):
-    """What CycloneDX has no field for; a list is one property for each of its elements."""
+    """Properties, for values without a field in CycloneDX; a list becomes one property for each element."""
     return [{"name": f"push-gateway:{name}", "value": str(element)}
             for name, value in sorted(values.items())
             for element in (value if isinstance(value, list) else [value])]
 
 
 def distribution():
-    """Such as `debian-12`."""
+    """The distribution and version, for example `debian-12`."""
     fields = dict(line.split("=", 1) for line in open("/etc/os-release") if "=" in line)
     return f"{fields['ID'].strip()}-{fields['VERSION_ID'].strip()}".replace('"', "")

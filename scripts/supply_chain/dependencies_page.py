@@ -1,4 +1,4 @@
-"""docs/dependencies.md: its tables are written from the build, its reasons by hand; it is refused when they differ."""
+"""docs/dependencies.md: its tables are generated from the build, its reasons are written by hand; an error if they differ."""
 
 import difflib
 import re
@@ -55,7 +55,7 @@ def reasons_of(page):
 
 
 def render(inventory, before, reasons):
-    """The page, and the names that lack a reason."""
+    """The page, and the names without a reason."""
     packages = {package.identity: package for package in inventory.packages}
     users = {identity: sorted(other.name for other in packages.values() if identity in other.dependencies)
              for identity in packages}
@@ -100,7 +100,7 @@ def render(inventory, before, reasons):
 
 
 def cost(packages):
-    """How many files each direct dependency brings, and what they need in turn."""
+    """The number of files of each direct dependency, and its own dependencies."""
     def row(name, part):
         files = [file for package in part for file in package.files]
         swift = sum(file.endswith(".swift") for file in files)
@@ -113,7 +113,7 @@ def cost(packages):
 
 
 def debian_tables(inventory, before, reason):
-    """The packages that the program or the Swift runtime asks for, then what those need."""
+    """The packages that the program or the Swift runtime needs, then their own dependencies."""
     runtime = [file for part in inventory.toolchain for file in part.files]
     asked = {*inventory.needed, *(name for file in runtime for name in file.needs)}
     packages = [package for package in inventory.debian if not package.is_linked_statically_only]
@@ -139,7 +139,7 @@ def licence_of(part):
 
 
 def series(package, before):
-    """Upstream's version, as far as Debian's security updates leave it alone: what the page says, if that still fits."""
+    """The upstream version, without the part that changes with Debian's security updates: the page's text if it still matches."""
     upstream = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", package.version)[1].split(".")
     match = re.search(rf"^\| `{re.escape(package.name)}` \| ([\d.]+) \|", before, re.M)
     if match and upstream[: match[1].count(".") + 1] == match[1].split("."):

@@ -1,4 +1,4 @@
-"""Everything that a program is made of, read from the build that made it."""
+"""All parts of a program, read from its build."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from .swift_packages import swift_packages
 
 @dataclass
 class Build:
-    """Where a build is: its program, SwiftPM's folder, and the list of what the linker read, if it wrote one."""
+    """The paths of a build: its program, SwiftPM's folder, and the linker's dependency file, if there is one."""
     program: Path
     scratch: Path
     bin_path: Path
@@ -58,11 +58,11 @@ def inventory(build):
 
 
 def version():
-    """What `push-gateway --version` prints."""
+    """The output of `push-gateway --version`."""
     text = (ROOT / "Sources/Settings/GatewayVersion.swift").read_text()
     return re.search(r'current = "([^"]+)"', text)[1]
 
 
 def timestamp():
-    """SOURCE_DATE_EPOCH, in seconds; unless it is set, when the last commit was made."""
+    """SOURCE_DATE_EPOCH in seconds, or the time of the last commit if it is not set."""
     return int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct").strip())

@@ -1,4 +1,4 @@
-"""The licence texts that go with a release: of everything that is linked into the program."""
+"""The licence texts in a release: those of everything that is linked into the program."""
 
 import shutil
 

@@ -1,11 +1,11 @@
-"""Which licence a text is: licence files of Swift packages, and Debian's copyright files."""
+"""Identifies licences from licence files of Swift packages and from Debian's copyright files."""
 
 import re
 
 APACHE = "Apache-2.0"
 SWIFT = "Apache-2.0 WITH Swift-exception"
 
-# Phrases that occur in one licence only, in the order in which they are looked for.
+# Phrases that occur in only one licence, in the order of the search.
 PHRASES = [
     (SWIFT, r"Apache License.*Version 2\.0.*Runtime Library Exception"),
     (APACHE, r"Apache License.*Version 2\.0"),
@@ -39,8 +39,8 @@ SPDX_OF_DEBIAN = {
        for version, full in versions.items() for plus in ("", "+")},
 }
 
-# Copyright files that are not in Debian's machine-readable format, by source package: what they say of the libraries,
-# and the words in them that say so. When the words are gone, somebody must read the file again.
+# Copyright files that are not in Debian's machine-readable format, by source package: the licence of the libraries, and the
+# words in the file that state it. If the words are no longer there, the file must be read again.
 READ_BY_HAND = {
     "gcc": ("GPL-3.0-or-later WITH GCC-exception-3.1", "GCC Runtime Library Exception"),
     "glibc": ("LGPL-2.1-or-later", "GNU Lesser General Public License"),
@@ -50,7 +50,7 @@ READ_BY_HAND = {
     "rtmpdump": ("LGPL-2.1-or-later", "GNU Lesser General Public License"),
 }
 
-# Where `Files: *` is about programs, and the library has a paragraph of its own.
+# Packages in which `Files: *` covers programs and the library has its own paragraph.
 LIBRARY_PARAGRAPH = {"keyutils": "keyutils.*", "libidn2": "*.c"}
 
 
@@ -74,7 +74,7 @@ def licence_of_debian(source, text):
 
 
 def spdx(debian):
-    """Debian's licence, such as `GPL-2+ or Expat`, in SPDX's words as far as they are known; else as it is."""
+    """Debian's licence, such as `GPL-2+ or Expat`, in SPDX's names if they are known; else unchanged."""
     words = re.findall(r"[^\s,]+", debian)
     operators = {"or": "OR", "and": "AND"}
     if all(word in SPDX_OF_DEBIAN or word in operators for word in words):

@@ -1,4 +1,4 @@
-"""The versions of Swift packages: Package.swift has the direct ones, docs/dependencies.md all, and SwiftPM takes no others."""
+"""The versions of Swift packages: Package.swift has the direct ones, docs/dependencies.md all; SwiftPM must use exactly these."""
 
 import json
 import re
@@ -10,7 +10,7 @@ MANIFESTS = ["Package.swift", "benchmarks/Package.swift"]
 
 
 def main():
-    """Resolves every package at the version that docs/dependencies.md names; does nothing where that is so already.
+    """Resolves every package at the version that docs/dependencies.md names; does nothing if they are already resolved so.
 
     A manifest says exactly which version of a direct dependency it takes. What those need in turn has no place in it.
     """
@@ -49,7 +49,7 @@ def versions(tables):
 
 
 def faults_of_manifest(name, manifest, page):
-    """Packages that a manifest does not take at exactly the version of the page's first table."""
+    """Packages that a manifest does not require at exactly the version in the page's first table."""
     wanted = versions(page.partition("## Swift packages\n")[2].partition("\n## ")[0])
     for url, requirement in re.findall(r'\.package\(\s*url: "([^"]+)",\s*([^)]+)\)', manifest):
         identity = url.rpartition("/")[2].removesuffix(".git").lower()

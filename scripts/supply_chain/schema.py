@@ -26,7 +26,7 @@ class Verdict:
 
 
 def verdict(path):
-    """What the schema says of a document. Where pip reaches no index, there are no faults and the note says so."""
+    """Faults of a document by the schema, and a note. If pip reaches no index, there are no faults and the note says so."""
     python = installed()
     if python is None:
         return Verdict("not held against CycloneDX's schema, because pip could not install cyclonedx-python-lib")
@@ -39,7 +39,7 @@ def verdict(path):
 
 
 def installed():
-    """The Python that has the schema; None when it can't be had."""
+    """The Python with the schema package; None if it cannot be installed."""
     python, stamp = FOLDER / "venv/bin/python", FOLDER / f"venv/{VERSION}"
     FOLDER.mkdir(parents=True, exist_ok=True)
     with open(FOLDER / "lock", "w") as lock:

@@ -1,4 +1,4 @@
-"""The packages that SwiftPM resolved, which of their modules are in the program, and the foreign code in those."""
+"""The packages that SwiftPM resolved, their modules in the program, and third-party code in these modules."""
 
 import json
 import re
@@ -33,14 +33,14 @@ class SwiftPackage:
         return sha256_of_tree(self.folder)
 
     def licence_files(self):
-        """The licence's text, then the notices: what has to go with the program."""
+        """The text of the licence and the notices, which must accompany the program."""
         return sorted((path for path in self.folder.iterdir() if re.match(r"(LICEN[CS]E|COPYING|NOTICE)", path.name)),
                       key=lambda path: (path.name.startswith("NOTICE"), path.name))
 
 
 @dataclass
 class Bundled:
-    """Code of others that a package carries in a module of its own."""
+    """Third-party code in a module of a package."""
     name: str
     version: str
     licence: str
@@ -68,10 +68,10 @@ def boringssl(folder):
     return found(r"at revision ([0-9a-f]{40})", folder / "hash.txt")
 
 
-# Modules in C or C++ that hold code of others: name, how the version is read, licence, supplier, purl without version.
-# The licences are those of the sources' headers; Tests/supply looks at them again.
+# Modules in C or C++ with third-party code: name, how the version is read, licence, supplier, purl without version.
+# The licences are those in the sources' headers; Tests/supply checks them.
 FOREIGN = {
-    # Its sources say nothing; the package's changelog names the revision that was copied last.
+    # Its sources contain no version; the package's changelog names the revision copied last.
     "CYaml": ("libyaml", lambda folder: found(
         r"libyaml/compare/\w+\.\.\.(\w+)", folder.parents[1] / "CHANGELOG.md"),
         "MIT", "Kirill Simonov and the YAML project", "pkg:github/yaml/libyaml"),
@@ -90,7 +90,7 @@ FOREIGN = {
               "CC0-1.0", "The Keccak Team", "pkg:github/XKCP/XKCP"),
 }
 
-# Modules in C that are the package's own: shims for the platform, which its licence covers.
+# C modules of the package itself: shims for the platform, covered by its licence.
 OWN = {
     "CAsyncHTTPClient", "CCryptoBoringSSLShims", "CNIOAtomics", "CNIOBoringSSLShims", "CNIODarwin", "CNIOFreeBSD",
     "CNIOLinux", "CNIOOpenBSD", "CNIOPosix", "CNIOWASI", "CNIOWindows", "CSystem", "CXKCPShims", "_AtomicsShims",
@@ -100,7 +100,7 @@ OWN = {
 
 @cache
 def resolved_tree(scratch):
-    """What SwiftPM says it resolved: a tree, as JSON."""
+    """The tree of packages that SwiftPM resolved, as JSON."""
     return json.loads(run("swift", "package", "--ignore-lock", "--scratch-path", scratch, "show-dependencies", "--format", "json"))
 
 

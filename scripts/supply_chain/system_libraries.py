@@ -1,4 +1,4 @@
-"""What of the system is in the program: shared libraries it needs, files that were linked into it, and whose they are."""
+"""Parts of the system in the program: shared libraries, files that were linked into it, and their packages."""
 
 import json
 import re
@@ -49,13 +49,13 @@ class DebianPackage:
 
 @cache
 def needed(path):
-    """The names of the shared libraries that an ELF file asks for: its NEEDED entries."""
+    """The shared libraries that an ELF file needs: its NEEDED entries."""
     return re.findall(r"\(NEEDED\)\s+Shared library: \[([^]]+)\]", run("readelf", "-dW", path))
 
 
 @cache
 def loaded(program):
-    """What the loader would load for a program, libraries of libraries included: name and path."""
+    """The libraries that the loader loads for a program, indirect ones included: name and path."""
     output = run("ldd", program)
     missing = re.findall(r"^\s*(\S+) => not found", output, re.M)
     if missing:
@@ -132,7 +132,7 @@ def debian_packages(files):
 
 @dataclass
 class SystemTarget:
-    """What Package.swift takes from the system: a target, and the libraries it is linked with."""
+    """A system library of Package.swift: a target, and the libraries that it links."""
     name: str
     libraries: list
 
@@ -160,7 +160,7 @@ def system_targets():
 
 
 def is_library(file, library):
-    """Whether a file is what `-lLIBRARY` stands for."""
+    """Whether `-lLIBRARY` means this file."""
     return re.match(rf"lib{re.escape(library)}\.(so(\.|$)|a$)", file) is not None
 
 
@@ -173,7 +173,7 @@ def attach_targets(packages):
 
 # --- The Swift toolchain ---
 
-# Which project of the toolchain a library comes from: the first whose pattern fits. All have the toolchain's licence.
+# The projects of the toolchain and their libraries: the first matching pattern counts. All have the toolchain's licence.
 TOOLCHAIN_PARTS = [
     ("swift-foundation-icu", r"lib_FoundationICU\."),
     ("swift-foundation", r"lib(FoundationEssentials|FoundationInternationalization|_Foundation\w+)\."),

@@ -1,9 +1,10 @@
-// When the calls of an open-loop load come: decided before the first is sent, so that a slow system is not spared any.
+// The arrival times of an open-loop load. They are fixed before the first call is sent, so a slow system gets the full
+// load.
 
 internal import Foundation
 internal import Runtime
 
-/// A Poisson process: calls come independently of each other, `rate` a second on average, for `duration`.
+/// A Poisson process: calls arrive independently of each other, on average `rate` a second, for `duration`.
 struct ArrivalSchedule: Sequence, Sendable {
   /// Calls a second on average, above 0.
   var rate: Double
@@ -16,7 +17,7 @@ struct ArrivalSchedule: Sequence, Sendable {
   struct Iterator: IteratorProtocol {
     fileprivate let schedule: ArrivalSchedule
     fileprivate var random: SplitMix64
-    /// In nanoseconds from the start, with the fraction, so that rounding does not add up.
+    /// Nanoseconds from the start, as a fraction, so that rounding errors do not add up.
     private var time = 0.0
 
     fileprivate init(schedule: ArrivalSchedule, random: SplitMix64) {

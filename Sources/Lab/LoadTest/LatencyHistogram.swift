@@ -1,4 +1,5 @@
-// Latencies with three significant digits from a microsecond to an hour, whatever their number.
+// A histogram of latencies from a microsecond to an hour with three significant digits, whose size does not depend on
+// their number.
 
 internal import Console
 internal import Foundation
@@ -6,12 +7,12 @@ internal import Histogram
 
 /// An HdrHistogram of microseconds.
 struct LatencyHistogram: Sendable {
-  /// What a distribution is told by.
+  /// The summary of a distribution.
   struct Summary: Equatable, Sendable {
     var count: Int
     /// Microseconds.
     var mean: Double
-    /// At `LatencyHistogram.percentiles`, in their order; microseconds.
+    /// The values at `LatencyHistogram.percentiles`, in their order; microseconds.
     var percentiles: [Int64]
     /// Microseconds.
     var max: Int64
@@ -22,10 +23,10 @@ struct LatencyHistogram: Sendable {
 
   private var histogram = Histogram<UInt32>(
     highestTrackableValue: hour, numberOfSignificantValueDigits: .three)
-  /// Microseconds; to the digit.
+  /// Microseconds, exact.
   private(set) var max: Int64 = 0
 
-  /// A stage that began before its origin was noted counts as zero; longer than an hour as an hour.
+  /// A negative latency, whose start was noted too late, counts as zero; one above an hour counts as an hour.
   mutating func record(_ microseconds: Int64) {
     histogram.record(min(UInt64(clamping: microseconds), Self.hour))
     if microseconds > max { max = microseconds }

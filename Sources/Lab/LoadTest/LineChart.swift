@@ -1,4 +1,4 @@
-// Lines over two axes as inline SVG. Colors are the page's: each series names its class.
+// A line chart as inline SVG. The colors come from the page: each series names a CSS class.
 
 internal import Console
 internal import Foundation
@@ -21,9 +21,9 @@ struct LineChart: Sendable {
   var title: String
   var series: [Series]
   var scale = Scale.linear
-  /// The axes' ends and texts; nil for round numbers of seconds.
+  /// The range and labels of the axis; nil for round numbers of seconds.
   var ticks: [Tick]?
-  /// What a value on the vertical axis reads as.
+  /// Formats a value on the vertical axis.
   var label: @Sendable (Double) -> String
 
   private static let (width, height) = (860.0, 300.0)
@@ -59,7 +59,7 @@ struct LineChart: Sendable {
     }
     for (index, line) in series.enumerated() where !line.points.isEmpty {
       let path = line.points.map { "\(Self.number(x($0.x))),\(Self.number(y($0.y)))" }.joined(separator: " ")
-      // A single point would be a line of no length.
+      // A single point would be a line of length zero.
       if line.points.count == 1 {
         let point = line.points[0]
         parts.append(
@@ -78,7 +78,7 @@ struct LineChart: Sendable {
     return "<figure><figcaption>\(Self.escaped(title))</figcaption><ul class=\"legend\">\(legend)</ul>\(svg)</figure>"
   }
 
-  /// Text that may stand in HTML, in an element or between quotes.
+  /// Escapes text for HTML elements and quoted attributes.
   static func escaped(_ text: String) -> String {
     var escaped = ""
     for character in Terminal.printable(text) {
@@ -98,7 +98,7 @@ struct LineChart: Sendable {
 
   private func position(_ value: Double) -> Double { scale == .linear ? value : log10(max(value, 1e-9)) }
 
-  /// The lines across: round numbers around all values; powers of ten where the scale is logarithmic.
+  /// The horizontal lines: round numbers around all values, or powers of ten on a logarithmic scale.
   private func levels(_ values: [Double]) -> [Double] {
     let high = values.reduce(0, max)
     switch scale {
@@ -119,7 +119,7 @@ struct LineChart: Sendable {
     return stride(from: 0, through: end + step / 2, by: step).map { Tick(x: $0, text: "\(number($0)) s") }
   }
 
-  /// The next of 1, 2, 5, 10, 20, 50 … (and their tenths) that is not less.
+  /// The smallest of 1, 2, 5, 10, 20, 50 … (and their tenths) that is not below the value.
   private static func roundStep(_ value: Double) -> Double {
     let power = pow(10, log10(value).rounded(.down))
     return ([1, 2, 5, 10].first { $0 * power >= value * (1 - 1e-9) } ?? 10) * power
@@ -135,7 +135,7 @@ struct LineChart: Sendable {
     "<text x=\"\(number(x))\" y=\"\(number(y))\" text-anchor=\"\(anchor)\">\(escaped(text))</text>"
   }
 
-  /// At most one digit behind the point.
+  /// With at most one decimal.
   private static func number(_ value: Double) -> String {
     let rounded = (value * 10).rounded() / 10
     return rounded == rounded.rounded() ? "\(Int(rounded))" : "\(rounded)"

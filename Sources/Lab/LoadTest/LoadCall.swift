@@ -1,30 +1,30 @@
-// The calls of a load: made up from their number, so that nothing of them has to be kept.
+// The calls of a load. Each is derived from its number, so none needs to be stored.
 
 internal import Runtime
 
-/// What all calls of a run have in common.
+/// The properties that all calls of a run share.
 struct LoadShape: Sendable {
-  /// Hexadecimal digits that no other run has: in every call id, user id and token.
+  /// Hexadecimal digits unique to the run: a part of every call id, user id and token.
   var run: String
-  /// Those the calls are for, in turn; at least one.
+  /// The apps of the calls, used in turn; at least one.
   var apps: [String]
   var kind: LoadKind
-  /// A notification's time to live, where it does not ring.
+  /// The ring window, or a notification's time to live.
   var ringSeconds: Int
-  /// Devices a call, 1 to 1000.
+  /// Number of devices of a call, 1 to 1000.
   var devices: Int
   var mix: LoadMix
   var faults: LoadFaults
   var seed: UInt64
 
-  /// What every call id and user id of the run begins with.
+  /// The prefix of every call id and user id of the run.
   var prefix: String { "loadtest-\(run)-" }
 
-  /// Which call a number stands for: the same every time.
+  /// The call with a number: always the same one.
   func call(_ number: Int) -> LoadCall { LoadCall(self, number) }
 }
 
-/// What the outbox calls the kind of a call.
+/// The kind of a call, as in push.outbox.
 enum LoadKind: String, CaseIterable, Sendable {
   case incomingCall = "incoming_call"
   case videoCall = "video_call"
@@ -33,7 +33,7 @@ enum LoadKind: String, CaseIterable, Sendable {
   case groupInvite = "group_invite"
   case missedCall = "missed_call"
 
-  /// A call that rings is followed by pushes of its own when it ends: cancels and missed calls.
+  /// Whether the end of the call causes more pushes: cancels and missed calls.
   var rings: Bool { self == .incomingCall || self == .videoCall }
 }
 
@@ -41,7 +41,7 @@ enum LoadKind: String, CaseIterable, Sendable {
 struct LoadCall: Sendable {
   struct Device: Equatable, Sendable {
     var provider: LoadProvider
-    /// What its token begins with to be failed; nil for a good one.
+    /// The prefix of its token that requests a fault; nil for none.
     var fault: String?
   }
 
@@ -63,10 +63,10 @@ struct LoadCall: Sendable {
 
   var app: String { shape.apps[number % shape.apps.count] }
 
-  /// The number of the first device's delivery; the others follow.
+  /// The number of the first device's delivery; those of the other devices follow.
   var firstDelivery: Int { number * shape.devices }
 
-  /// baseCallData, as large as a backend's.
+  /// A payload (baseCallData) as large as a backend's.
   var payload: [UInt8] {
     var writer = JSONWriter(reservingCapacity: 384)
     writer.beginObject()
@@ -93,7 +93,7 @@ struct LoadCall: Sendable {
     return writer.bytes
   }
 
-  /// The recipients: a user of its own for each device, with its token.
+  /// The recipients: each device has its own user and token.
   var recipients: [UInt8] {
     var writer = JSONWriter(reservingCapacity: 256 * devices.count)
     writer.beginArray()

@@ -1,4 +1,4 @@
-// What a load test does in the database: enqueue, look, and clean up when asked.
+// The statements of a load test: enqueue calls, read results, and delete on request.
 
 internal import Dispatch
 internal import Queue
@@ -7,7 +7,7 @@ internal import Synchronization
 
 /// The outbox as a backend and ops see it.
 struct LoadDatabase: Sendable {
-  /// A delivery that is owed still.
+  /// A delivery that is still owed.
   struct Owed: Sendable {
     var delivery: Int
     var attempts: Int32
@@ -16,17 +16,17 @@ struct LoadDatabase: Sendable {
 
   let url: String
   let shape: LoadShape
-  /// For looking; the connections of the arrivals are in `backends`.
+  /// For reading; arrivals use the connections in `backends`.
   private let observer: PostgresConnection
   private let backends: [PostgresConnection]
 
   static let applicationName = "push-gateway-lab loadtest"
-  /// Calls looked up in one statement.
+  /// Number of calls in one query.
   private static let batch = 5_000
-  /// Calls in one piece of a COPY.
+  /// Number of calls in one piece of a COPY.
   private static let piece = 100
 
-  /// - Parameter connections: over how many connections single calls are enqueued.
+  /// - Parameter connections: number of connections for enqueueing single calls.
   init(url: String, shape: LoadShape, connections: Int) async throws(PostgresError) {
     self.url = url
     self.shape = shape
@@ -46,7 +46,7 @@ struct LoadDatabase: Sendable {
   // MARK: - Enqueueing
 
   /// Enqueues one call in a transaction of its own.
-  /// - Returns: its number in the outbox. When this returns, the call is committed.
+  /// - Returns: the call's push.outbox.id. When this returns, the call is committed.
   func enqueue(_ call: LoadCall) async throws(PostgresError) -> Int64 {
     var parameters = PostgresParameters()
     parameters.append(text: call.payload)
@@ -59,8 +59,8 @@ struct LoadDatabase: Sendable {
 
   /// Enqueues calls 0 to `count` - 1 by one COPY.
   ///
-  /// - Parameter isCancelled: asked now and then; what is loaded until it is true is committed.
-  /// - Returns: how many calls were committed, and when that was known.
+  /// - Parameter isCancelled: checked from time to time. Calls loaded until it is true are committed.
+  /// - Returns: the number of calls committed, and the time when this was known.
   func copy(
     _ count: Int, isCancelled: @escaping @Sendable () -> Bool
   ) async throws(PostgresError) -> (calls: Int, at: Int64) {
@@ -86,7 +86,7 @@ struct LoadDatabase: Sendable {
     return try outcome.get()
   }
 
-  /// Lines of COPY's text format. Nothing of a call needs escaping there.
+  /// Lines in COPY's text format. No value of a call needs escaping there.
   private func lines(_ calls: Range<Int>) -> [UInt8] {
     let end = Array("\t\(shape.ringSeconds)\n".utf8)
     var lines: [UInt8] = []
@@ -101,7 +101,7 @@ struct LoadDatabase: Sendable {
     return lines
   }
 
-  /// The outbox's numbers of the calls of a COPY.
+  /// push.outbox.id of the calls of a COPY.
   func outboxIDs(ofCalls count: Int) async throws(PostgresError) -> [Int64] {
     var ids: [Int64] = []
     for start in stride(from: 0, to: count, by: Self.batch) {
@@ -116,7 +116,7 @@ struct LoadDatabase: Sendable {
 
   // MARK: - Looking
 
-  /// The finished deliveries of some calls, each with its call's number in the outbox.
+  /// The finished deliveries of some calls, each with its call's push.outbox.id.
   ///
   /// - Parameter outboxIDs: one of `batches`.
   func settlements(
@@ -138,7 +138,7 @@ struct LoadDatabase: Sendable {
     return settlements
   }
 
-  /// Which deliveries of these calls are not finished.
+  /// The deliveries of these calls that are not finished.
   func owed(of outboxIDs: [Int64]) async throws(PostgresError) -> [Owed] {
     var owed: [Owed] = []
     for batch in Self.batches(outboxIDs) {
@@ -152,12 +152,13 @@ struct LoadDatabase: Sendable {
     return owed
   }
 
-  /// How many gateways are alive.
+  /// The number of living gateways.
   func gateways() async throws(PostgresError) -> Int {
     Int(try await observer.query(Self.alive).int64(0, 0))
   }
 
-  /// How far the database's clock is ahead of ours, microseconds; the shortest of some questions tells it best.
+  /// Microseconds by which the database's clock is ahead of this process's. Of several queries the shortest gives the
+  /// best value.
   func clockOffset() async throws(PostgresError) -> Int64 {
     var best: (roundTrip: Int64, offset: Int64)?
     for _ in 0..<5 {
@@ -172,7 +173,7 @@ struct LoadDatabase: Sendable {
     return best?.offset ?? 0
   }
 
-  /// Deletes everything of these calls.
+  /// Deletes all rows of these calls.
   func cleanUp(_ outboxIDs: [Int64]) async throws(PostgresError) {
     for batch in Self.batches(outboxIDs) {
       for statement in Self.deletions { _ = try await observer.query(statement, Self.parameters(batch)) }
@@ -185,12 +186,12 @@ struct LoadDatabase: Sendable {
 
   // MARK: - Helpers
 
-  /// Our users have the numbers of their deliveries.
+  /// Users of a load have the numbers of their deliveries.
   private func delivery(ofUser user: String) -> Int? {
     user.hasPrefix(shape.prefix) ? Int(user.dropFirst(shape.prefix.count)) : nil
   }
 
-  /// As many calls as are looked up in one statement.
+  /// The calls in batches of one query.
   static func batches(_ ids: [Int64]) -> [ArraySlice<Int64>] {
     stride(from: 0, to: ids.count, by: batch).map { ids[$0..<min($0 + batch, ids.count)] }
   }
@@ -211,7 +212,7 @@ struct LoadDatabase: Sendable {
   private static let find = PostgresStatement(
     name: "loadtest_find", sql: "select id from push.outbox where app = any($1) and call_id = any($2) order by id")
 
-  /// Cancels and missed calls that follow a call's end are no deliveries of the load.
+  /// Cancels and missed calls after a call's end are not counted as deliveries of the load.
   private static let history = PostgresStatement(
     name: "loadtest_history",
     sql: """

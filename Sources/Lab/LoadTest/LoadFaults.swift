@@ -1,15 +1,15 @@
-// Tokens that ask a simulator for a fault, in the words of `simulate --list-faults`.
+// Tokens that request a fault from a simulator, by the names of `simulate --list-faults`.
 
 internal import Simulators
 
-/// Which part of the devices meets which fault: `dead=1%,outage=0.5%,lose=0.1%`.
+/// The share of devices that get each fault: `dead=1%,outage=0.5%,lose=0.1%`.
 struct LoadFaults: Equatable, Sendable {
-  /// One fault and how many devices have it.
+  /// A fault and its share of devices.
   struct Rule: Equatable, Sendable {
     var name: String
-    /// 0 to 1, of the devices of the providers that know it.
+    /// 0 to 1, of the devices whose provider has the fault.
     var share: Double
-    /// What the token begins with, by provider; nil where the provider has no such fault.
+    /// The token prefix by provider; nil if the provider has no such fault.
     var prefixes: [LoadProvider: String]
   }
 
@@ -17,14 +17,14 @@ struct LoadFaults: Equatable, Sendable {
 
   static let none = LoadFaults(rules: [])
 
-  /// Words for what each provider has its own for.
+  /// Common names of faults that each provider names differently.
   static let shared: [(name: String, meaning: String, names: [LoadProvider: String])] = [
     (
       "dead", "the token is dead: Unregistered, UNREGISTERED, DeviceNotRegistered",
       [.apns: "Unregistered", .fcm: "UNREGISTERED", .expo: "DeviceNotRegistered"]
     ),
     (
-      "outage", "503 at every try: ServiceUnavailable, UNAVAILABLE, SERVICE_UNAVAILABLE",
+      "outage", "503 at every attempt: ServiceUnavailable, UNAVAILABLE, SERVICE_UNAVAILABLE",
       [.apns: "ServiceUnavailable", .fcm: "UNAVAILABLE", .expo: "SERVICE_UNAVAILABLE"]
     ),
     (
@@ -37,7 +37,7 @@ struct LoadFaults: Equatable, Sendable {
     self.rules = rules
   }
 
-  /// - Throws: what is wrong with the text.
+  /// - Throws: an error that describes what is wrong with the text.
   init(_ text: String) throws(LoadOptionError) {
     var rules: [Rule] = []
     for pair in try LoadOptionError.pairs(text) {

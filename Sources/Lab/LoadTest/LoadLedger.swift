@@ -1,24 +1,24 @@
-// What is known of every delivery of a load: when it came, what the simulators saw of it, how it ended. Pure: times are
-// given to it, in microseconds since 1970, 0 for what has not happened.
+// What is known about every delivery of a load: when it was enqueued, what the simulators received, how it ended. Pure:
+// times are parameters, in microseconds since 1970; 0 means that the event has not happened.
 
 /// One delivery.
 struct LoadDelivery: Equatable, Sendable {
-  /// How a delivery ended, by the names of push.delivery_history.
+  /// The outcome of a delivery, as in push.delivery_history.
   enum Outcome: String, CaseIterable, Sendable {
     case delivered
     case deliveredLate = "delivered_late"
     case void, expired, dead
 
-    /// The provider took it.
+    /// The provider accepted it.
     var isDelivered: Bool { self == .delivered || self == .deliveredLate }
   }
 
   var provider: LoadProvider
-  /// Its token asks for a fault.
+  /// Whether its token requests a fault.
   var isFaulty: Bool
-  /// When it was to be enqueued.
+  /// The time at which it was scheduled to be enqueued.
   var scheduledAt: Int64 = 0
-  /// When the commit was known to have succeeded.
+  /// The time at which the commit was known to have succeeded.
   var committedAt: Int64 = 0
   /// The first and the last request for it that a simulator accepted, and how many there were.
   var firstReceivedAt: Int64 = 0
@@ -30,25 +30,25 @@ struct LoadDelivery: Equatable, Sendable {
   var finishedAt: Int64 = 0
   var deadlineAt: Int64 = 0
   var outcome: Outcome?
-  /// Requests made, hedges among them, and those of them that the provider certainly refused.
+  /// Number of requests, including hedges, and how many of them the provider certainly refused.
   var attempts: Int32 = 0
   var refusals: Int32 = 0
-  /// Rows of history it has; more than one is one too many.
+  /// Number of its rows in history; more than one is an error.
   var settlements: Int32 = 0
-  /// It is in push.deliveries still.
+  /// Whether it is still in push.deliveries.
   var isOwed = false
 
   var isEnqueued: Bool { committedAt > 0 }
   var isSettled: Bool { outcome != nil }
 
-  /// Accepted requests that the record explains: one, and one more for every further try that was not certainly refused, for
-  /// it may have been accepted although nobody said so.
+  /// Maximum number of accepted requests that history explains: one, plus one for every further attempt that was not
+  /// certainly refused, because it may have been accepted without an answer.
   var explainedRequests: Int32 { max(1, attempts - refusals) }
 }
 
-/// All deliveries of a run, by their number.
+/// All deliveries of a run by their number.
 struct LoadLedger: Sendable {
-  /// One finished delivery as push.delivery_history tells it.
+  /// A finished delivery, from push.delivery_history.
   struct Settlement: Equatable, Sendable {
     var delivery: Int
     var outcome: LoadDelivery.Outcome
@@ -63,20 +63,21 @@ struct LoadLedger: Sendable {
   private(set) var deliveries: [LoadDelivery] = []
   private(set) var enqueuedCount = 0
   private(set) var settledCount = 0
-  /// Deliveries of which a simulator accepted a request.
+  /// Number of deliveries of which a simulator accepted a request.
   private(set) var receivedCount = 0
-  /// From the schedule to the request, or to the settlement where no simulator's log is read: for the progress.
+  /// Latencies from the scheduled time to the request, or to the settlement if no simulator's log is read. For the
+  /// progress display.
   private(set) var latency = LatencyHistogram()
-  /// There is a simulators' log to check against.
+  /// Whether there is a log of the simulators to check against.
   let hasLog: Bool
 
   init(hasLog: Bool) {
     self.hasLog = hasLog
   }
 
-  /// Enters a call's deliveries. Calls come in the order of their numbers, before any of them is enqueued.
+  /// Adds a call's deliveries. Calls are added in the order of their numbers, before any of them is enqueued.
   ///
-  /// - Parameter scheduledAt: 0 for the moment of its commit.
+  /// - Parameter scheduledAt: 0 for the time of its commit.
   mutating func enter(_ call: LoadCall, scheduledAt: Int64 = 0) {
     precondition(call.firstDelivery == deliveries.count, "calls are entered in order")
     for device in call.devices {
@@ -94,7 +95,7 @@ struct LoadLedger: Sendable {
     enqueuedCount += range.count
   }
 
-  /// A simulator accepted a request. Numbers of no delivery of ours are passed over.
+  /// A simulator accepted a request. Unknown numbers are ignored.
   mutating func receive(_ delivery: Int, at time: Int64) {
     guard deliveries.indices.contains(delivery) else { return }
     deliveries[delivery].receivedCount += 1
@@ -106,7 +107,7 @@ struct LoadLedger: Sendable {
     if deliveries[delivery].scheduledAt > 0 { latency.record(time - deliveries[delivery].scheduledAt) }
   }
 
-  /// Takes over what history says of some calls: all rows of each.
+  /// Stores the history of some calls: all rows of each.
   mutating func settle(_ settlements: [Settlement]) {
     for row in settlements where deliveries.indices.contains(row.delivery) { deliveries[row.delivery].settlements = 0 }
     for row in settlements where deliveries.indices.contains(row.delivery) {
@@ -126,7 +127,7 @@ struct LoadLedger: Sendable {
     deliveries[delivery].deadlineAt = deadlineAt
   }
 
-  /// Settled deliveries that the log must still show: it is written with a delay.
+  /// Number of settled deliveries that the log does not show yet: it is written with a delay.
   var isLogBehind: Bool {
     hasLog && deliveries.contains { $0.outcome?.isDelivered == true && $0.receivedCount == 0 }
   }

@@ -1,13 +1,13 @@
-// What a device of the load is: its provider and the fault its token asks the simulator for.
+// The properties of a device in the load: its provider, and the fault that its token requests.
 
 internal import Simulators
 
-/// The providers devices are spread over, by weight: `apns=1,fcm=1,expo=1`.
+/// The distribution of devices over providers, by weight: `apns=1,fcm=1,expo=1`.
 struct LoadMix: Equatable, Sendable {
-  /// Those with a weight above 0.
+  /// The providers with a weight above 0.
   let weights: [(provider: LoadProvider, weight: Double)]
 
-  /// - Throws: what is wrong with the text.
+  /// - Throws: an error that describes what is wrong with the text.
   init(_ text: String) throws(LoadOptionError) {
     var weights: [(provider: LoadProvider, weight: Double)] = []
     for pair in try LoadOptionError.pairs(text) {
@@ -41,7 +41,7 @@ struct LoadMix: Equatable, Sendable {
   }
 }
 
-/// Where a push goes.
+/// The provider of a push.
 enum LoadProvider: UInt8, CaseIterable, Sendable {
   case apns, fcm, expo
 
@@ -61,7 +61,7 @@ enum LoadProvider: UInt8, CaseIterable, Sendable {
   }
 }
 
-/// What is wrong with an option's value.
+/// An error in an option's value.
 struct LoadOptionError: Error, Equatable, CustomStringConvertible {
   let description: String
 

@@ -1,4 +1,4 @@
-// The report as one HTML file: nothing is loaded from anywhere, and it is dark where the reader's system is.
+// The report as one HTML file that loads no other file. It has a dark style if the reader's system has one.
 
 internal import Foundation
 
@@ -43,7 +43,7 @@ struct LoadPage: Sendable {
     value < 1_000 ? "\(LoadReport.number(value)) ms" : "\(LoadReport.number(value / 1_000)) s"
   }
 
-  /// The whole distribution of each stage, the tail stretched.
+  /// The whole distribution of each stage, with a stretched tail.
   private var percentileChart: LineChart {
     let series = report.latencies[0].stages.map { stage, histogram in
       LineChart.Series(

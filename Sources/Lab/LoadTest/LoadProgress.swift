@@ -1,5 +1,5 @@
-// How far a load test has come: a bar on a terminal, a line now and then elsewhere. On standard error, so that standard output
-// holds the result and nothing else.
+// The progress of a load test: a bar on a terminal, else a line from time to time. Written to standard error, so that
+// standard output contains only the result.
 
 internal import Console
 internal import Foundation
@@ -10,7 +10,7 @@ internal import Synchronization
 struct LoadProgress: Equatable, Sendable {
   var planned: Int
   var enqueued: Int
-  /// nil where no simulator's log is read.
+  /// nil if no simulator's log is read.
   var received: Int?
   var settled: Int
   /// Microseconds.
@@ -21,7 +21,7 @@ struct LoadProgress: Equatable, Sendable {
   /// Committed and not settled yet.
   var inFlight: Int { Swift.max(0, enqueued - settled) }
 
-  /// - Parameter rate: deliveries settled a second, lately.
+  /// - Parameter rate: recent number of deliveries settled a second.
   func text(elapsed: Double, rate: Double) -> String {
     let latency =
       settled == 0
@@ -40,10 +40,10 @@ struct LoadProgress: Equatable, Sendable {
   }
 }
 
-/// Shows it.
+/// Shows the progress.
 final class LoadProgressDisplay: Sendable {
   private struct State {
-    /// (seconds from the start, settled) of the last two seconds.
+    /// Pairs (seconds from the start, settled) of the last two seconds.
     var recent: [(time: Double, settled: Int)] = []
     var shownAt = -Double.infinity
   }
@@ -75,7 +75,7 @@ final class LoadProgressDisplay: Sendable {
     }
   }
 
-  /// Makes room for what follows.
+  /// Clears the line for other output.
   func end() {
     if draws { write("\r\u{1B}[K") }
   }

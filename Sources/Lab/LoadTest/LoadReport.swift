@@ -1,4 +1,4 @@
-// What a load test found: as text for people and as JSON.
+// The result of a load test, as text for people and as JSON.
 
 internal import Console
 internal import Foundation
@@ -8,14 +8,14 @@ internal import Runtime
 struct LoadReport: Sendable {
   var shape: LoadShape
   var arrivals: LoadArrivals
-  /// As given on the command line.
+  /// The text on the command line.
   var mix: String
   var faults: String
   var verdict: LoadVerdict
-  /// Over all providers first, then by provider.
+  /// First over all providers, then for each provider.
   var latencies: [LoadLatencies]
   var timeline: LoadTimeline
-  /// Calls that could not be enqueued end a run; this is why.
+  /// The reason why a call could not be enqueued, which ends a run.
   var failure: String?
   /// Microseconds by which the database's clock is ahead.
   var clockOffset: Int64
@@ -58,19 +58,19 @@ struct LoadReport: Sendable {
       + ", \(shape.kind.rawValue), \(shape.ringSeconds) s, \(apps), seed \(shape.seed)"
   }
 
-  /// Things to know before the numbers are believed.
+  /// Remarks that limit the meaning of the numbers.
   var notes: [String] {
     var notes: [String] = []
     if let failure { notes.append("The load ended early: \(failure)") }
     if !hasLog {
       notes.append(
-        "No --simulator-log: a request is when the gateway says it left, and nobody checked what arrived twice or never."
+        "No --simulator-log: request times are the gateway's own, and duplicate or missing requests were not checked."
       )
     }
     if abs(clockOffset) > 2_000 {
       notes.append(
         "The database's clock is \(LatencyHistogram.text(abs(clockOffset))) \(clockOffset > 0 ? "ahead of" : "behind") ours: settled "
-          + "is off by that.")
+          + "is wrong by this amount.")
     }
     return notes
   }

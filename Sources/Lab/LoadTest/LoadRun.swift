@@ -1,11 +1,11 @@
-// A load test under way: calls go out by their schedule, and what becomes of them is looked at until all is known.
+// A running load test: enqueues calls by their schedule, and checks their results until all are known.
 
 internal import Queue
 internal import Runtime
 
-/// How the calls of a load come.
+/// How the calls of a load are enqueued.
 enum LoadArrivals: Sendable {
-  /// One by one, when they are due, whether or not the ones before are finished.
+  /// One by one, when they are due, whether or not earlier calls are finished.
   case open(ArrivalSchedule)
   /// All of them in one COPY.
   case bulk(calls: Int)
@@ -17,35 +17,35 @@ enum LoadArrivals: Sendable {
 
 /// One run.
 actor LoadRun {
-  /// How long what is under way is waited for after Ctrl-C.
+  /// How long to wait for unfinished deliveries after Ctrl-C.
   static let waitAfterStop = Nanoseconds.seconds(5)
-  /// The simulators write their log within 50 ms; if a line is not there after this, it never comes.
+  /// The simulators write their log within 50 ms; a line that is missing after this time never comes.
   private static let logDelayMax = Nanoseconds.seconds(2)
-  /// The database and the log are looked at this often; less often where looking takes more than a twentieth of the time,
-  /// so that it is not what is measured.
+  /// Interval between reads of the database and the log. It is longer if reading takes more than a twentieth of the
+  /// time, so that reading does not distort the measurement.
   private static let interval = Nanoseconds.milliseconds(250)
   private static let intervalMax = Nanoseconds.seconds(2)
 
   let database: LoadDatabase
   private let arrivals: LoadArrivals
-  /// How long unfinished deliveries are waited for after the last call.
+  /// How long to wait for unfinished deliveries after the last call.
   private let wait: Nanoseconds
   private let stop: LoadStop
   private let clock = SystemClock()
 
   private(set) var ledger: LoadLedger
-  /// Numbers in the outbox of all calls that were committed.
+  /// push.outbox.id of all calls that were committed.
   private(set) var outboxIDs: [Int64] = []
-  /// Those of calls that are not finished.
+  /// push.outbox.id of calls that are not finished.
   private var unfinished: [Int64] = []
   private var log: SimulatorLogReader?
   private var isFeeding = true
-  /// Why a call could not be enqueued: no more are tried then.
+  /// The reason why a call could not be enqueued. After it, no more calls are enqueued.
   private(set) var failure: PostgresError?
 
   private var shape: LoadShape { database.shape }
 
-  /// - Parameter logFile: what the simulators write; nil leaves what arrived out of it.
+  /// - Parameter logFile: the simulators' log; with nil, received requests are not checked.
   init(database: LoadDatabase, arrivals: LoadArrivals, wait: Nanoseconds, logFile: String?, stop: LoadStop) {
     self.database = database
     self.arrivals = arrivals
@@ -56,12 +56,12 @@ actor LoadRun {
     ledger = LoadLedger(hasLog: logFile != nil)
   }
 
-  /// Deliveries there will be when nothing stops the run.
+  /// Number of deliveries of a complete run.
   private(set) var plannedCount = 0
 
-  /// Runs to the end: all is known, or the wait is over, or the run was stopped.
+  /// Runs until all results are known, the wait is over, or the run was stopped.
   ///
-  /// - Parameter show: called with how far it has come, about every quarter of a second.
+  /// - Parameter show: called with the progress, about every quarter of a second.
   func run(_ show: @Sendable (LoadProgress) -> Void) async throws {
     let feeding = enter()
     defer { feeding.cancel() }
@@ -80,11 +80,11 @@ actor LoadRun {
         if now > min(deadline, stop.since.map { $0 + Self.waitAfterStop } ?? deadline) || stop.isUrgent { break }
       }
       let cost = now - started
-      // Only a cancelled sleep throws, and then the run is over.
+      // Only a cancelled sleep throws, and the run then ends.
       try await Task.sleep(for: .nanoseconds(min(max(Self.interval, cost * 20), Self.intervalMax).count))
     }
     await feeding.value
-    // First what is owed, then what is finished: a delivery that goes from one to the other in between is seen.
+    // Reads owed deliveries before finished ones, so that a delivery that moves in between is seen.
     for owed in try await database.owed(of: unfinished) {
       ledger.owe(owed.delivery, attempts: owed.attempts, deadlineAt: owed.deadlineAt)
     }
@@ -101,7 +101,7 @@ actor LoadRun {
 
   // MARK: - Calls
 
-  /// Enters all calls to come, and starts to enqueue them.
+  /// Adds all future calls to the ledger and starts to enqueue them.
   private func enter() -> Task<Void, Never> {
     defer { plannedCount = ledger.deliveries.count }
     switch arrivals {
@@ -114,7 +114,7 @@ actor LoadRun {
       for (number, time) in times.enumerated() {
         ledger.enter(shape.call(number), scheduledAt: start.wall + time.microseconds)
       }
-      // Off this actor, so that what is looked at never holds up what is sent.
+      // Not on this actor, so that reading results never delays enqueueing.
       return Task.detached(priority: .high) { await self.feed(times, from: start.instant) }
     }
   }
@@ -172,7 +172,7 @@ actor LoadRun {
 
   // MARK: - What became of them
 
-  /// Reads on in the log and asks the database about calls that are not finished.
+  /// Reads new lines of the log, and the results of unfinished calls from the database.
   private func look() async throws {
     if ledger.enqueuedCount > 0 || !arrivals.isBulk { try log?.read { ledger.receive($0.delivery, at: $0.at) } }
     var finished: Set<Int64> = []

@@ -1,12 +1,12 @@
-// The stations of a delivery, and how long each took.
+// The stages of a delivery and their latencies.
 
-/// From where to where.
+/// The start and end of a latency.
 enum LoadStage: String, CaseIterable, Sendable {
   /// Scheduled → the commit returned.
   case enqueue
   /// The commit returned → a simulator had the request.
   case commitToRequest = "commit_to_request"
-  /// Scheduled → a simulator had the request; without its log, the request left.
+  /// Scheduled → a simulator had the request; without its log, the gateway had sent it.
   case request
   /// Scheduled → the gateway had the answer.
   case answer
@@ -15,7 +15,7 @@ enum LoadStage: String, CaseIterable, Sendable {
 
   /// For people.
   ///
-  /// - Parameter isBulk: calls were scheduled for the moment of their commit.
+  /// - Parameter isBulk: whether calls were scheduled for the time of their commit.
   func title(isBulk: Bool) -> String {
     let start = isBulk || self == .commitToRequest ? "committed" : "scheduled"
     return switch self {
@@ -26,10 +26,10 @@ enum LoadStage: String, CaseIterable, Sendable {
     }
   }
 
-  /// What there is to tell.
+  /// The stages that are reported.
   static func all(isBulk: Bool) -> [LoadStage] { isBulk ? [.request, .answer, .settle] : allCases }
 
-  /// Microseconds; nil where the delivery has not come so far.
+  /// Microseconds; nil if the delivery has not reached the end of the stage.
   func latency(of delivery: LoadDelivery, hasLog: Bool) -> Int64? {
     let request = hasLog ? delivery.firstReceivedAt : delivery.sentAt
     let (start, end) =
@@ -48,7 +48,7 @@ enum LoadStage: String, CaseIterable, Sendable {
 struct LoadLatencies: Sendable {
   /// nil for all.
   let provider: LoadProvider?
-  /// The stages that any delivery came through.
+  /// The stages that at least one delivery completed.
   let stages: [(stage: LoadStage, histogram: LatencyHistogram)]
 
   /// - Parameter provider: only its deliveries; nil for all.

@@ -1,9 +1,9 @@
-// Ctrl-C: once for no more calls and a short wait, twice for the report at once.
+// Ctrl-C: the first stops enqueueing and waits shortly, the second reports at once.
 
 internal import Runtime
 internal import Synchronization
 
-/// How often the run was asked to stop, and when first.
+/// Number of stop requests, and the time of the first.
 final class LoadStop: Sendable {
   private let state = Mutex((count: 0, since: Instant?.none))
 
@@ -16,6 +16,6 @@ final class LoadStop: Sendable {
 
   var isRequested: Bool { state.withLock { $0.count > 0 } }
   var isUrgent: Bool { state.withLock { $0.count > 1 } }
-  /// When it was first asked.
+  /// The time of the first stop request.
   var since: Instant? { state.withLock { $0.since } }
 }

@@ -1,4 +1,4 @@
-// `push-gateway-lab loadtest`: calls in numbers, and proof of what became of each.
+// `push-gateway-lab loadtest`: enqueues many calls and checks the result of each delivery.
 
 import ArgumentParser
 import Console
@@ -11,45 +11,45 @@ import UnixSignals
 struct LoadTestCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "loadtest",
-    abstract: "Enqueue calls at a rate or in bulk, and measure and check what becomes of them.",
+    abstract: "Enqueue calls at a rate or in bulk, and measure and check their deliveries.",
     discussion: """
-      Calls at a rate come when they are due, whether or not those before are finished (Poisson, by --seed):
+      With --rate, calls are enqueued when they are due, whether or not earlier calls are finished (Poisson, by --seed):
         push-gateway-lab loadtest --rate 200 --duration 60 --simulator-log pushes.log
-      In bulk, they come by one COPY:
+      With --calls, they are enqueued in bulk by one COPY:
         push-gateway-lab loadtest --calls 100000 --devices 3 --simulator-log pushes.log --report load.html
 
-      For gateways that send to simulators. For the whole picture on one machine:
+      The gateway must send to simulators. To run everything on one machine:
         push-gateway-lab simulate --directory DIR --log pushes.log &
         DATABASE_URL=postgres://… push-gateway serve --config DIR/gateway.yaml &
         DATABASE_URL=postgres://… push-gateway-lab loadtest --rate 200 --duration 60 --simulator-log pushes.log
       The gateway's limits for Expo and FCM (rate_per_second) hold for a load test, too: raise them to measure anything else.
 
-      WHAT THE NUMBERS ARE. Each delivery has five times, all of the wall clock, which gateway, simulators, database and load test \
-      must share for them to be compared:
-        scheduled   when the call was due; in bulk, when it was committed. Measuring from here means that a call which had to \
-      wait to be enqueued is not spared the wait (no coordinated omission)
+      TIMES. Each delivery has five times of the wall clock. They can be compared only if gateway, simulators, database and load \
+      test use the same clock:
+        scheduled   when the call was due; in bulk, when it was committed. Latencies from this time include the time that a call \
+      waited to be enqueued (no coordinated omission)
         committed   when the database had answered the call's transaction, or the COPY. The gateway may be faster than that \
       answer: such a latency counts as 0
         request     when a simulator had read the whole request and accepted it (--simulator-log); else sent_at, when the gateway \
-      says that the last request left
+      sent the last request
         answered    answered_at: when the gateway had the provider's answer
         settled     finished_at: when Postgres wrote the delivery to its history
 
       THE VERDICT. Exit code 1 when one of the first three is not 0, or calls could not be enqueued:
         lost        committed, but neither settled nor owed; or settled as delivered, but not in the simulators' log
-        duplicated  more accepted requests than the record explains (a try that ended without an answer explains one), or settled \
-      twice
+        duplicated  more accepted requests than history explains (an attempt that ended without an answer explains one), or \
+      settled twice
         late        a request after the deadline
         failed      settled as void, expired or dead
-        owed        not settled when the waiting was over
+        owed        not settled at the end of the wait
       Cancels and missed calls that follow the end of a ringing call are not counted.
 
-      FAULTS. --faults dead=1%,outage=0.5%,slow=2% gives so many devices tokens that ask the simulator for a fault: \
+      FAULTS. --faults dead=1%,outage=0.5%,slow=2% gives these shares of devices tokens that request a fault from the simulator: \
       \(LoadFaults.shared.map(\.name).joined(separator: ", ")), or a name of simulate --list-faults, for the providers that have it. \
-      A fault that refuses a whole request refuses all that share it (Expo).
+      A fault that refuses a whole request refuses all pushes in it (Expo).
 
       Every call id and user id begins with loadtest- and the run's name. Nothing is deleted unless --cleanup is given. Ctrl-C \
-      stops the calls, waits 5 seconds for what is under way, and reports; a second one reports at once.
+      stops the calls, waits 5 seconds for unfinished deliveries, and reports; a second Ctrl-C reports at once.
 
       Needs a role that may enqueue and read, such as the owner of the schema push.
       """)
@@ -57,46 +57,46 @@ struct LoadTestCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Calls a second on average.", valueName: "calls"))
   var rate: Double?
 
-  @Option(help: ArgumentHelp("How long calls come, with --rate.", valueName: "seconds"))
+  @Option(help: ArgumentHelp("How long calls are enqueued, with --rate.", valueName: "seconds"))
   var duration = 60.0
 
   @Option(help: ArgumentHelp("Calls to enqueue at once by COPY, instead of --rate.", valueName: "count"))
   var calls: Int?
 
-  @Option(help: ArgumentHelp("Devices a call, 1 to 1000, each with a user and a token of its own.", valueName: "count"))
+  @Option(help: ArgumentHelp("Number of devices of a call, 1 to 1000, each with its own user and token.", valueName: "count"))
   var devices = 3
 
-  @Option(help: ArgumentHelp("How devices are spread over the providers, by weight.", valueName: "mix"))
+  @Option(help: ArgumentHelp("Distribution of devices over providers, by weight.", valueName: "mix"))
   var mix = "apns=1,fcm=1,expo=1"
 
-  @Option(help: ArgumentHelp("Which part of the devices meets which fault.", valueName: "faults"))
+  @Option(help: ArgumentHelp("Share of devices that get each fault.", valueName: "faults"))
   var faults: String?
 
-  @Option(help: ArgumentHelp("The kind of the calls, as push.outbox calls it.", valueName: "kind"))
+  @Option(help: ArgumentHelp("The kind of the calls, as in push.outbox.", valueName: "kind"))
   var kind = LoadKind.incomingCall
 
-  @Option(help: ArgumentHelp("The app the calls are for, or several by commas: they take turns.", valueName: "app"))
+  @Option(help: ArgumentHelp("The app of the calls, or several separated by commas, used in turn.", valueName: "app"))
   var app = "porteiro"
 
-  @Option(help: ArgumentHelp("Ring window, 1 to 600; of notifications the time to live.", valueName: "seconds"))
+  @Option(help: ArgumentHelp("Ring window, 1 to 600; for notifications the time to live.", valueName: "seconds"))
   var ringSeconds = 60
 
   @Option(
-    help: "What the arrivals, providers and faults are drawn from; the same for the same load. Else it is made up.")
+    help: "Seed of arrivals, providers and faults: the same seed gives the same load. Random by default.")
   var seed: UInt64?
 
-  @Option(help: ArgumentHelp("Connections to enqueue over, 1 to 64, with --rate.", valueName: "count"))
+  @Option(help: ArgumentHelp("Number of connections for enqueueing, 1 to 64, with --rate.", valueName: "count"))
   var connections = 4
 
   @Option(
     help: ArgumentHelp(
-      "How long unfinished deliveries are waited for after the last call; else the ring window and ten seconds.",
+      "How long to wait for unfinished deliveries after the last call. Default: the ring window and ten seconds.",
       valueName: "seconds"))
   var wait: Double?
 
   @Option(
     help: ArgumentHelp(
-      "What push-gateway-lab simulate --log writes: read from its end on, it says what arrived, when and how often.",
+      "The log of push-gateway-lab simulate --log. New lines show which requests arrived, when, and how often.",
       valueName: "file"))
   var simulatorLog: String?
 
@@ -112,7 +112,7 @@ struct LoadTestCommand: AsyncParsableCommand {
   @Flag(name: .customLong("i-own-this-server"), help: "Load a database that is not on this machine.")
   var ownsServer = false
 
-  @Option(help: ArgumentHelp("The database; goes before DATABASE_URL and the configuration.", valueName: "url"))
+  @Option(help: ArgumentHelp("The database; has precedence over DATABASE_URL and the configuration.", valueName: "url"))
   var database: String?
 
   @OptionGroup var configuration: ConfigurationOptions
@@ -178,7 +178,7 @@ struct LoadTestCommand: AsyncParsableCommand {
     }
   }
 
-  /// Never the same twice, whatever the seed.
+  /// Unique to each run, whatever the seed.
   private static func runName() -> String {
     let digits = String(UInt32.random(in: 0...UInt32.max), radix: 16)
     return String(repeating: "0", count: LoadToken.runDigits - digits.count) + digits
@@ -191,7 +191,7 @@ struct LoadTestCommand: AsyncParsableCommand {
   }
 
   private func databaseURL() throws(CommandFailure) -> String {
-    // What libpq takes for a host would be named below, and may be a piece of the password.
+    // libpq may take a piece of the password for the host, and the message below would show it.
     if let fault = database.flatMap(DatabaseURL.fault) { throw CommandFailure("--database: \(fault)") }
     let url: String
     do throws(ConfigurationError) {
@@ -233,7 +233,7 @@ struct LoadTestCommand: AsyncParsableCommand {
     do { return try await body() } catch let error as PostgresError { throw CommandFailure(error) }
   }
 
-  /// Runs `body`; SIGINT and SIGTERM are requests to stop meanwhile.
+  /// Runs `body`. Meanwhile SIGINT and SIGTERM are requests to stop.
   private static func watchingSignals(
     _ stop: LoadStop, _ body: @Sendable @escaping () async throws -> Void
   ) async throws {

@@ -1,4 +1,5 @@
-// A run cut into slices of equal length: how much was enqueued, received and settled in each, and how long requests took.
+// A run divided into slices of equal length: how much was enqueued, received and settled in each, and how long requests
+// took.
 
 /// Throughput and latency over time.
 struct LoadTimeline: Sendable {
@@ -6,19 +7,19 @@ struct LoadTimeline: Sendable {
     var enqueued = 0
     var received = 0
     var settled = 0
-    /// Scheduled → request, of the requests received in this slice.
+    /// Latencies from scheduled to request, for the requests received in this slice.
     var latency: LatencyHistogram.Summary?
   }
 
-  /// Microseconds since 1970 at which the first slice begins.
+  /// Start of the first slice in microseconds since 1970.
   let start: Int64
   /// Microseconds.
   let width: Int64
   private(set) var slices: [Slice] = []
 
-  /// No more slices than this.
+  /// Maximum number of slices.
   private static let countMax = 120
-  /// Tenths of a second to hours.
+  /// The possible lengths, from tenths of a second to hours.
   private static let widths: [Int64] = [
     100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000, 300_000_000,
     1_800_000_000, 3_600_000_000,
@@ -59,7 +60,7 @@ struct LoadTimeline: Sendable {
 }
 
 extension [(slice: Int, latency: Int64)] {
-  /// Runs of the same slice.
+  /// Groups of adjacent elements of the same slice.
   fileprivate func chunked() -> [ArraySlice<Element>] {
     var chunks: [ArraySlice<Element>] = []
     var start = startIndex

@@ -1,16 +1,16 @@
-// Tokens that say whose they are: a simulator's log holds no other mark of a delivery.
+// Tokens that contain the number of their delivery: a simulator's log has no other mark of it.
 
-/// A token ends with the run and the number of its delivery, in hexadecimal digits: `…RRRRRRRRNNNNNNNNNNNN`, and a bracket at
-/// Expo. What it begins with may ask the simulator for a fault.
+/// A token ends with the run and the number of its delivery, in hexadecimal digits: `…RRRRRRRRNNNNNNNNNNNN`, and a
+/// bracket at Expo. Its prefix may request a fault from the simulator.
 enum LoadToken {
-  /// Digits of a run's name.
+  /// Number of digits of a run's name.
   static let runDigits = 8
   private static let numberDigits = 12
   /// APNs tokens are 64 digits today.
   private static let apnsLength = 64
-  /// Begins as no fault and no token of another environment does.
+  /// A prefix of no fault and of no token of another environment.
   private static let goodAPNsPrefix = "10ad7e57"
-  /// As long as FCM's are, with what follows.
+  /// With the following text, as long as FCM's tokens.
   private static let fcmFiller = ":APA91b" + String(repeating: "LoadTest", count: 14)
 
   static func text(of device: LoadCall.Device, run: String, delivery: Int) -> String {
@@ -21,7 +21,7 @@ enum LoadToken {
       let prefix = device.fault ?? goodAPNsPrefix
       return prefix + String(repeating: "0", count: apnsLength - prefix.count - mark.count) + mark
     case .fcm:
-      // The letter behind a fault's name keeps digits from being read as its number.
+      // The letter after a fault's name keeps the digits from being read as its number.
       return "\(device.fault ?? "d")x\(mark)\(fcmFiller)\(mark)"
     case .expo:
       return "ExponentPushToken[\(device.fault ?? "")x\(mark)]"

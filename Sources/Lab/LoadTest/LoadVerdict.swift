@@ -1,8 +1,8 @@
-// Whether the promises were kept: nothing lost, nothing twice without a reason, nothing late.
+// Whether the promises were kept: nothing lost, nothing sent twice without a reason, nothing late.
 
-/// What became of a load.
+/// The result of a load.
 struct LoadVerdict: Equatable, Sendable {
-  /// Deliveries whose call was committed.
+  /// Number of deliveries whose call was committed.
   var enqueued = 0
   var settled = 0
   /// Neither finished nor lost when the test ended.
@@ -11,14 +11,14 @@ struct LoadVerdict: Equatable, Sendable {
   var lost = 0
   /// More accepted requests than the record explains, or more than one settlement.
   var duplicated = 0
-  /// A request was received (without the log: left) after the deadline.
+  /// A request was received (without the log: sent) after the deadline.
   var late = 0
-  /// Settled without having been delivered, and how many of these had asked for a fault.
+  /// Settled but not delivered, and how many of these requested a fault.
   var failed = 0
   var failedAsAsked = 0
   /// Settled deliveries by outcome.
   var outcomes: [LoadDelivery.Outcome: Int] = [:]
-  /// Requests accepted beyond the first of each delivery, explained or not.
+  /// Accepted requests after the first one of each delivery, explained or not.
   var repeats = 0
 
   init(_ ledger: LoadLedger) {
@@ -47,13 +47,13 @@ struct LoadVerdict: Equatable, Sendable {
     if delivery.deadlineAt > 0 && lastRequest > delivery.deadlineAt { late += 1 }
   }
 
-  /// No promise was broken. What failed by the provider's word, or is owed still, breaks none.
+  /// Whether no promise was broken. Deliveries that the provider refused, or that are still owed, break none.
   var isGood: Bool { lost == 0 && duplicated == 0 && late == 0 }
 
-  /// The one line that matters.
+  /// The result in one line.
   var line: String {
     var parts = ["\(lost) lost", "\(duplicated) duplicated", "\(late) late", "\(failed) failed"]
-    if failedAsAsked > 0 { parts[3] += " (\(failedAsAsked) of them with a fault asked for)" }
+    if failedAsAsked > 0 { parts[3] += " (\(failedAsAsked) of them with a requested fault)" }
     if owed > 0 { parts.append("\(owed) owed") }
     return "\(isGood ? "GOOD" : "BAD"): " + parts.joined(separator: ", ") + " of \(enqueued) deliveries"
   }

@@ -1,4 +1,4 @@
-// Follows the simulators' log, and picks the requests of one run out of it.
+// Follows the simulators' log and extracts the requests of one run.
 
 internal import Console
 internal import Foundation
@@ -10,7 +10,7 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// Reads what was appended to the file that `push-gateway-lab simulate --log` writes.
+/// Reads the lines appended to the file of `push-gateway-lab simulate --log`.
 struct SimulatorLogReader {
   /// A request that a simulator accepted.
   struct Request: Equatable, Sendable {
@@ -21,17 +21,17 @@ struct SimulatorLogReader {
 
   private let path: String
   private let run: [UInt8]
-  /// Whether pushes that follow the end of a call are to be passed over.
+  /// Whether to skip pushes that follow the end of a call.
   private let skipsFollowUps: Bool
   private var file: FileDescriptor?
   private var offset: off_t
-  /// A line that was not complete yet.
+  /// The start of a line that is not yet complete.
   private var rest: [UInt8] = []
 
   private static let chunk = 1 << 20
 
   /// - Parameters:
-  ///   - path: may not exist yet. What it holds already is passed over.
+  ///   - path: need not exist yet. Its existing content is skipped.
   ///   - run: `LoadShape.run`.
   ///   - skipsFollowUps: `LoadKind.rings`.
   init(path: String, run: String, skipsFollowUps: Bool) {
@@ -42,8 +42,8 @@ struct SimulatorLogReader {
     offset = ((attributes?[.size] as? NSNumber)?.int64Value).map { off_t($0) } ?? 0
   }
 
-  /// Hands over the requests that came since the last time.
-  /// - Throws: when the file is there and cannot be read.
+  /// Returns the requests that arrived since the last call.
+  /// - Throws: if the file exists and cannot be read.
   mutating func read(_ deliver: (Request) -> Void) throws(CommandFailure) {
     guard let file = try opened() else { return }
     var chunk = [UInt8](repeating: 0, count: Self.chunk)

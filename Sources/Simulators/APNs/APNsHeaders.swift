@@ -1,4 +1,4 @@
-// The header fields APNs knows, found in one pass over a request's fields.
+// The header fields that APNs defines, read in one pass over a request's fields.
 
 internal import Runtime
 
@@ -37,7 +37,7 @@ struct APNsHeaders {
     }
   }
 
-  /// Takes one of Apple's own fields; true if it was there already.
+  /// Stores one of Apple's own fields. Returns true if the request already contained the field.
   private mutating func readOwn(_ name: ArraySlice<UInt8>, _ value: ArraySlice<UInt8>) -> Bool {
     switch name.count {
     case 7 where name.equals("apns-id"): Self.set(&id, value)

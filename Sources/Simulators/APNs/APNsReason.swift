@@ -1,9 +1,9 @@
-// Every reason APNs gives, its status, and the token that asks a simulator for it.
+// Every reason of APNs, its status, and the device token that requests it from a simulator.
 
 /// The `reason` of an APNs error body (Apple, “Handling notification responses from APNs”).
 ///
-/// A device token that begins with `faultPrefix` gets this answer although its request is in order: `dead`, the three
-/// digits of the status, and the reason's place among those of the same status as a hexadecimal digit.
+/// A device token that begins with `faultPrefix` gets this answer although its request is valid. The prefix is `dead`,
+/// the three digits of the status, and the index of the reason among those of the same status as a hexadecimal digit.
 public enum APNsReason: String, Sendable, CaseIterable {
   case badCollapseId = "BadCollapseId"
   case badDeviceToken = "BadDeviceToken"
@@ -58,18 +58,18 @@ public enum APNsReason: String, Sendable, CaseIterable {
     }
   }
 
-  /// The eight hexadecimal digits with which a token asks for this reason: `dead4001` for BadDeviceToken.
+  /// The eight hexadecimal digits that request this reason in a token: `dead4001` for BadDeviceToken.
   public var faultPrefix: String {
     let place = Self.allCases.prefix { $0 != self }.count { $0.status == status }
     return "dead\(status)\(String(place, radix: 16))"
   }
 }
 
-/// Device tokens that carry their own fault. They begin with `dead`, for APNs tokens hold hexadecimal digits only.
+/// Device tokens that request a fault. They begin with `dead`, because APNs tokens contain only hexadecimal digits.
 enum APNsTokenFault {
   /// 410 with a time long before any registration: the token must not be invalidated.
   static let longDead = "dead410f"
-  /// When the tokens of `longDead` died: 2017-07-14, in milliseconds since 1970.
+  /// The time from which the tokens of `longDead` are dead: 2017-07-14, in milliseconds since 1970.
   static let longDeadSince: Int64 = 1_500_000_000_000
 
   /// Prefix and fault; the faults of `Fault.names` are `dead0001`, `dead0002`… in their order.

@@ -1,17 +1,17 @@
-// APNs as a pure function of request and time: checks everything, answers as Apple does.
+// APNs as a pure function of request and time: it checks every request and answers as Apple does.
 //
 // Order of the checks: method and path, the provider token, each header, the payload, the device token, then the
-// faults. So a request that is wrong is told what is wrong with it, and only one that is in order meets a fault.
+// faults. An invalid request gets the error for its own defect; only a valid request meets a fault.
 
 public import Runtime
 
 /// A strict stand-in for `api.push.apple.com` or `api.sandbox.push.apple.com`.
 public struct APNsSimulator: SimulatedService {
-  /// Tokens that begin so belong to the sandbox; the production listener answers BadDeviceToken.
+  /// Tokens with this prefix belong to the sandbox; the production listener answers BadDeviceToken.
   public static let sandboxTokenPrefix: StaticString = "5a4db0"
-  /// Tokens that begin so belong to production; the sandbox listener answers BadDeviceToken.
+  /// Tokens with this prefix belong to production; the sandbox listener answers BadDeviceToken.
   public static let productionTokenPrefix: StaticString = "960d00"
-  /// Bytes a payload may have (Apple, “Sending notification requests to APNs”).
+  /// Maximum size of a payload in bytes (Apple, “Sending notification requests to APNs”).
   public static let voipPayloadMax = 5_120
   public static let payloadMax = 4_096
   public static let collapseIDMax = 64
@@ -27,7 +27,7 @@ public struct APNsSimulator: SimulatedService {
     public var teamIDs: [String]
     /// Bundle ids, without `.voip`.
     public var topics: [String]
-    /// Seconds that must lie between two new provider tokens of a key (Apple: 20 minutes); nil does not check.
+    /// Minimum number of seconds between two new provider tokens of a key (Apple: 20 minutes); nil disables the check.
     public var tokenUpdateInterval: Int64?
 
     public init(
@@ -222,7 +222,7 @@ public struct APNsSimulator: SimulatedService {
     return writer.bytes
   }
 
-  /// The request's apns-id, or one of our own as Apple makes one.
+  /// The request's apns-id, or a new one, as Apple creates it.
   private mutating func messageID(_ headers: APNsHeaders) -> [UInt8] {
     if let id = headers.id { return Array(id) }
     serial += 1
@@ -248,9 +248,9 @@ public struct APNsSimulator: SimulatedService {
     return push
   }
 
-  /// Whether a payload says that it is a cancel or a missed call, and not in the words by which Telnyx's SDK 4 knows one.
+  /// Whether a payload is a cancel or a missed call, except in the format by which Telnyx's SDK 4 recognizes one.
   private static func isNoInvite(_ body: [UInt8]) -> Bool {
-    // Nearly every payload holds neither word, and looking for words is much faster than reading JSON.
+    // Nearly every payload contains neither word, and a search for words is much faster than parsing JSON.
     guard body.holds("call_cancelled") || body.holds("missed_call") else { return false }
     let json = JSONScanner(trusting: body)
     let alert = json.member("aps").flatMap { json.member("alert", of: $0) }

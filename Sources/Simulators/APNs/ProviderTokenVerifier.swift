@@ -1,17 +1,17 @@
-// Checks the JSON Web Token of an APNs request: once a token, then from memory.
+// Checks the JSON Web Token of an APNs request. The result for each token is cached.
 
 internal import Runtime
 
 /// What APNs checks of a provider token (Apple, “Establishing a token-based connection to APNs”).
 struct ProviderTokenVerifier: Sendable {
-  /// How old a token may be, seconds.
+  /// Maximum age of a token in seconds.
   static let ageMax: Int64 = 3_600
-  /// How far a provider's clock may run ahead, seconds.
+  /// Maximum number of seconds by which the sender's clock may be fast.
   static let clockSkewMax: Int64 = 60
-  /// How many tokens are remembered.
+  /// Maximum number of cached tokens.
   private static let rememberedMax = 256
 
-  /// A token whose signature and form were found good.
+  /// A token with a valid signature and form.
   private struct Verified: Sendable {
     var text: [UInt8]
     var keyID: [UInt8]
@@ -32,8 +32,8 @@ struct ProviderTokenVerifier: Sendable {
 
   /// - Parameters:
   ///   - keys: public keys by key id.
-  ///   - teamIDs: who may have issued tokens.
-  ///   - updateInterval: seconds that must lie between two new tokens of one key; nil for no such limit.
+  ///   - teamIDs: the teams that may issue tokens.
+  ///   - updateInterval: minimum number of seconds between two new tokens of one key; nil for no limit.
   init(keys: [String: VerifyingKey], teamIDs: [String], updateInterval: Int64?) {
     self.keys = Dictionary(uniqueKeysWithValues: keys.map { (Array($0.key.utf8), $0.value) })
     self.teamIDs = teamIDs.map { Array($0.utf8) }

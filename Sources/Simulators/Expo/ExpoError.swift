@@ -1,4 +1,4 @@
-// The errors of Expo's push service: of a whole request, of one ticket, of one receipt.
+// The errors of Expo's push service, for a whole request, a ticket or a receipt.
 
 internal import Runtime
 
@@ -75,7 +75,7 @@ struct ExpoError: Error {
     }
   }
 
-  /// The names `named` knows, with what they are.
+  /// The names that `named` accepts, with their meanings.
   static let names: [(name: String, meaning: String)] = [
     ("TOO_MANY_REQUESTS", "429, the whole request"),
     ("PUSH_TOO_MANY_EXPERIENCE_IDS", "400, the whole request"),
@@ -98,10 +98,10 @@ enum ExpoPushError: String, CaseIterable, Sendable {
   case expoError = "ExpoError"
   case providerError = "ProviderError"
 
-  /// The name with which a token asks for this error in the receipt of an accepted ticket.
+  /// The name by which a token requests this error in the receipt of an accepted ticket.
   var receiptFaultName: String { "receipt_\(rawValue)" }
 
-  /// - Parameter token: nil in a receipt, which does not repeat it in words.
+  /// - Parameter token: nil in a receipt, whose message does not contain the token.
   func message(_ token: String?) -> String {
     switch self {
     case .deviceNotRegistered:

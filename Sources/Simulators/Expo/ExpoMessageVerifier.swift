@@ -2,26 +2,26 @@
 
 internal import Runtime
 
-/// A message in order: ranges of the body, one for each recipient.
+/// A valid message, as ranges of the body, one for each recipient.
 struct ExpoMessage {
   var token: ArraySlice<UInt8> = []
   var priority: ArraySlice<UInt8> = [UInt8]("default")[...]
   var timeToLive: ArraySlice<UInt8>?
   var expiration: ArraySlice<UInt8>?
   var collapseID: ArraySlice<UInt8>?
-  /// The message object's text.
+  /// The text of the message object.
   var text: ArraySlice<UInt8> = []
-  /// Bytes of the message without its `to`.
+  /// Size of the message in bytes, without its `to`.
   var size = 0
 
-  /// The project a token belongs to: the NAME of `…[project-NAME-…`, else `default`.
+  /// The project of a token: the NAME of `…[project-NAME-…`, else `default`.
   var project: ArraySlice<UInt8> {
     let name = tokenBody
     guard name.hasPrefix("project-") else { return Self.defaultProject }
     return name.dropFirst(8).prefix { $0 != UInt8(ascii: "-") }
   }
 
-  /// What is between a token's brackets; all of a bare UUID.
+  /// The part of a token between its brackets, or a whole bare UUID.
   var tokenBody: ArraySlice<UInt8> {
     guard let bracket = token.firstIndex(of: UInt8(ascii: "[")) else { return token }
     return token[(bracket + 1)...].dropLast()

@@ -4,26 +4,26 @@ internal import Runtime
 
 /// A strict stand-in for `exp.host`: `/--/api/v2/push/send` and `/--/api/v2/push/getReceipts`.
 ///
-/// A token whose part between the brackets begins `fault-NAME` meets that fault: a name of `ExpoError.names` for the
-/// whole request, an error of a ticket (`fault-DeviceNotRegistered-…`), of a receipt
-/// (`fault-receipt_DeviceNotRegistered-…`), or a name of `Fault.names`. A part that begins `project-NAME-` puts the
-/// token into a project of that name. A ticket id that begins `fault-NAME` brings the errors of whole requests about
-/// when its receipt is asked for.
+/// A token whose part between the brackets begins with `fault-NAME` gets that fault. NAME is one of `ExpoError.names`
+/// for the whole request, an error of a ticket (`fault-DeviceNotRegistered-…`) or of a receipt
+/// (`fault-receipt_DeviceNotRegistered-…`), or one of `Fault.names`. A part that begins with `project-NAME-` puts the
+/// token into a project of that name. A ticket id that begins with `fault-NAME` causes the errors of whole requests
+/// when its receipt is requested.
 public struct ExpoSimulator: SimulatedService {
   public static let sendPath = "/--/api/v2/push/send"
   public static let receiptsPath = "/--/api/v2/push/getReceipts"
-  /// Bytes a message may have without its recipients.
+  /// Maximum size of a message in bytes, without its recipients.
   public static let messageBytesMax = 4_096
   public static let receiptsMax = 1_000
-  /// Receipts are gone after a day, milliseconds.
+  /// Lifetime of a receipt: one day, in milliseconds.
   static let receiptLifetime: Int64 = 24 * 3_600_000
 
   public struct Configuration: Sendable {
-    /// The access token every request must carry; nil asks for none.
+    /// The access token that every request must contain; nil if none is required.
     public var accessToken: String?
     /// Seconds after which a receipt can be read (Expo: about 15 minutes).
     public var receiptDelay: Int64
-    /// Notifications a second after which requests are refused (Expo: 600); nil for no limit.
+    /// Number of notifications in a second above which requests are refused (Expo: 600); nil for no limit.
     public var notificationsPerSecond: Int?
 
     public init(accessToken: String? = nil, receiptDelay: Int64 = 0, notificationsPerSecond: Int? = nil) {
@@ -67,7 +67,7 @@ public struct ExpoSimulator: SimulatedService {
     }
   }
 
-  /// The plain body of a request that is allowed to be here.
+  /// The uncompressed body of a request that has passed the first checks.
   private func body(_ request: SimulatedRequest) throws(ExpoError) -> [UInt8] {
     guard request.method.equals("POST") else {
       throw ExpoError(status: 405, code: "METHOD_NOT_ALLOWED", message: "The method must be POST.")

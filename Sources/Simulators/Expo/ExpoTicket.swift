@@ -1,9 +1,9 @@
-// Ticket ids that carry their own receipt, so that a simulator need not remember a ticket to answer for it.
+// Ticket ids that contain their receipt, so that a simulator need not store tickets.
 
-/// A ticket id is a version-7 UUID: milliseconds since 1970, the place of the receipt's error, the simulator's own
-/// mark, a serial number.
+/// A ticket id is a version-7 UUID: milliseconds since 1970, the index of the receipt's error, the simulator's own
+/// mark, and a serial number.
 struct ExpoTicketMint: Sendable {
-  /// Tells this simulator's tickets from anybody else's.
+  /// Distinguishes this simulator's tickets from all others.
   private let mark: UInt64
   private var serial: UInt64 = 0
 
@@ -13,7 +13,7 @@ struct ExpoTicketMint: Sendable {
 
   /// A new id.
   /// - Parameters:
-  ///   - error: what its receipt will say; nil for ok.
+  ///   - error: the error in its receipt; nil for ok.
   ///   - now: microseconds since 1970.
   mutating func ticket(receipt error: ExpoPushError?, at now: Int64) -> [UInt8] {
     let place = error.flatMap { ExpoPushError.allCases.firstIndex(of: $0) }.map { UInt64($0 + 1) } ?? 0
@@ -25,7 +25,7 @@ struct ExpoTicketMint: Sendable {
     return id
   }
 
-  /// What an id of this simulator says of its push.
+  /// The content of a ticket id of this simulator.
   struct Ticket {
     /// When it was issued, in milliseconds since 1970.
     let issuedAt: Int64
@@ -33,7 +33,7 @@ struct ExpoTicketMint: Sendable {
     let error: ExpoPushError?
   }
 
-  /// Nil for an id this simulator did not issue.
+  /// Nil for an id that this simulator did not issue.
   func read(_ id: ArraySlice<UInt8>) -> Ticket? {
     guard id.isUUID else { return nil }
     let digits = String(decoding: id.filter { $0 != UInt8(ascii: "-") }, as: UTF8.self)

@@ -1,13 +1,13 @@
-// Opens a request body that came with `content-encoding: gzip`.
+// Decompresses a request body with `content-encoding: gzip`.
 
 internal import CShims
 internal import CZlib
 
 enum GzipBody {
-  /// Bytes a body may have once it is open: a hundred messages are well under it.
+  /// Maximum size of a decompressed body in bytes; a hundred messages are much smaller.
   static let bytesMax = 4 * 1024 * 1024
 
-  /// The plain body, or nil if it is no whole gzip member or too long.
+  /// The decompressed body, or nil if it is not a complete gzip member or too long.
   static func inflated(_ compressed: [UInt8]) -> [UInt8]? {
     var stream = unsafe z_stream()
     guard unsafe shim_inflateInit2(&stream, 15 + 16) == Z_OK else { return nil }  // +16: a gzip header, nothing else

@@ -1,8 +1,8 @@
-// The error bodies of FCM HTTP v1: google.rpc.Status with the details FCM adds.
+// The error bodies of FCM HTTP v1: google.rpc.Status with FCM's own details.
 
 internal import Runtime
 
-/// One error of FCM, as it goes over the wire.
+/// An error of FCM as it is sent.
 struct FCMError: Error {
   let status: Int
   /// google.rpc.Code: INVALID_ARGUMENT, NOT_FOUND…
@@ -10,15 +10,15 @@ struct FCMError: Error {
   /// The FcmError detail's code; nil where Google gives none.
   var errorCode: String?
   let message: String
-  /// BadRequest field violations: what is wrong with which field.
+  /// The field violations of a BadRequest: the field and its error.
   var violations: [(field: String, description: String)] = []
-  /// The violation of a QuotaFailure: whose quota, and which.
+  /// The violation of a QuotaFailure: the owner of the quota, and its name.
   var quota: (subject: String, description: String)?
 
-  /// Under which name it is counted.
+  /// The name under which the error is counted.
   var reason: String { errorCode ?? code }
 
-  /// The answer, laid out as Google lays it out.
+  /// The body, formatted as Google formats it.
   var answer: SimulatedAnswer {
     SimulatedAnswer(status: status, contentType: .json, body: body)
   }
@@ -92,7 +92,7 @@ struct FCMError: Error {
 }
 
 extension FCMError {
-  /// A field FCM does not know, in its words.
+  /// An unknown field, with FCM's message.
   static func unknownName(_ name: String, at path: String) -> FCMError {
     let place = path.isEmpty ? "" : " at '\(path)'"
     let text = "Invalid JSON payload received. Unknown name \"\(name)\"\(place): Cannot find field."
@@ -105,7 +105,7 @@ extension FCMError {
     return FCMError(status: 400, code: "INVALID_ARGUMENT", message: text, violations: [(path, text)])
   }
 
-  /// A value that FCM itself finds wrong.
+  /// A value that FCM itself refuses.
   static func invalidArgument(_ field: String, _ description: String) -> FCMError {
     FCMError(
       status: 400, code: "INVALID_ARGUMENT", errorCode: "INVALID_ARGUMENT", message: description,
@@ -117,7 +117,7 @@ extension FCMError {
     message: "The registration token is not a valid FCM registration token",
     violations: [("message.token", "Invalid registration token")])
 
-  /// The same as it really comes: without a violation.
+  /// The same error as FCM really sends it: without a violation.
   static let invalidTokenInWords = FCMError(
     status: 400, code: "INVALID_ARGUMENT", errorCode: "INVALID_ARGUMENT",
     message: "The registration token is not a valid FCM registration token")
@@ -134,7 +134,7 @@ extension FCMError {
       "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid "
       + "authentication credential. See https://developers.google.com/identity/sign-in/web/devconsole-project.")
 
-  /// A wrong project: no FcmError, so it says nothing about the token.
+  /// A wrong project. It has no FcmError, so it says nothing about the token.
   static let unknownProject = FCMError(
     status: 404, code: "NOT_FOUND", message: "Requested entity was not found.")
 
@@ -172,7 +172,7 @@ extension FCMError {
     }
   }
 
-  /// The names `named` knows, with what they are.
+  /// The names that `named` accepts, with their meanings.
   static let names: [(name: String, meaning: String)] = [
     ("INVALID_ARGUMENT", "400, the violation names message.token"),
     ("INVALID_TOKEN", "400, the message names the token, without a violation"),

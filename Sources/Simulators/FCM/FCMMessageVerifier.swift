@@ -1,25 +1,27 @@
-// Checks the body of messages:send field by field, as Google's JSON gateway and FCM do, and finds what the log wants.
+// Checks the body of messages:send field by field, as Google's JSON front end and FCM do, and extracts the fields for
+// the log.
 
 internal import Runtime
 
-/// A message in order: ranges of the body.
+/// A valid message, as ranges of the body.
 struct FCMMessage {
   var token: ArraySlice<UInt8> = []
   var data: ArraySlice<UInt8> = []
   var priority: ArraySlice<UInt8> = []
   var timeToLive: ArraySlice<UInt8> = []
   var collapseKey: ArraySlice<UInt8>?
-  /// All of it.
+  /// The whole message.
   var text: ArraySlice<UInt8> = []
 }
 
 struct FCMMessageVerifier {
-  /// Bytes of data a message may carry, keys and values together.
+  /// Maximum size of a message's data in bytes, keys and values together.
   static let dataBytesMax = 4_096
-  /// Four weeks: the longest time to live, seconds.
+  /// The longest time to live in seconds: four weeks.
   static let timeToLiveMax: Int64 = 2_419_200
 
-  /// Refuses a notification block, but in what says by its type that it is to be seen: else Android shows a call by itself.
+  /// Refuses a notification block unless the message's type is meant to be shown: with such a block, Android itself
+  /// shows the call as a notification.
   let requiresDataOnly: Bool
 
   func verify(_ body: [UInt8]) throws(FCMError) -> FCMMessage {
@@ -90,13 +92,13 @@ struct FCMMessageVerifier {
     return message
   }
 
-  /// Whether the data says that it is no call.
+  /// Whether the data belongs to a push that is not a call.
   private func isToBeSeen(_ message: JSONScanner.Value, _ json: JSONScanner) -> Bool {
     let type = json.member("data", of: message).flatMap { json.member("type", of: $0) }.flatMap(json.text)
     return ["missed_call", "message", "group_message", "group_invite"].contains(type)
   }
 
-  /// What a registration token is made of; Google knows more, but nothing shorter or stranger is one.
+  /// The characters and length of a registration token. Google checks more, but accepts no token that this refuses.
   private func isToken(_ token: ArraySlice<UInt8>) -> Bool {
     guard token.count >= 8, token.count <= 4_096 else { return false }
     return token.allSatisfy { byte in
@@ -109,7 +111,7 @@ struct FCMMessageVerifier {
     }
   }
 
-  /// Checks a map of strings; its size in bytes.
+  /// Checks a map of strings and returns its size in bytes.
   private func verify(
     data value: JSONScanner.Value, _ json: JSONScanner, at path: String
   ) throws(FCMError) -> Int {
@@ -133,7 +135,7 @@ struct FCMMessageVerifier {
     contents.contains(UInt8(ascii: "\\")) ? json.string(value)?.count ?? 0 : contents.count
   }
 
-  /// `from`, `message_type`, and whatever begins with `google` or `gcm` (Firebase, “About FCM messages”).
+  /// `from`, `message_type`, and names that begin with `google` or `gcm` (Firebase, “About FCM messages”).
   private func isReserved(_ key: ArraySlice<UInt8>) -> Bool {
     key.equals("from") || key.equals("message_type") || key.hasPrefix("google") || key.hasPrefix("gcm")
   }
@@ -176,7 +178,8 @@ struct FCMMessageVerifier {
     }
   }
 
-  /// What FCM hands to Apple: Apple's rules for headers and payload, which FCM checks in part and Apple in full.
+  /// The part that FCM forwards to Apple. Apple's rules for headers and payload apply; FCM checks some of them, Apple
+  /// all.
   private func verify(apns value: JSONScanner.Value, _ json: JSONScanner) throws(FCMError) {
     guard value.kind == .object else {
       throw .invalidValue(at: "message.apns", type: "type.googleapis.com/google.firebase.fcm.v1.ApnsConfig")

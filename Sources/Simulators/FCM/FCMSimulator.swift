@@ -4,13 +4,13 @@ internal import Runtime
 
 /// A strict stand-in for `fcm.googleapis.com`, with the OAuth token endpoint at `/token`.
 ///
-/// A token that begins `fault-NAME` meets that fault: a name of `FCMError.names` or of `Fault.names`.
+/// A token that begins with `fault-NAME` gets that fault. NAME is one of `FCMError.names` or of `Fault.names`.
 public struct FCMSimulator: SimulatedService {
   public struct Configuration: Sendable {
     public var project: String
     public var oauth: OAuthSimulator.Configuration
-    /// Refuse calls with a notification block. Google takes them, and a template that says `headless: false` wants them; what
-    /// no template may have by mistake is found when it is compiled.
+    /// Refuse calls with a notification block. Google accepts them, and a template with `headless: false` contains one
+    /// on purpose. Other mistakes in a template are found when it is compiled.
     public var requiresDataOnly: Bool
 
     public init(project: String, oauth: OAuthSimulator.Configuration, requiresDataOnly: Bool = false) {

@@ -1,4 +1,4 @@
-// Google's token endpoint for service accounts: a signed assertion goes in, an access token comes out.
+// Google's token endpoint for service accounts: it exchanges a signed assertion for an access token.
 
 public import Runtime
 
@@ -8,7 +8,7 @@ public import Runtime
 public struct OAuthSimulator: Sendable {
   public static let scope = "https://www.googleapis.com/auth/firebase.messaging"
   public static let grantType = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-  /// How many access tokens are remembered.
+  /// Maximum number of stored access tokens.
   private static let tokensMax = 1_024
 
   public struct Configuration: Sendable {
@@ -18,7 +18,7 @@ public struct OAuthSimulator: Sendable {
     public var issuer: String
     /// The account's `token_uri`.
     public var audience: String
-    /// How long access tokens live, seconds.
+    /// Lifetime of access tokens in seconds.
     public var lifetime: Int64
 
     public init(key: VerifyingKey, issuer: String, audience: String, lifetime: Int64 = 3_599) {
@@ -37,7 +37,7 @@ public struct OAuthSimulator: Sendable {
     self.configuration = configuration
   }
 
-  /// Whether this endpoint issued the access token and it is still good.
+  /// Whether this endpoint issued the access token and it has not expired.
   /// - Parameter now: seconds since 1970.
   mutating func isValid(_ token: ArraySlice<UInt8>, at now: Int64) -> Bool {
     if let latest, latest.token[...] == token { return now < latest.expiry }
@@ -46,7 +46,7 @@ public struct OAuthSimulator: Sendable {
     return now < expiry
   }
 
-  /// What is wrong with a token request.
+  /// An error of a token request.
   struct Refusal: Error {
     let error: String
     let description: String
@@ -133,7 +133,7 @@ public struct OAuthSimulator: Sendable {
 struct FormBody {
   private var fields: [String: String] = [:]
 
-  /// Nil if an escape is malformed or a name comes twice.
+  /// Nil if an escape is malformed or a name occurs twice.
   init?(_ body: [UInt8]) {
     for pair in body.split(separator: UInt8(ascii: "&")) {
       let parts = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)

@@ -1,21 +1,21 @@
-// One thing that goes wrong at a provider, on purpose.
+// A fault that a simulator causes on purpose.
 
 public import Runtime
 
-/// What a simulator does instead of, or on top of, accepting a request that is in order.
+/// What a simulator does instead of accepting a valid request, or in addition to it.
 public struct Fault: Sendable, Equatable {
   public enum Effect: Sendable, Equatable {
     /// The request is answered as usual: for faults that only delay it or say GOAWAY.
     case accept
     /// Answered with a provider's error; `status` nil means the reason's own, `body` nil the provider's own.
     case answer(status: Int?, reason: String, body: String?)
-    /// Expo: the ticket is fine, the receipt will hold this error.
+    /// Expo: the ticket is ok, the receipt contains this error.
     case receipt(String)
     /// Neither accepted nor ever answered.
     case hang
-    /// Not accepted; from this request on the connection answers none, but PINGs.
+    /// Not accepted. From this request on, the connection answers only PINGs.
     case deafen
-    /// Accepted and logged, but the answer never comes.
+    /// Accepted and logged, but never answered.
     case lose
     /// RST_STREAM (INTERNAL_ERROR), not accepted.
     case reset
@@ -23,7 +23,8 @@ public struct Fault: Sendable, Equatable {
     case refuse
     /// The connection is closed, the request not accepted.
     case close
-    /// A GOAWAY names an earlier stream as the last one: neither this request nor any after it on the connection is accepted.
+    /// A GOAWAY with an earlier stream as the last one: neither this request nor any later one on the connection is
+    /// accepted.
     case cutOff
     /// Half a body, not accepted.
     case malformed
@@ -32,15 +33,15 @@ public struct Fault: Sendable, Equatable {
   }
 
   public var effect: Effect
-  /// How long the answer is held back.
+  /// The delay of the answer.
   public var delay: Nanoseconds
   /// Seconds for a Retry-After header.
   public var retryAfter: Int?
-  /// The answer is held back longer, by up to this much; how much, the token decides.
+  /// Maximum additional delay of the answer; the token determines the actual one.
   public var stallMax: Nanoseconds
-  /// A GOAWAY frame goes out just before the answer.
+  /// A GOAWAY frame is sent just before the answer.
   public var goesAway: Bool
-  /// APNs: since when the token is dead, in milliseconds since 1970; nil for now.
+  /// APNs: the time from which the token is dead, in milliseconds since 1970; nil for now.
   public var timestamp: Int64?
 
   public init(
@@ -60,7 +61,7 @@ public struct Fault: Sendable, Equatable {
     Fault(.answer(status: nil, reason: reason, body: nil), retryAfter: retryAfter, timestamp: timestamp)
   }
 
-  /// The faults every provider knows besides its own reasons, by the name a token or a rule gives them.
+  /// The faults that every provider has besides its own reasons, by their names in tokens and rules.
   static func named(_ name: String) -> Fault? {
     switch name {
     case "hang": Fault(.hang)
@@ -78,7 +79,8 @@ public struct Fault: Sendable, Equatable {
     }
   }
 
-  /// The names `named` knows, with what they do. APNs' tokens know them by their places: a new one comes last.
+  /// The names that `named` accepts, with their meanings. APNs tokens contain the index in this list, so add new names
+  /// at the end.
   static let names: [(name: String, meaning: String)] = [
     ("hang", "not accepted, never answered"),
     ("lose", "accepted, never answered"),
@@ -90,12 +92,12 @@ public struct Fault: Sendable, Equatable {
     ("slow", "accepted, answered after one second"),
     ("goaway", "accepted, with a GOAWAY just before the answer"),
     ("cutoff", "not accepted, with a GOAWAY that names an earlier stream as the last one"),
-    ("deafen", "not accepted; its connection answers no request any more, but PINGs"),
+    ("deafen", "not accepted; from then on the connection answers only PINGs"),
   ]
 }
 
 extension Fault {
-  /// The answer of the effects that look the same at every provider; nil for `accept`, `answer`, `receipt` and `lose`.
+  /// The answer for effects that are the same at every provider; nil for `accept`, `answer`, `receipt` and `lose`.
   var commonAnswer: SimulatedAnswer? {
     var answer: SimulatedAnswer
     switch effect {

@@ -1,11 +1,11 @@
-// From a fault's name to the token that asks for it: for whoever makes up tokens.
+// Gives the token prefix that requests a fault; for code that generates tokens.
 
 extension FaultCatalog {
-  /// What a token begins with to meet a fault: for Expo, what is in its brackets.
+  /// The prefix of a token that gets a fault. For Expo, the prefix of the part in brackets.
   ///
-  /// - Parameter fault: a reason of the provider, or a name every provider knows, as `text` lists them.
-  /// - Returns: the prefix, after which nothing must follow that could be a part of it; nil when the provider has no such
-  ///   fault.
+  /// - Parameter fault: a reason of the provider, or a name that every provider has, as `text` lists them.
+  /// - Returns: the prefix, or nil if the provider has no such fault. The text after it must not look like a
+  ///   continuation of it.
   public static func tokenPrefix(of fault: String, at provider: SimulatedProvider) -> String? {
     let isCommon = Fault.named(fault) != nil
     switch provider {

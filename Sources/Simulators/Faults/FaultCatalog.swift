@@ -1,4 +1,4 @@
-// The tables of what a token can ask a simulator for, as text for people.
+// Tables of the faults that tokens can request, as text for people.
 
 /// Every token prefix with a meaning.
 public enum FaultCatalog {

@@ -1,24 +1,24 @@
-// Decides, request by request, whether a fault of the plan is due. Without chance: the same requests meet the same
-// faults.
+// Decides for each request whether a fault of the plan is due. It uses no random numbers: the same requests get the
+// same faults.
 
 internal import Runtime
 
-/// The plan's rules for one simulator, with their counts.
+/// The rules of the plan for one simulator, with their counters.
 struct FaultEngine: Sendable {
   private struct Armed: Sendable {
     var rule: FaultRule
     var prefix: [UInt8]
     var seen = 0
     var fired = 0
-    /// How much of a fault has come together; at 1 one is due.
+    /// The sum of the shares since the last fault; at 1 a fault is due.
     var credit = 0.0
   }
 
   private var armed: [Armed] = []
 
   /// - Parameters:
-  ///   - provider: whose rules are taken over.
-  ///   - environment: APNs: the listener's; rules for the other one are left out.
+  ///   - provider: only its rules are used.
+  ///   - environment: APNs: the listener's environment; rules for the other one are ignored.
   init(_ plan: FaultPlan, for provider: SimulatedProvider, environment: String = "") {
     for rule in plan.rules where rule.provider == provider {
       if let only = rule.environment, only != environment { continue }
@@ -28,7 +28,7 @@ struct FaultEngine: Sendable {
 
   var isEmpty: Bool { armed.isEmpty }
 
-  /// The fault that befalls a request for this token, if any: the first rule that is due.
+  /// The fault for a request with this token, if any: that of the first rule that is due.
   mutating func fault(for token: ArraySlice<UInt8>) -> Fault? {
     for index in armed.indices where isDue(&armed[index], token) {
       var fault = armed[index].rule.fault
@@ -38,7 +38,7 @@ struct FaultEngine: Sendable {
     return nil
   }
 
-  /// Between nothing and `longest`, evenly over all tokens (FNV-1a).
+  /// A delay from 0 to `longest`, distributed evenly over all tokens (FNV-1a).
   private static func stall(of token: ArraySlice<UInt8>, within longest: Nanoseconds) -> Nanoseconds {
     let hash = token.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x0000_0100_0000_01B3 }
     return .milliseconds(Int64((hash >> 16) % UInt64(max(longest.milliseconds, 1))))

@@ -1,17 +1,16 @@
-// A list of rules, first match wins, that says which requests go wrong and how. Read from a JSON file or built in a
-// test.
+// A list of rules for faults, of which the first match applies. It is read from a JSON file or built in a test.
 
 internal import Runtime
 
-/// Which requests a fault befalls.
+/// A rule: the requests that get a fault.
 public struct FaultRule: Sendable, Equatable {
   public var provider: SimulatedProvider
   /// APNs: only on this listener, `production` or `sandbox`; nil for both.
   public var environment: String?
-  /// Only for tokens beginning so; nil for all. Never matches a request without a token (OAuth).
+  /// Only for tokens with this prefix; nil for all. Never matches a request without a token (OAuth).
   public var tokenPrefix: String?
   public var fault: Fault
-  /// The part of the matching requests that it befalls, 0 to 1, evenly spread: 0.1 is every tenth.
+  /// The share of matching requests that get the fault, 0 to 1, evenly spread: with 0.1, every tenth.
   public var share: Double
   /// Number of matching requests that pass before the first fault.
   public var after: Int
@@ -32,12 +31,12 @@ public struct FaultRule: Sendable, Equatable {
   }
 }
 
-/// What is wrong with a fault plan, and where.
+/// An error in a fault plan, with its position.
 public struct FaultPlanError: Error, Equatable, CustomStringConvertible, Sendable {
   public let description: String
 }
 
-/// The rules of one run.
+/// The rules of a run.
 ///
 /// The file is a JSON array; each rule is an object with `provider` (apns, fcm, oauth, expo) and any of
 /// `environment` (production, sandbox: apns only), `token_prefix`, `reason` (the provider's own code), `status`,

@@ -1,15 +1,15 @@
-// Tokens that carry their own fault, for providers whose tokens may hold letters: FCM and Expo.
+// Tokens that request a fault, for providers whose tokens may contain letters: FCM and Expo.
 
 internal import Runtime
 
-/// Reads a fault from a token: `fault-NAME` or `fault-NAME-NUMBER`, then anything behind a further dash.
+/// Reads a fault from a token: `fault-NAME` or `fault-NAME-NUMBER`, optionally followed by a dash and any text.
 ///
 /// NAME is one of the provider's reasons or one of `Fault.names`. NUMBER is the Retry-After in seconds, or for `slow`
 /// the delay in milliseconds: `fault-UNAVAILABLE-7-abc`, `fault-slow-250-abc`, `fault-UNREGISTERED-abc`.
 enum TokenFault {
   static let prefix: StaticString = "fault-"
 
-  /// - Parameter known: the fault of a reason the provider has; nil for a name it has not.
+  /// - Parameter known: returns the fault for a reason of the provider; nil for an unknown name.
   static func fault(in token: ArraySlice<UInt8>, known: (String) -> Fault?) -> Fault? {
     guard token.hasPrefix(prefix) else { return nil }
     let parts = token.dropFirst(prefix.utf8CodeUnitCount).split(

@@ -9,7 +9,7 @@ internal import Darwin
 #endif
 
 enum MaterialFile {
-  /// Makes a directory and those above it; one that is there already is fine.
+  /// Creates a directory and its parents; an existing one is no error.
   static func makeDirectory(_ path: String) throws(FileDescriptor.SystemError) {
     if unsafe mkdir(path, 0o755) == 0 || errno == EEXIST { return }
     guard errno == ENOENT, let slash = path.lastIndex(of: "/"), slash != path.startIndex else {
@@ -21,7 +21,7 @@ enum MaterialFile {
     }
   }
 
-  /// The path without `.`, `..` and links, from the root.
+  /// The absolute path without `.`, `..` and links.
   static func absolute(_ path: String) throws(FileDescriptor.SystemError) -> String {
     guard let resolved = unsafe realpath(path, nil) else {
       throw FileDescriptor.SystemError(call: "realpath \(path)", code: errno)
@@ -30,8 +30,8 @@ enum MaterialFile {
     return unsafe String(cString: resolved)
   }
 
-  /// Replaces a file in one step: a reader sees the old content or the new.
-  /// - Parameter isSecret: readable by its owner only.
+  /// Replaces a file atomically: a reader sees the old content or the new.
+  /// - Parameter isSecret: whether only its owner may read it.
   static func write(_ content: [UInt8], to path: String, isSecret: Bool = false) throws(FileDescriptor.SystemError) {
     let draft = "\(path).draft"
     let mode: mode_t = isSecret ? 0o600 : 0o644
@@ -44,7 +44,7 @@ enum MaterialFile {
     }
   }
 
-  /// The content of a file, or nil if there is none that can be read.
+  /// The content of a file, or nil if it cannot be read.
   static func read(_ path: String) -> [UInt8]? {
     let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { return nil }
@@ -59,7 +59,7 @@ enum MaterialFile {
     return content
   }
 
-  /// A new, empty directory for temporary things.
+  /// Creates an empty temporary directory.
   static func makeTemporaryDirectory() throws(FileDescriptor.SystemError) -> String {
     let parent = unsafe getenv("TMPDIR").map { unsafe String(cString: $0) } ?? "/tmp"
     var template = Array("\(parent)/push-gateway-simulators.XXXXXX".utf8CString)

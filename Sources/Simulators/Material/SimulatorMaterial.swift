@@ -1,12 +1,11 @@
-// Everything a gateway needs to talk to the simulators, and the simulators to check it, in one directory:
-// certificates, keys, accounts and a configuration. Keys that are there are used again, so that a restarted simulator
-// still fits its gateway.
+// The certificates, keys, accounts and configuration that a gateway and the simulators need, in one directory. Existing
+// keys are used again, so that a restarted simulator still matches its gateway.
 
 public import Runtime
 
-/// The credentials of one made-up app, on disk.
+/// The credentials of a fictitious app, on disk.
 public struct SimulatorMaterial: Sendable {
-  /// Who the app is.
+  /// The identity of the app.
   public struct Identity: Sendable {
     public var app: String
     public var dialect: String
@@ -33,13 +32,13 @@ public struct SimulatorMaterial: Sendable {
   }
 
   public let identity: Identity
-  /// The directory, from the root.
+  /// The absolute path of the directory.
   public let directory: String
   /// Signs provider tokens (ES256); also in `apnsKeyFile`.
   public let apnsKey: SigningKey
   /// Signs OAuth assertions (RS256); also in `serviceAccountFile`.
   public let fcmKey: SigningKey
-  /// What the Expo simulator may be told to ask for.
+  /// The access token that the Expo simulator can require.
   public let expoAccessToken: String
 
   public var authorityFile: String { "\(directory)/ca.pem" }
@@ -53,13 +52,13 @@ public struct SimulatorMaterial: Sendable {
   public var configurationFile: String { "\(directory)/gateway.yaml" }
   private static let fcmKeyFileName = "fcm-key.pem"
 
-  /// Opens a directory, and makes in it what is missing.
+  /// Opens a directory and creates the missing files in it.
   ///
   /// - Parameters:
-  ///   - directory: is made if it is not there; nil for a new temporary one.
-  ///   - hosts: what the server's certificate is to be valid for besides the loopback; used only when there is none
-  ///     yet.
-  /// - Throws: when a file cannot be written, or one that is there cannot be used.
+  ///   - directory: created if it does not exist; nil for a new temporary one.
+  ///   - hosts: names and addresses in the server's certificate besides the loopback; used only if a certificate is
+  ///     created.
+  /// - Throws: if a file cannot be written, or an existing one cannot be used.
   public init(
     directory: String? = nil, identity: Identity = Identity(), hosts: [String] = []
   ) throws {
@@ -123,7 +122,7 @@ public struct SimulatorMaterial: Sendable {
   }
 
   /// Writes a gateway's configuration for the simulators.
-  /// - Parameter database: the Postgres URL; nil leaves it to `DATABASE_URL`.
+  /// - Parameter database: the Postgres URL; with nil the gateway reads `DATABASE_URL`.
   public func writeConfiguration(
     _ endpoints: SimulatorEndpoints, database: String?, http: String = "127.0.0.1:8080"
   ) throws {

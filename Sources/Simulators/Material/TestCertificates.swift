@@ -1,21 +1,20 @@
-// A certificate authority and a server certificate made in the process, for simulators on the loopback. Never for
-// production.
+// Creates a certificate authority and a server certificate for simulators on the loopback. Never for production.
 
 internal import Runtime
 
 /// Certificates and keys as PEM texts.
 public struct TestCertificates: Sendable {
-  /// What the clients have to believe.
+  /// The authority's certificate, which clients must trust.
   public let authority: [UInt8]
   /// The server's certificate.
   public let certificate: [UInt8]
   /// The server's private key (PKCS#8).
   public let key: [UInt8]
 
-  /// Makes an authority and a certificate (P-256, valid for ten years) for host names and addresses.
+  /// Creates an authority and a certificate (P-256, valid for ten years) for host names and addresses.
   ///
-  /// - Parameter hosts: names, and addresses in digits, that the certificate is valid for.
-  /// - Throws: when OpenSSL cannot make a key or a certificate, which only a wrong host name explains.
+  /// - Parameter hosts: names and IP addresses that the certificate is valid for.
+  /// - Throws: if OpenSSL cannot create a key or a certificate, which happens only with an invalid host name.
   public init(hosts: [String]) throws {
     let authorityKey = try SigningKey.generate(for: .es256)
     let serverKey = try SigningKey.generate(for: .es256)

@@ -1,9 +1,9 @@
-// The owner of one X.509 certificate in OpenSSL: made, signed, written as PEM.
+// Owns an X.509 certificate of OpenSSL: creates it, signs it, and writes it as PEM.
 
 internal import COpenSSL
 internal import Runtime
 
-/// OpenSSL could not make a certificate.
+/// OpenSSL could not create a certificate.
 struct CertificateError: Error, CustomStringConvertible {
   /// The step that failed.
   let step: String
@@ -15,12 +15,12 @@ final class X509Certificate {
   private static let lifetimeSeconds = 10 * 365 * 86_400
   private let handle: OpaquePointer
 
-  /// Makes and signs a certificate.
+  /// Creates and signs a certificate.
   ///
   /// - Parameters:
   ///   - name: its common name.
-  ///   - key: whose public half it certifies.
-  ///   - issuer: the authority and its key; nil to sign it with its own.
+  ///   - key: the key whose public part is certified.
+  ///   - issuer: the authority and its key; nil for a self-signed certificate.
   ///   - extensions: names and values as in OpenSSL's configuration files (x509v3_config(5)).
   init(
     name: String, serial: Int, key: SigningKey, issuer: (certificate: X509Certificate, key: SigningKey)?,
@@ -74,7 +74,7 @@ final class X509Certificate {
   }
 }
 
-/// The owner of one EVP_PKEY, read from a key's PEM text.
+/// Owns an EVP_PKEY that was read from a key's PEM text.
 @safe
 private struct PrivateKeyHandle: ~Copyable {
   let handle: OpaquePointer

@@ -1,4 +1,4 @@
-// Makes the faults happen that a seed has drawn.
+// Causes the faults of a seed.
 
 import MemoryOutbox
 import Providers
@@ -9,10 +9,10 @@ import Runtime
 final class FaultInjector {
   private unowned let world: World
   private var isStopped = false
-  /// Tokens that their providers call dead.
+  /// Tokens that their providers report as dead.
   private var deadTokens: Set<String> = []
   private var livingTokens: Set<String> = []
-  /// Deliveries that kill whoever handles them.
+  /// Deliveries that kill the process that handles them.
   private(set) var killers: Set<DeliveryKey> = []
   private var killersLeft = 2
 
@@ -61,7 +61,7 @@ final class FaultInjector {
 
   func stop() { isStopped = true }
 
-  /// Does something `rate` times in ten seconds on average, times the weight of the fault.
+  /// Does something on average `rate` times in ten seconds, times the weight of the fault.
   private func every(_ fault: Fault, _ rate: Double, _ body: @escaping () -> Void) {
     guard let weight = world.plan.weights[fault] else { return }
     let mean = 10_000 / (rate * weight)
@@ -72,7 +72,7 @@ final class FaultInjector {
     }
   }
 
-  /// A replica is doing something that matters: the worst moment for whatever can go wrong.
+  /// Called while a replica does something critical: the worst moment for a fault.
   func tempt(_ life: Life, _ probability: Double = 0.05) {
     guard !isStopped, world.random.chance(probability) else { return }
     let candidates = [Fault.freeze, .crash, .cut, .silentCut, .databaseCrash, .standstill, .restart].filter(
@@ -92,7 +92,8 @@ final class FaultInjector {
     }
   }
 
-  /// The server's clock is set, and at times soon set right again; a replica that starts in between has beaten by another clock.
+  /// Sets the server's clock, and sometimes soon corrects it. A replica that starts in between has sent heartbeats by
+  /// another clock.
   private func setServerClock() {
     let step = Int64(world.random.count(-5_000...5_000)) * 1_000
     world.server.jump(by: step)
@@ -107,10 +108,11 @@ final class FaultInjector {
     }
   }
 
-  /// What dead gateways had is given to others: the worst moment for losing commits, for then it is the dead ones' again.
+  /// Deliveries of dead gateways are claimed by others: the worst moment for losing commits, because a loss gives them
+  /// back to the dead gateways.
   func temptAfterReap() { temptToCrash(0.5, within: 20...400) }
 
-  /// One gateway claims what another had before: if that is lost, it is the other's again.
+  /// A gateway claims a delivery that another had before: if that commit is lost, the delivery is the other's again.
   func temptAfterHandover() { temptToCrash(0.2, within: 1...150) }
 
   private func temptToCrash(_ probability: Double, within milliseconds: ClosedRange<Int64>) {
@@ -133,7 +135,7 @@ final class FaultInjector {
 
   // MARK: - Notifications
 
-  /// The server says something to whoever listens.
+  /// The server sends a notification.
   func broadcast(_ notification: MemoryNotification) {
     let event: OutboxEvent =
       switch notification {
@@ -151,7 +153,7 @@ final class FaultInjector {
     }
   }
 
-  /// Somebody says that calls have ended.
+  /// Another session sends a notification that calls have ended.
   private func forge() {
     let ringing = world.server.outbox.calls.values.filter { $0.state == .ringing }.map(\.id).sorted()
     let said: OutboxEvent =
@@ -165,7 +167,7 @@ final class FaultInjector {
 
   // MARK: - Rows
 
-  /// Some deliveries of a call are such that the server, or whoever handles them, stumbles over them.
+  /// Makes some deliveries of a call fail in the server or in the process that handles them.
   func poison(_ outboxID: Int64) {
     let keys = world.server.outbox.deliveries.rows.keys.filter { $0.outboxID == outboxID }.sorted {
       $0.pushNumber < $1.pushNumber
@@ -186,12 +188,12 @@ final class FaultInjector {
 
   // MARK: - Outcomes
 
-  /// What becomes of a request that has left.
+  /// The result of a request that was sent.
   struct Fate {
     var outcome: PushOutcome
     var status: UInt16 = 0
     var isAccepted = false
-    /// The replica learns what really happened.
+    /// The replica learns the real result.
     var isCertain = true
     /// From the provider to the replica.
     var answerAfter: VirtualTime
@@ -237,7 +239,7 @@ final class FaultInjector {
     return fate
   }
 
-  /// Some tokens are dead from the beginning to the end.
+  /// Some tokens are always dead.
   private func isDead(_ token: ArraySlice<UInt8>) -> Bool {
     guard world.plan.has(.deadTokens) else { return false }
     let token = String(decoding: token, as: UTF8.self)

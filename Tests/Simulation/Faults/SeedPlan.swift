@@ -1,5 +1,5 @@
-// What a seed is about: how large, how long, and which faults how often. Each seed has some kinds of faults and not others
-// (swarm testing): with all of them at once the rare combinations of two would never get far enough to be seen.
+// The parameters of a seed: size, duration, and the rates of faults. Each seed has only some kinds of faults (swarm
+// testing): with all of them at once, rare combinations of two would never develop far enough.
 
 import Runtime
 
@@ -7,19 +7,19 @@ import Runtime
 enum Fault: String, CaseIterable {
   /// A statement does not reach the server, and its connection is lost.
   case lostStatement
-  /// A statement gets stuck on its way: its connection is lost, and the server executes it seconds later.
+  /// A statement is delayed: its connection is lost, and the server executes it seconds later.
   case lateStatement
   /// The server executes a statement, and its answer is lost with the connection.
   case lostAnswer
-  /// The server refuses a statement for a reason that passes.
+  /// The server refuses a statement with a temporary error.
   case refusedStatement
   /// Statements take long.
   case slowStatements
   /// A replica's connections to the server break, for a while.
   case cut
-  /// A connection breaks, and its end is noticed long after.
+  /// A connection breaks, and the client notices it long after.
   case silentCut
-  /// The server stands still, and then executes everything that has come: a machine that was suspended, a disk that hangs.
+  /// The server stands still, then executes everything that has arrived: a suspended machine, a disk that hangs.
   case standstill
   /// The server is stopped and started: nothing is lost.
   case restart
@@ -33,7 +33,7 @@ enum Fault: String, CaseIterable {
   case freezeForGood
   /// A replica's process dies.
   case crash
-  /// A delivery kills whoever handles it.
+  /// A delivery kills the process that handles it.
   case killer
   /// A replica's clock is too fast or too slow.
   case drift
@@ -42,13 +42,13 @@ enum Fault: String, CaseIterable {
   /// A notification is lost, or comes late.
   case lostNotification
   case doubledNotification
-  /// Somebody says that calls have ended which ring.
+  /// Another session notifies that calls have ended which still ring.
   case forgedNotification
   /// The connection that listens breaks.
   case deafness
-  /// A provider's request or its answer is lost: nobody knows whether the phone rang.
+  /// A request to a provider or its answer is lost: it is unknown whether the phone rang.
   case unknownOutcome
-  /// A provider is in trouble, throttles, or takes back what it had accepted for transmission.
+  /// A provider fails, throttles, or refuses requests that it had accepted for transmission.
   case providerTrouble
   /// A provider refuses credentials for a while.
   case unauthorized
@@ -65,29 +65,29 @@ enum Fault: String, CaseIterable {
   /// A delivery of a kind that this version does not know.
   case unknownKind
 
-  /// Faults that leave a ring that is handled by one replica from its beginning to its end no excuse for being late.
+  /// Faults that do not excuse a late ring if one replica handles it from beginning to end.
   static let harmless: Set<Fault> = [
     .lostNotification, .doubledNotification, .forgedNotification, .drift, .poison, .unknownKind,
   ]
 }
 
-/// What one seed draws.
+/// The random choices of a seed.
 struct SeedPlan {
-  /// Events of a kind of fault in ten seconds, on average, or its probability where it befalls statements and requests.
+  /// Average number of faults of a kind in ten seconds, or their probability for faults of statements and requests.
   private(set) var weights: [Fault: Double] = [:]
   /// When faults stop.
   let faultTime: VirtualTime
   let calls: Int
   let notifications: Int
   let replicas: Int
-  /// Whether one of the two apps would rather have visible pushes twice than not at all.
+  /// Whether one of the two apps prefers visible pushes twice to none.
   let isAtLeastOnce: Bool
-  /// The most a lane may hold, and how many requests a provider has under way.
+  /// Maximum number of deliveries of a lane, and of requests in flight at a provider.
   let window: Int
   let capacity: Int
-  /// How long a request and its answer are on their way, in milliseconds: to the provider, and back.
+  /// Travel times of a request to the provider and of its answer, in milliseconds.
   let providerTime: ClosedRange<Int64>
-  /// Calls come together.
+  /// Calls arrive in groups.
   let isBursty: Bool
 
   init(_ random: inout SplitMix64) {
@@ -108,10 +108,10 @@ struct SeedPlan {
 
   func has(_ fault: Fault) -> Bool { weights[fault] != nil }
 
-  /// How likely a fault befalls one statement or request.
+  /// The probability of a fault for one statement or request.
   func probability(_ fault: Fault, _ base: Double) -> Double { (weights[fault] ?? 0) * base }
 
-  /// Nothing that happens excuses a late ring.
+  /// Whether no fault of this seed excuses a late ring.
   var isHarmless: Bool {
     weights.keys.allSatisfy(Fault.harmless.contains) && capacity > 1 && window > 3 && providerTime.upperBound < 100
   }

@@ -1,4 +1,4 @@
-// The rules that hold at every step, whatever happens. Each is one sentence; the first that is broken ends a simulation.
+// The rules that must hold at every step. Each is one sentence; the first broken rule ends a simulation.
 
 import Dispatching
 import MemoryOutbox
@@ -7,23 +7,23 @@ import PushModel
 import Queue
 import Runtime
 
-/// Watches everything, changes nothing.
+/// Observes everything and changes nothing.
 final class Checker {
   private unowned let world: World
-  /// Who wrote a delivery down and was told so.
+  /// The gateway that settled a delivery and got the confirmation.
   private var settledBy: [DeliveryKey: Life] = [:]
-  /// Deliveries about which a crash of the server lost something, and when it last did.
+  /// Deliveries with changes that a crash of the server lost, and the time of the last such crash.
   private var lost: [DeliveryKey: VirtualTime] = [:]
   private var declaredDead: Set<Int32> = []
   private var lastBeat: [Int32: VirtualTime] = [:]
-  /// When a clock last jumped.
+  /// Time of the last jump of a clock.
   private var lastJump: VirtualTime = -1_000_000_000_000
-  /// Until when a delivery may leave, by true time: from what the claim said that was left.
+  /// The latest true time at which a delivery may be sent, from the remaining time in the claim.
   private var deadlines: [DeliveryKey: VirtualTime] = [:]
-  /// Batches of settlements on their way into the outbox.
+  /// Batches of settlements being written to the outbox.
   private var batches: [ObjectIdentifier: [Int: [Settlement]]] = [:]
   private var limits: [ObjectIdentifier: LimitChecker] = [:]
-  /// Calls and invites of which a life knows that they are over.
+  /// Calls and invites that a life knows to be over.
   private var knownEnded: [ObjectIdentifier: Set<Int64>] = [:]
   private var readEnded: [ObjectIdentifier: Set<DeliveryKey>] = [:]
   private var known: Set<DeliveryKey> = []
@@ -60,27 +60,28 @@ final class Checker {
     }
   }
 
-  /// A crash lost something about these.
+  /// A crash lost changes of these deliveries.
   func didLose(_ keys: Set<DeliveryKey>) {
     for key in keys { lost[key] = world.now }
   }
 
   func didBeat(_ gateway: Int32) { lastBeat[gateway] = world.now }
 
-  /// A clock jumped, the server's or a replica's: a lease is not what it seems for a while.
+  /// The clock of the server or of a replica jumped: leases are not reliable for a while.
   func didJump() { lastJump = world.now }
 
   private var hasJumped: Bool { world.now - lastJump < 20_000_000_000 }
 
-  /// A beat declared gateways dead.
+  /// A heartbeat declared gateways dead.
   func didReap(_ gateways: Set<Int32>, by gateway: Int32) {
     declaredDead.formUnion(gateways)
     for dead in gateways.sorted() {
       world.tell("server", "gateway \(dead) is declared dead by gateway \(gateway)")
       let silentSince = max(lastBeat[dead] ?? 0, world.server.upSince)
       let silence = VirtualTime(MemoryOutbox.Limits.silence) * 1_000 - 10_000_000
-      // A step of less than a beat is not noticed. A clock that jumps makes the reaper's connection seem older than it is: that
-      // the server was away is then told by its own beats alone, and these do not tell a gap of less than two seconds.
+      // A step shorter than the interval of heartbeats is not noticed. A clock that jumps makes the reaper's connection
+      // seem older than it is. Then only its own heartbeats show that the server was away, and they do not show a gap
+      // below two seconds.
       if world.now - silentSince < silence - (hasJumped ? 2_000_000_000 : 0) {
         world.violate(
           "Only a gateway is declared dead that was silent for three seconds in which the server was up.",
@@ -92,7 +93,7 @@ final class Checker {
 
   // MARK: - Machines
 
-  /// A machine is about to hear something.
+  /// A machine is about to receive an event.
   func willHear(_ event: DispatcherEvent, _ life: Life) {
     let id = ObjectIdentifier(life)
     switch event {
@@ -110,7 +111,7 @@ final class Checker {
           }
         }
       }
-      // What somebody had before: a crash may give it back to them.
+      // Deliveries that another gateway had before: a crash may return them to it.
       if !claimed.deliveries.isEmpty {
         world.faults.tempt(life, claimed.deliveries.contains { $0.attempt > 1 } ? 0.2 : 0.02)
       }
@@ -135,7 +136,7 @@ final class Checker {
     limits[id, default: LimitChecker()].willHear(event) { world.violate($0, "\(life.name): \($1)") }
   }
 
-  /// A machine wants something done.
+  /// A machine returned an action.
   func willDo(_ action: DispatcherAction, _ life: Life) {
     let id = ObjectIdentifier(life)
     switch action {
@@ -144,7 +145,7 @@ final class Checker {
       batches[id, default: [:]][batch] = settlements
       world.faults.tempt(life)
     case .send(_, let requests):
-      // The killers' victims.
+      // Gateways killed by a delivery.
       if requests.contains(where: { world.faults.killers.contains($0.key) }) {
         life.replica.crash(startAgainAfter: world.random.time(50...1_500))
       }
@@ -156,7 +157,7 @@ final class Checker {
 
   // MARK: - Strays
 
-  /// A claim's answer was lost: what it took goes back as soon as its gateway can see to that.
+  /// A claim's answer was lost: its deliveries must be returned as soon as its gateway can do so.
   func didLoseAnswer(of claim: Int32, _ gateway: Int32, _ life: Life) {
     watch(life, seconds: 0) { [self] in
       let strays = world.server.outbox.deliveries.values.filter {
@@ -168,7 +169,7 @@ final class Checker {
     }
   }
 
-  /// Does something when a life was well for some seconds on end.
+  /// Does something after a life has had no fault for some seconds.
   private func watch(_ life: Life, seconds: Int, _ body: @escaping () -> Void) {
     guard !life.isDead else { return }
     if seconds == 5 { return body() }
@@ -177,7 +178,7 @@ final class Checker {
 
   // MARK: - Pushes
 
-  /// A request leaves for the wire.
+  /// A request is sent.
   func willLeave(_ request: PushRequest, _ life: Life) {
     let key = request.key
     let id = ObjectIdentifier(life)
@@ -192,7 +193,7 @@ final class Checker {
           "No invite leaves after its replica was told that the call has ended.", "\(key.story) of \(life.name)")
       }
     }
-    // The deadline by an honest clock, and what a clock may be wrong by meanwhile.
+    // The deadline by true time, and the possible error of a clock.
     if let deadline = deadlines[key] {
       let tolerance = VirtualTime(Double(world.now) * ReplicaClock.driftMax * 2) + 1_000_000
       if world.now > deadline + tolerance {
@@ -204,12 +205,12 @@ final class Checker {
     }
   }
 
-  /// A provider takes a push over.
+  /// A provider accepts a push.
   func didAccept(_ request: PushRequest, _ life: Life, _ gateway: Int32?) -> Acceptance {
     let acceptance = Acceptance(key: request.key, kind: request.kind, at: world.now, life: life, gateway: gateway)
     let earlier = world.phones[acceptance.key]
     world.tell("phone", "\(acceptance.key.story) \(request.kind) is accepted from \(life.name)")
-    // What had left when its gateway was declared dead may arrive after what another has sent since.
+    // A request sent before its gateway was declared dead may arrive after one that another gateway has sent since.
     let isOfDead = !request.kind.isVisible && (gateway.map(declaredDead.contains) ?? true)
     for former in earlier where !isOfDead && !isExcused(former) {
       if !request.kind.isVisible {
@@ -226,12 +227,12 @@ final class Checker {
     return acceptance
   }
 
-  /// A crash of the server lost what was known of a delivery, and whoever remembers it is dead, too.
+  /// A crash of the server lost the changes of a delivery, and the gateway that remembers them is dead, too.
   private func isExcused(_ key: DeliveryKey, _ life: Life) -> Bool {
     lost[key] != nil && (life.isDead || !life.gateways.isDisjoint(with: declaredDead))
   }
 
-  /// Whether there may be another push after this one.
+  /// Whether another push may follow this one.
   private func isExcused(_ former: Acceptance) -> Bool {
     guard !former.kind.isVisible else { return false }
     if isExcused(former.key, former.life) { return true }
@@ -246,7 +247,7 @@ final class Checker {
 
   // MARK: - Rings on a good day
 
-  /// A call was enqueued: on a good day its phones ring at once.
+  /// A call was enqueued: without faults its phones must ring at once.
   func didEnqueue(_ outboxID: Int64) {
     guard world.plan.isHarmless else { return }
     let keys = world.server.outbox.deliveries.rows.keys.filter { $0.outboxID == outboxID }.sorted {
@@ -262,7 +263,7 @@ final class Checker {
 
   // MARK: - The end
 
-  /// Nothing is owed any more: everything that ever was has ended.
+  /// Nothing is owed any more: every delivery has ended.
   func didEnd() {
     let outbox = world.server.outbox
     for key in known.sorted(by: { ($0.outboxID, $0.pushNumber) < ($1.outboxID, $1.pushNumber) })

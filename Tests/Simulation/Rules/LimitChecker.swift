@@ -1,9 +1,9 @@
-// The limits that a machine keeps, seen from outside.
+// Checks from outside that a machine keeps its limits.
 
 import Dispatching
 import Queue
 
-/// What one life of a replica has under way.
+/// The pending statements and requests of one life of a replica.
 struct LimitChecker {
   private static let batchMax = 1_000
   private static let reclaimMax = 1_000

@@ -1,4 +1,4 @@
-// How things are told in a story: short, in the words of the project.
+// Short texts for the events of a seed, in the terms of the project.
 
 import Dispatching
 import MemoryOutbox
@@ -83,7 +83,7 @@ extension Result where Success == Statement.Answer, Failure == OutboxError {
 }
 
 extension DispatcherEvent {
-  /// Nil where the server's line has said it.
+  /// Nil if the server's line already shows it.
   var story: String? {
     switch self {
     case .outbox(let event): "hears \(event)"
@@ -98,7 +98,7 @@ extension DispatcherEvent {
 }
 
 extension DispatcherAction {
-  /// Nil where the server's line will say it.
+  /// Nil if the server's line will show it.
   var story: String? {
     switch self {
     case .send(let lane, let requests): "lane \(lane): send \(requests.map(\.key.story))"

@@ -1,4 +1,4 @@
-// The backends: they enqueue calls and messages, and end calls whenever they like.
+// The backends: they enqueue calls and messages, and end calls at any time.
 
 import Dialects
 import MemoryOutbox
@@ -8,7 +8,7 @@ import Queue
 
 /// Two apps with some users each.
 final class Backend {
-  /// What every phone in a simulation understands.
+  /// The capabilities of every phone in a simulation.
   private static let dialect = "intercom"
   private static let users = 12
 
@@ -29,11 +29,11 @@ final class Backend {
 
   func planner(of lane: SimulatedLane) -> CallPlanner { CallPlanner(dialect: dialect, provider: lane.provider) }
 
-  /// Everything was enqueued that was planned.
+  /// Whether all planned calls and messages are enqueued.
   var isDone: Bool { calls - extraCalls == world.plan.calls && notifications == world.plan.notifications }
 
   func start() {
-    // The first second is the replicas'.
+    // The first second is left to the start of the replicas.
     let bursts = (0..<3).map { _ in moment }
     for _ in 0..<world.plan.calls {
       let burst = world.random.pick(bursts) ?? 0
@@ -43,7 +43,7 @@ final class Backend {
     for _ in 0..<world.plan.notifications { world.at(moment) { [self] in notify() } }
   }
 
-  /// Any moment at which there are faults.
+  /// A random time while there are faults.
   private var moment: VirtualTime {
     world.random.time(1_500...max(2_000, world.plan.faultTime / 1_000_000 - 1_000))
   }
@@ -52,7 +52,7 @@ final class Backend {
 
   // MARK: - Calls
 
-  /// One call more at a bad moment, a few times.
+  /// Enqueues another call at a bad moment, a few times.
   func ringNow() {
     guard world.hasFaults, temptations < 3, world.random.chance(0.5) else { return }
     temptations += 1
@@ -60,7 +60,7 @@ final class Backend {
   }
 
   private func ring(isExtra: Bool = false) {
-    // A backend tries until it gets through.
+    // A backend retries until it reaches the server.
     guard world.server.isResponsive else { return later { [self] in ring(isExtra: isExtra) } }
     calls += 1
     if isExtra { extraCalls += 1 }
@@ -102,7 +102,7 @@ final class Backend {
     let recipients = recipients(of: app, world.random.pick([1, 2, 5]) ?? 1)
     let callID = "message-\(notifications)"
     let isUnknown = world.plan.has(.unknownKind) && world.random.chance(0.5)
-    // A version that knows the kind may never come: it expires.
+    // No version that knows the kind may ever start: the message then expires.
     let seconds: Int64 = isUnknown ? 12 : world.random.pick([8, 60, 3_600]) ?? 60
     let id = world.server.change { outbox, now in
       outbox.enqueueNotification(
@@ -125,7 +125,7 @@ final class Backend {
       func channel(_ provider: ProviderKind, _ use: String) -> MemoryChannel? {
         lanes.first { $0.provider == provider }.map { MemoryChannel(lane: $0.id, token: "\(use)-\(app)-\(user)") }
       }
-      // Some have an iPhone, some an Android phone, some several ways to reach it.
+      // Some users have an iPhone, some an Android phone, some several channels.
       let ringing: [MemoryChannel?] =
         switch user % 4 {
         case 0: [channel(.apns, "voip")]

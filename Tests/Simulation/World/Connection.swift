@@ -1,5 +1,5 @@
-// One connection of a replica to the server. Bytes keep their order; when the connection breaks, the client learns it at once or
-// much later, and does not know what the server did with what was under way.
+// A connection of a replica to the server. Bytes keep their order. When the connection breaks, the client notices it at
+// once or much later, and does not know whether the server executed the pending statements.
 
 import Queue
 
@@ -15,13 +15,13 @@ final class Connection {
   private unowned let world: World
   private var session: ServerSession?
   private(set) var isUp = false
-  /// Raised when the connection breaks: what comes from earlier ones is not heard.
+  /// Increased when the connection breaks: answers of earlier connections are ignored.
   private var generation = 0
-  /// The wire is broken, and the client may not know it yet.
+  /// Whether the connection is broken; the client may not have noticed.
   private var isBroken = false
   private var pending: [Int: Pending] = [:]
   private var nextID = 0
-  /// When the last bytes arrive, in either direction.
+  /// The arrival time of the last bytes in each direction.
   private var lastArrival: VirtualTime = 0
   private var lastAnswer: VirtualTime = 0
   var onChange: () -> Void = {}
@@ -32,7 +32,7 @@ final class Connection {
     self.world = world
   }
 
-  /// What the server sends by itself gets through.
+  /// Whether notifications of the server arrive.
   var canHear: Bool { isUp && !isBroken && session?.isAlive == true }
 
   // MARK: - Statements
@@ -45,7 +45,7 @@ final class Connection {
     let id = nextID
     nextID += 1
     pending[id] = Pending(statement: statement, complete: complete)
-    guard !isBroken else { return }  // into the void
+    guard !isBroken else { return }  // lost
     let isLost = world.hasFaults && world.random.chance(world.plan.probability(.lostStatement, 0.01))
     if isLost { return breakOff(noticedAfter: noticeTime) }
     let isLate = world.hasFaults && world.random.chance(world.plan.probability(.lateStatement, 0.01))
@@ -65,13 +65,13 @@ final class Connection {
         if isAnswerLost { breakOff(noticedAfter: noticeTime) } else { answer(id, result) }
       }
       guard generation != self.generation else { return session?.receive(job) ?? () }
-      // What was under way when the connection broke may arrive all the same, at times late.
+      // Statements sent before the connection broke may still arrive, sometimes late.
       guard world.random.chance(0.5) else { return }
       deliver(job, to: session, after: world.random.latency(0...5, longest: 3_000))
     }
   }
 
-  /// The connection is lost, and only the client knows that: what it asked for arrives, and is executed.
+  /// The connection is lost and only the client notices: its statement still arrives and is executed.
   private func delay(_ statement: Statement) {
     let session = session
     breakOff(noticedAfter: noticeTime)
@@ -82,7 +82,7 @@ final class Connection {
 
   private func deliver(_ job: ServerSession.Job, to session: ServerSession?, after time: VirtualTime) {
     world.after(time) { [world] in
-      // The worst moment for a call: nobody will ever hear what this claim takes.
+      // The worst moment: no gateway will learn which deliveries this claim takes.
       if job.statement.claimNumber != nil { world.backend.ringNow() }
       session?.receive(job)
     }
@@ -107,9 +107,9 @@ final class Connection {
     world.random.chance(0.7) ? world.random.time(0...5) : world.random.time(100...6_000)
   }
 
-  /// The wire breaks.
+  /// The connection breaks.
   ///
-  /// - Parameter time: until the client notices.
+  /// - Parameter time: time until the client notices.
   func breakOff(noticedAfter time: VirtualTime) {
     guard isUp, !isBroken else { return }
     isBroken = true
@@ -131,7 +131,7 @@ final class Connection {
     reconnect()
   }
 
-  /// Tries until it is up.
+  /// Tries to connect until it succeeds.
   func reconnect() {
     world.after(world.random.time(20...400)) { [self] in
       life.whenRunning { [self] in
@@ -146,7 +146,7 @@ final class Connection {
     }
   }
 
-  /// The process is gone.
+  /// The process has ended.
   func abandon() {
     generation += 1
     pending = [:]

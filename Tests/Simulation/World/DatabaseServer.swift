@@ -1,4 +1,4 @@
-// The server: it executes the statements of its sessions on the outbox in memory, crashes, and comes back.
+// The server: it executes statements on the outbox in memory, crashes, and restarts.
 
 import Dispatching
 import MemoryOutbox
@@ -7,24 +7,24 @@ import Queue
 
 /// Postgres, as far as a gateway can tell.
 final class DatabaseServer {
-  /// Commits reach the disk when they are as old as this, or a little older.
+  /// Commits reach the disk at about this age.
   private static let syncInterval: VirtualTime = 200_000_000
 
   private unowned let world: World
   private(set) var outbox = MemoryOutbox()
   private(set) var isUp = true
-  /// It executes nothing before then.
+  /// The server executes nothing before this time.
   private(set) var stillUntil: VirtualTime = 0
   private var stillSince: VirtualTime = 0
-  /// Since when it has been up without a break, in true time.
+  /// Time since which it has run without interruption, in true time.
   private(set) var upSince: VirtualTime = 0
-  /// Raised by each crash and restart: sessions of earlier ones are over.
+  /// Increased by each crash and restart, which end all earlier sessions.
   private(set) var epoch = 0
-  /// How far its clock was set.
+  /// Offset of its clock.
   private var clockOffset: Int64 = 0
-  /// Commits that were there when the WAL writer came by last.
+  /// Number of commits at the last run of the WAL writer.
   private var unsynced = 0
-  /// Who claimed each delivery last.
+  /// The gateway that last claimed each delivery.
   private var lastOwner: [DeliveryKey: Int32] = [:]
 
   init(_ world: World) {
@@ -37,12 +37,12 @@ final class DatabaseServer {
     }
   }
 
-  /// What its clock shows.
+  /// The time on its clock.
   var databaseNow: DatabaseTime { 1_750_000_000_000_000 + world.now / 1_000 + clockOffset }
 
   func start() { sync() }
 
-  /// Backends get through to it.
+  /// Whether backends can reach it.
   var isResponsive: Bool { isUp && stillUntil <= world.now }
 
   private func sync() {
@@ -55,13 +55,13 @@ final class DatabaseServer {
 
   // MARK: - Statements
 
-  /// Executes something that is no statement of a gateway.
+  /// Executes a statement that is not from a gateway.
   func change<Result>(_ body: (inout MemoryOutbox, DatabaseTime) -> Result) -> Result {
     defer { didCommit() }
     return body(&outbox, databaseNow)
   }
 
-  /// The first moment of a claim; nil where it is another statement, or may not be made.
+  /// Begins a claim; nil if the statement is not a claim, or may not begin.
   func begin(_ statement: Statement) -> MemoryRunningClaim? {
     guard case .claim(let number, let allowances, let limits) = statement.action, let gateway = statement.gateway else {
       return nil
@@ -69,7 +69,7 @@ final class DatabaseServer {
     return outbox.beginClaim(gateway, number, allowances, within: limits, at: databaseNow)
   }
 
-  /// The last moment of a claim.
+  /// Ends a claim.
   func finish(_ claim: MemoryRunningClaim?) -> Statement.Answer {
     guard let claim else { return .claimed([]) }
     defer { didCommit() }
@@ -82,12 +82,12 @@ final class DatabaseServer {
     return .claimed(rows)
   }
 
-  /// Whether the last moment of a statement has to wait for a claim that is running.
+  /// Whether a statement has to wait for a running claim.
   func mustWait(_ statement: Statement) -> Bool {
     statement.locksGateway && statement.gateway.map(outbox.isLocked) ?? false
   }
 
-  /// The last moment of any other statement.
+  /// Executes any other statement.
   func finish(_ statement: Statement) -> Result<Statement.Answer, OutboxError> {
     defer { didCommit() }
     let living = statement.isBeat ? livingGateways : []
@@ -113,9 +113,9 @@ final class DatabaseServer {
 
   // MARK: - Bad days
 
-  /// It stops.
+  /// Stops the server.
   ///
-  /// - Parameter isCrash: what was not on the disk is lost, but for a random part of it.
+  /// - Parameter isCrash: whether changes that are not on the disk are lost, except a random part.
   func stop(isCrash: Bool, for duration: VirtualTime) {
     guard isUp else { return }
     isUp = false
@@ -137,7 +137,7 @@ final class DatabaseServer {
     world.after(duration) { [self] in comeUp() }
   }
 
-  /// It executes nothing for a while, and loses nothing; connections stay.
+  /// The server executes nothing for a while and loses nothing; connections stay open.
   func standStill(for duration: VirtualTime) {
     guard isUp, stillUntil <= world.now else { return }
     stillSince = world.now
@@ -149,7 +149,7 @@ final class DatabaseServer {
 
   private func goOn() {
     guard isUp else { return }
-    // For a shorter time nobody has to have been silent.
+    // A shorter pause makes no gateway silent.
     if world.now - stillSince >= VirtualTime(MemoryOutbox.Limits.silence) * 2 / 3 * 1_000 { upSince = world.now }
     world.tell("server", "goes on")
   }
@@ -170,7 +170,7 @@ final class DatabaseServer {
     comeUp()
   }
 
-  /// Its clock is set.
+  /// Sets its clock.
   func jump(by microseconds: Int64) {
     clockOffset += microseconds
     world.tell("server", "clock jumps by \(microseconds / 1000) ms")

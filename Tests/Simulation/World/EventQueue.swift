@@ -1,9 +1,9 @@
-// What is going to happen, in the order of virtual time.
+// The queue of future events, ordered by virtual time.
 
-/// True time in nanoseconds since the simulation began; no clock in it shows that.
+/// True time in nanoseconds since the simulation began. No clock in the simulation shows it.
 typealias VirtualTime = Int64
 
-/// A heap of things to happen. Those of one moment happen in the order in which they were added.
+/// A heap of events. Events of the same time happen in the order in which they were added.
 struct EventQueue {
   private struct Entry {
     var at: VirtualTime

@@ -1,4 +1,4 @@
-// One life of a replica's process: the real machine, and the carrier that feeds it and carries out what it decides.
+// One life of a replica's process: the real machine, and the code that feeds it events and carries out its actions.
 
 import Dispatching
 import Logging
@@ -15,21 +15,21 @@ final class Life {
   private(set) var machine: DispatcherMachine
   private(set) var link: Link!
   private(set) var providers: [SimulatedProvider] = []
-  /// Every gateway it was.
+  /// All its gateway ids.
   var gateways: Set<Int32> = []
   private(set) var isDead = false
   private(set) var isFrozen = false
   private var staysFrozen = false
   private var thaws = 0
-  /// What has happened while it was frozen.
+  /// Events that arrived while it was frozen.
   private var inbox: [() -> Void] = []
   private var isTurning = false
   private var alarms = 0
   private var actions: [DispatcherAction] = []
-  /// Requests may be written to the wire until this instant, and not later.
+  /// Requests may be sent until this time, and not later.
   private(set) var permit = Instant(nanoseconds: .min)
   private(set) var isDraining = false
-  /// Turns without any time passing between them.
+  /// Number of turns without any time between them.
   private var turnsNow = 0
   private var lastTurn: VirtualTime = -1
 
@@ -58,18 +58,18 @@ final class Life {
     turn()
   }
 
-  /// Nothing keeps it from talking to the server.
+  /// Whether it can reach the server.
   var isWell: Bool { !isDead && !isFrozen && !isDraining && link.isWell }
 
   // MARK: - Running
 
-  /// Does something on the process's loop: now, or when it thaws.
+  /// Runs something on the process's loop, now or when it is no longer frozen.
   func whenRunning(_ body: @escaping () -> Void) {
     guard !isDead else { return }
     if isFrozen { inbox.append(body) } else { body() }
   }
 
-  /// Tells the machine. To be called on the process's loop.
+  /// Passes an event to the machine. To be called on the process's loop.
   func handle(_ event: DispatcherEvent) {
     guard !isDead else { return }
     world.checker.willHear(event, self)
@@ -107,7 +107,7 @@ final class Life {
     }
   }
 
-  /// Wakes the machine when it asked for that.
+  /// Wakes the machine at the time that it asked for.
   func setAlarm() {
     alarms += 1
     let next = Self.nextAlarm(of: &machine)
@@ -120,12 +120,12 @@ final class Life {
     }
   }
 
-  /// Asking in place spares a copy of the machine.
+  /// Calling in place avoids a copy of the machine.
   private static func nextAlarm(of machine: inout DispatcherMachine) -> Instant { machine.nextAlarm }
 
   // MARK: - Bad days
 
-  /// Handles nothing for a time (nil: for good), then everything at once.
+  /// Handles no events for a time (nil: for ever), then all of them at once.
   func freeze(for time: VirtualTime?) {
     guard !isFrozen, !isDead else { return }
     isFrozen = true
@@ -143,7 +143,7 @@ final class Life {
     guard isFrozen, !isDead else { return }
     isFrozen = false
     world.tell(name, "thaws with \(inbox.count) things to do")
-    // Timers may come before what the sockets brought.
+    // Timers may fire before events from sockets.
     if world.random.chance(0.5) { turn() }
     isTurning = true
     let bodies = inbox
@@ -161,14 +161,14 @@ final class Life {
     replica.didEnd(self)
   }
 
-  /// Faults stop; what was frozen for good stays so.
+  /// Faults stop; a process that was frozen for ever stays frozen.
   func recover() {
     link.recover()
     for provider in providers { provider.recover() }
     if isFrozen, !staysFrozen { thaw() }
   }
 
-  /// Leaves in good order: at the latest after `time`.
+  /// Shuts down cleanly, after at most `time`.
   func drain(until time: VirtualTime) {
     whenRunning { [self] in
       guard !isDraining else { return }
@@ -182,7 +182,8 @@ final class Life {
 
   private func leave() {
     guard !isDead else { return }
-    // What is not written down may have been sent: others find out that this gateway is gone, and do not repeat what people see.
+    // Deliveries that are not settled may have been sent. Other gateways find this one silent, and do not repeat
+    // visible pushes.
     if machine.isIdle { link.retire() }
     world.tell(name, machine.isIdle ? "is gone" : "is gone without having written down everything")
     die()

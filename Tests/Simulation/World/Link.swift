@@ -4,18 +4,18 @@ import Dispatching
 import MemoryOutbox
 import Queue
 
-/// What stands between a machine and the server.
+/// The connections between a machine and the server.
 final class Link {
   private unowned let life: Life
   private unowned let world: World
   private let claims: Connection
   private let settlements: Connection
   private let control: Connection
-  /// In whose name statements are made.
+  /// The gateway of the statements.
   private(set) var gateway: Int32?
   private var isAvailable = false
   private var isListening = false
-  /// The server cannot be reached from here until then.
+  /// The server cannot be reached from here until this time.
   private var partitionedUntil: VirtualTime = 0
 
   init(_ life: Life, _ world: World) {
@@ -30,17 +30,17 @@ final class Link {
 
   func open() { for connection in [claims, settlements, control] { connection.reconnect() } }
 
-  /// The process is gone.
+  /// The process has ended.
   func abandon() { for connection in [claims, settlements, control] { connection.abandon() } }
 
-  /// Statements get through.
+  /// Whether statements reach the server.
   var isWell: Bool {
     isAvailable && claims.canHear && settlements.canHear && !isPartitioned && world.server.isResponsive
   }
 
   // MARK: - Statements
 
-  /// Makes a statement; its answer becomes an event of the machine.
+  /// Sends a statement; its answer becomes an event of the machine.
   func perform(_ action: DispatcherAction) {
     let isRegistering: Bool
     if case .register = action { isRegistering = true } else { isRegistering = false }
@@ -67,7 +67,7 @@ final class Link {
     }
   }
 
-  /// Says goodbye, as far as the server can be reached. Then the process ends.
+  /// Retires the gateway if the server can be reached. Then the process ends.
   func retire() {
     guard isAvailable, settlements.canHear, world.server.isResponsive, let gateway else { return }
     world.server.change { outbox, now in outbox.retire(gateway, at: now) }
@@ -90,7 +90,7 @@ final class Link {
     if isListening { life.handle(.outbox(.bell)) }
   }
 
-  /// The server stopped or crashed: every connection is gone, and mostly that is noticed at once.
+  /// The server stopped or crashed: all connections end, and usually that is noticed at once.
   func serverIsGone() {
     for connection in [claims, settlements, control] {
       connection.breakOff(noticedAfter: world.random.latency(0...5, longest: 3_000))
@@ -111,16 +111,16 @@ final class Link {
   /// Faults stop.
   func recover() { partitionedUntil = 0 }
 
-  /// One of the connections breaks, and that is noticed long after.
+  /// One of the connections breaks and is noticed long after.
   func cutSilently() {
     guard let connection = world.random.pick([claims, settlements, control]) else { return }
     connection.breakOff(noticedAfter: world.random.time(100...8_000))
   }
 
-  /// The connection that listens breaks.
+  /// The listening connection breaks.
   func deafen() { control.breakOff(noticedAfter: world.random.time(0...2_000)) }
 
-  /// The server says something by itself.
+  /// The server sends a notification.
   func hear(_ event: OutboxEvent, after time: VirtualTime) {
     guard control.canHear else { return }
     world.after(time) { [self] in

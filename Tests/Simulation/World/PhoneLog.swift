@@ -1,18 +1,18 @@
-// What providers really took over for phones, whatever the replicas were told about it.
+// The pushes that providers really accepted, whatever the replicas were told.
 
 import Providers
 import PushModel
 import Queue
 
-/// One push that a provider took over.
+/// A push that a provider accepted.
 final class Acceptance {
   let key: DeliveryKey
   let kind: PushKind
   let at: VirtualTime
   let life: Life
-  /// In whose name it was sent.
+  /// The gateway that sent it.
   let gateway: Int32?
-  /// The replica was told so.
+  /// Whether the replica was told that it was accepted.
   var isCertain = false
 
   init(key: DeliveryKey, kind: PushKind, at: VirtualTime, life: Life, gateway: Int32?) {

@@ -1,15 +1,15 @@
-// One replica: a place where the process of a gateway runs, dies, and is started again.
+// A replica: it runs the process of a gateway, which dies and is started again.
 
 import Runtime
 
-/// A machine with a clock, and what runs on it.
+/// A machine with a clock and a process.
 final class Replica {
   let index: Int
   private unowned let world: World
   private(set) var life: Life?
   private(set) var clock: ReplicaClock
   private var lives = 0
-  /// Nobody starts it again.
+  /// Whether it is never started again.
   private(set) var isGone = false
 
   init(_ index: Int, _ world: World) {
@@ -33,7 +33,7 @@ final class Replica {
     life.start()
   }
 
-  /// The life is over.
+  /// The life has ended.
   func didEnd(_ ended: Life) {
     if life === ended { life = nil }
   }
@@ -49,13 +49,13 @@ final class Replica {
     }
   }
 
-  /// It leaves in good order.
+  /// It shuts down cleanly.
   func leave() {
     isGone = true
     life?.drain(until: world.random.time(100...6_000))
   }
 
-  /// From now on it runs, and is started again when it has left.
+  /// From now on it runs, and is restarted after it shuts down.
   func stay() {
     isGone = false
     if life == nil { start() }

@@ -1,11 +1,11 @@
-// The clock of one replica's machine: monotonic, a little too fast or too slow, and now and then it jumps ahead, as it does when
-// a virtual machine was suspended.
+// The clock of a replica's machine: monotonic, a little too fast or too slow. It sometimes jumps ahead, as after a
+// suspended virtual machine resumes.
 
 import Runtime
 
-/// From true time to what a replica's clock shows.
+/// Converts true time to the time on a replica's clock.
 struct ReplicaClock {
-  /// How much too fast (or too slow) a clock may be: a hundred times what a bad quartz is.
+  /// Maximum error of a clock's speed: a hundred times that of a bad quartz.
   static let driftMax = 0.005
 
   private var trueAnchor: VirtualTime

@@ -1,5 +1,5 @@
-// One session of the server: it executes what its connection brought, one statement after the other, and goes on with that
-// for a while when the connection is gone.
+// A session of the server: it executes the statements of its connection one after the other, and continues for a while
+// when the connection is gone.
 
 import MemoryOutbox
 import Queue
@@ -15,7 +15,7 @@ final class ServerSession {
   private let epoch: Int
   private var jobs: [Job] = []
   private var isBusy = false
-  /// The statement under way takes longer than it should: it waits for a lock.
+  /// The running statement takes too long: it waits for a lock.
   private var busyUntil: VirtualTime = 0
 
   init(_ world: World) {
@@ -25,13 +25,14 @@ final class ServerSession {
 
   var isAlive: Bool { epoch == world.server.epoch && world.server.isUp }
 
-  /// A statement has come.
+  /// A statement has arrived.
   func receive(_ job: Job) {
     jobs.append(job)
     startNext()
   }
 
-  /// The connection is gone: what has begun runs on, at times for long, and what has come besides, maybe.
+  /// The connection is gone: a statement that has begun continues, sometimes for long; other statements that have
+  /// arrived may still run.
   func orphan() {
     if world.random.chance(0.5) { jobs.removeAll() }
     if world.random.chance(0.3) { busyUntil = world.now + world.random.time(0...3_000) }

@@ -1,5 +1,5 @@
-// A provider as one replica drives it: requests wait for a stream, leave if the permit and the deadline still allow it, and come
-// back with one outcome each, whatever that is.
+// A provider in one replica: requests wait for a stream, are sent if the permit and the deadline still allow it, and
+// get exactly one outcome each.
 
 import Dispatching
 import Providers
@@ -13,13 +13,13 @@ final class SimulatedProvider {
   private let index: Int
   private var lane: SimulatedLane { world.lanes[index] }
   private var waiting: [PushRequest] = []
-  /// By a number that no other request ever had, unlike its tag.
+  /// By a number that is unique, unlike a request's tag.
   private var underWay: [Int: PushRequest] = [:]
   private var written = 0
   private var isUp = false
   private var isClosing = false
   private var isPumping = false
-  /// In trouble, or refusing credentials, until then.
+  /// Fails, or refuses credentials, until this time.
   private var troubledUntil: VirtualTime = 0
   private var unauthorizedUntil: VirtualTime = 0
 
@@ -67,7 +67,7 @@ final class SimulatedProvider {
     while isUp || isClosing, underWay.count < world.plan.capacity, !waiting.isEmpty {
       write(waiting.removeFirst())
     }
-    // Nobody waits for a stream beyond the deadline.
+    // Requests do not wait for a stream beyond the deadline.
     let now = life.localNow
     for request in waiting where request.deadline <= now {
       waiting.removeAll { $0 === request }
@@ -76,7 +76,7 @@ final class SimulatedProvider {
     if !waiting.isEmpty { planPump(after: 50_000_000) }
   }
 
-  /// The moment at which a request leaves, or does not.
+  /// Sends a request, or drops it.
   private func write(_ request: PushRequest) {
     let now = life.localNow
     if isClosing { return report(request, .refused(reason: "ShuttingDown"), sentAt: nil) }
@@ -93,7 +93,7 @@ final class SimulatedProvider {
       if fate.isAccepted { acceptance = world.checker.didAccept(request, life, gateway) }
       world.after(fate.answerAfter) { [self] in
         life.whenRunning { [self] in
-          // Its connection broke meanwhile, and so was reported.
+          // Its connection broke meanwhile, which was reported.
           guard underWay.removeValue(forKey: number) != nil else { return }
           acceptance?.isCertain = fate.isCertain
           report(request, fate.outcome, status: fate.status, sentAt: now)
@@ -104,7 +104,7 @@ final class SimulatedProvider {
   }
 
   private func report(_ request: PushRequest, _ outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant?) {
-    // Not within the turn that handed it over.
+    // Not within the turn that passed the request.
     let result = { [life] in
       PushResult(
         tag: request.tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: life.localNow, connection: 1)
@@ -114,7 +114,7 @@ final class SimulatedProvider {
     }
   }
 
-  /// Takes back what has not left.
+  /// Takes back requests that were not sent.
   func withdraw(_ tags: Set<UInt64>) {
     let withdrawn = waiting.filter { tags.contains($0.tag) }
     waiting.removeAll { tags.contains($0.tag) }
@@ -129,7 +129,7 @@ final class SimulatedProvider {
   func trouble(for time: VirtualTime) { troubledUntil = world.now + time }
   func refuseCredentials(for time: VirtualTime) { unauthorizedUntil = world.now + time }
 
-  /// Its connections are gone; what is under way has no outcome.
+  /// Its connections are lost; sent requests have no outcome.
   func breakOff(for time: VirtualTime) {
     life.whenRunning { [self] in
       guard isUp, !isClosing else { return }
@@ -148,7 +148,7 @@ final class SimulatedProvider {
     unauthorizedUntil = 0
   }
 
-  /// What waits comes back; what is under way has until the deadline.
+  /// Waiting requests are returned; sent requests have until the deadline.
   func shutDown(within time: VirtualTime) {
     isClosing = true
     planPump(after: 0)

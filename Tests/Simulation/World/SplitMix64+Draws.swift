@@ -1,9 +1,9 @@
-// The only source of chance in a simulation: what happens is a function of the seed.
+// The only source of randomness in a simulation: everything is a function of the seed.
 
 import Runtime
 
 extension SplitMix64 {
-  /// True so often, from 0 to 1.
+  /// True with this probability, from 0 to 1.
   mutating func chance(_ probability: Double) -> Bool {
     probability > 0 && Double(next() >> 11) / Double(1 << 53) < probability
   }
@@ -22,7 +22,7 @@ extension SplitMix64 {
     return milliseconds.lowerBound * 1_000_000 + VirtualTime(next() % span)
   }
 
-  /// Mostly short, seldom long: `typical` most of the time, up to `longest` one time in twenty.
+  /// Usually about `typical`, and in one of twenty cases up to `longest`.
   mutating func latency(_ typical: ClosedRange<Int64>, longest: Int64) -> VirtualTime {
     chance(0.05) ? time(typical.upperBound...max(longest, typical.upperBound)) : time(typical)
   }

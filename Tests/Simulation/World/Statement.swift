@@ -1,4 +1,4 @@
-// A statement on its way to the server: what it does there, and what its answer is to the machine that asked.
+// A statement of the store: its effect on the server, and its answer to the machine.
 
 import Dispatching
 import MemoryOutbox
@@ -8,14 +8,14 @@ import Runtime
 /// One call of the store.
 struct Statement {
   var action: DispatcherAction
-  /// In whose name; nil before it has registered.
+  /// The gateway; nil before it has registered.
   var gateway: Int32?
   /// The name of the replica.
   var name: String
-  /// When it was asked, on the replica's clock.
+  /// When it was sent, on the replica's clock.
   var askedAt: Instant
 
-  /// What the server says.
+  /// The answer of the server.
   enum Answer {
     case done
     case registered(Int32)
@@ -34,12 +34,12 @@ struct Statement {
     if case .claim(let number, _, _) = action { number } else { nil }
   }
 
-  /// It locks the row of its own gateway for itself alone, and so waits for a claim that holds it.
+  /// Whether it locks its gateway's row exclusively, and so waits for a running claim.
   var locksGateway: Bool {
     if case .forget = action { true } else { false }
   }
 
-  /// For how long its answer is waited for; then the connection counts as dead.
+  /// Timeout of its answer; after it, the connection counts as dead.
   var patience: VirtualTime {
     switch action {
     case .claim: 3_000_000_000
@@ -83,7 +83,7 @@ struct Statement {
     }
   }
 
-  /// What the machine that asked is told.
+  /// The event for the machine that sent it.
   func event(_ result: Result<Answer, OutboxError>) -> DispatcherEvent? {
     func mapped<Value>(_ body: (Answer) -> Value?) -> Result<Value, OutboxError>? {
       switch result {

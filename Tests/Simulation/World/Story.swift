@@ -1,6 +1,6 @@
-// What happened, one line an event, when somebody wants to read it.
+// The events of a seed, one line each, if they were requested.
 
-/// Prints the story of a seed, or nothing.
+/// Prints the events of a seed, or nothing.
 final class Story {
   let isTold: Bool
 

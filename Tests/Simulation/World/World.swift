@@ -1,4 +1,4 @@
-// One simulation: a server, replicas, providers with their phones, backends, faults and checkers, on one line of virtual time.
+// A simulation: a server, replicas, providers with their phones, backends, faults and checkers, in one virtual time.
 
 import Dispatching
 import MemoryOutbox
@@ -8,19 +8,19 @@ import Runtime
 /// A rule was broken.
 struct Violation: Error, Sendable {
   var seed: UInt64
-  /// When, in true time.
+  /// The true time.
   var at: VirtualTime
   /// The rule, in one sentence.
   var rule: String
-  /// What broke it.
+  /// The event that broke the rule.
   var detail: String
 }
 
-/// Everything there is in one simulation. Confined to the thread that runs it.
+/// All objects of one simulation. Confined to the thread that runs it.
 final class World {
-  /// More events than any seed needs: somebody goes round in circles.
+  /// More events than any seed needs: exceeding it means an endless loop.
   private static let eventsMax = 4_000_000
-  /// How long everything may take that is owed when faults stop.
+  /// Maximum time for everything that is owed when faults stop.
   private static let recoveryTime: VirtualTime = 100_000_000_000
 
   let seed: UInt64
@@ -38,14 +38,14 @@ final class World {
   private(set) var faults: FaultInjector!
   private(set) var checker: Checker!
   let phones = PhoneLog()
-  /// Every life there ever was: what it sent may arrive after its death.
+  /// All lives, including ended ones, whose requests may arrive after their death.
   private var lives: [Life] = []
   let lanes = SimulatedLane.all
 
-  /// Faults happen.
+  /// Whether faults happen.
   private(set) var hasFaults = true
   private var hasPoison = true
-  /// How many deliveries were accepted, for the summary.
+  /// Number of accepted deliveries, for the summary.
   var accepted: Int { phones.count }
 
   init(seed: UInt64, isTold: Bool = false) {
@@ -69,7 +69,7 @@ final class World {
     story.tell(now, who(), what())
   }
 
-  /// A rule was broken: the first time counts.
+  /// A rule was broken; only the first counts.
   func violate(_ rule: String, _ detail: @autoclosure () -> String) {
     guard violation == nil else { return }
     violation = Violation(seed: seed, at: now, rule: rule, detail: detail())
@@ -80,7 +80,7 @@ final class World {
 
   // MARK: - Running
 
-  /// Runs to the end, or to the first broken rule.
+  /// Runs until the end or the first broken rule.
   func run() -> Violation? {
     tell("seed", "\(seed): \(plan.description)")
     server.start()
@@ -89,7 +89,7 @@ final class World {
     faults.start()
     run(until: plan.faultTime) { false }
     calmDown()
-    // First everything but what the database refuses to write, then that, too.
+    // First everything except deliveries that the database refuses to settle, then these, too.
     run(until: now + Self.recoveryTime) { self.isSettled }
     checkLiveness()
     hasPoison = false
@@ -117,7 +117,7 @@ final class World {
     if violation == nil { now = max(now, min(end, queue.next ?? end)) }
   }
 
-  /// Faults stop. What was frozen for good stays so.
+  /// Faults stop. Processes that were frozen for ever stay frozen.
   private func calmDown() {
     tell("world", "faults stop")
     hasFaults = false
@@ -127,12 +127,12 @@ final class World {
     for replica in replicas { replica.stay() }
   }
 
-  /// Nothing is owed any more, and nobody holds anything.
+  /// Nothing is owed any more, and no gateway holds a delivery.
   private var isSettled: Bool {
     let isPoisoned = hasPoison && !server.outbox.poison.isEmpty
     let poison = server.outbox.poison
     let owed = server.outbox.deliveries.values
-    // A gateway has one suspect at a time: one that the database refuses keeps the others waiting.
+    // A gateway has one suspect at a time: a suspect that the database refuses to settle blocks the others.
     let areSuspectsBlocked = isPoisoned && owed.contains { $0.isSuspect && poison[$0.key] == .everything }
     return server.isUp && backend.isDone && server.outbox.calls.values.allSatisfy { $0.state != .ringing }
       && owed.allSatisfy { isPoisoned && poison[$0.key] == .everything || areSuspectsBlocked && $0.isSuspect }

@@ -1,4 +1,4 @@
-// Stands before glibc's allocator and counts: a number that is the same on every machine, where times are not.
+// Wraps glibc's allocator and counts calls: unlike times, this number is the same on every machine.
 
 #include "AllocationCount.h"
 
@@ -10,7 +10,7 @@ static _Atomic uint64_t count;
 uint64_t allocation_count(void) { return atomic_load_explicit(&count, memory_order_relaxed); }
 
 #ifdef __GLIBC__
-// glibc's own names for what a program may put its functions before (glibc manual, "Replacing malloc").
+// glibc's internal names of the functions that a program may replace (glibc manual, "Replacing malloc").
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);

@@ -1,9 +1,9 @@
-// What libcurl's multi interface achieves over HTTP/2: as many transfers at a time as there may be streams, each handle
-// used again and again, driven by epoll; every request with a path, an apns-id and a payload of its own.
+// Measures libcurl's multi interface over HTTP/2: as many transfers at a time as allowed streams, each handle used
+// repeatedly, driven by epoll; every request has its own path, apns-id and payload.
 //
 //   CurlMultiLoad --port N --ca FILE --token TOKEN [--topic T] [--requests N] [--streams N] [--connections N] [--devices N]
 //
-// Prints one object of JSON. Fails when an answer is not 200.
+// Prints a JSON object. Fails if an answer is not 200.
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -24,7 +24,7 @@ struct options {
   long requests, streams, connections, devices;
 };
 
-// One transfer: a handle and what its request under way is made of.
+// A transfer: a handle and the data of its current request.
 struct transfer {
   CURL *handle;
   struct curl_slist *headers, *id;
@@ -36,7 +36,7 @@ struct load {
   struct options options;
   CURLM *multi;
   int epoll;
-  // When libcurl wants to be called, milliseconds of the monotonic clock; -1 for never.
+  // The time at which libcurl must be called, milliseconds of the monotonic clock; -1 for never.
   long due;
   long sent, ok, failed, retries, body_bytes, connects;
   char failure[160];
@@ -66,7 +66,7 @@ static size_t discard(char *bytes, size_t size, size_t count, void *context) {
   return size * count;
 }
 
-// Sets what all requests of a transfer have in common.
+// Sets the options shared by all requests of a transfer.
 static void prepare(struct transfer *transfer, const struct options *options) {
   CURL *handle = transfer->handle = curl_easy_init();
   if (handle == NULL) fail("libcurl", "no handle");
@@ -79,7 +79,7 @@ static void prepare(struct transfer *transfer, const struct options *options) {
   append(transfer->headers, "apns-priority", "10");
   append(transfer->headers, "apns-expiration", "0");
   append(transfer->headers, "apns-id", "00000000-0000-8000-8000-000000000000");
-  // Neither is sent by any client of APNs.
+  // No client of APNs sends these.
   curl_slist_append(transfer->headers, "content-type:");
   curl_slist_append(transfer->headers, "accept:");
   for (struct curl_slist *item = transfer->headers; item != NULL; item = item->next)
@@ -129,8 +129,8 @@ static void end(struct load *load, CURL *handle, CURLcode result) {
   curl_easy_getinfo(handle, CURLINFO_NUM_CONNECTS, &connects);
   load->connects += connects;
   check(curl_multi_remove_handle(load->multi, handle));
-  // libcurl 7.88 resets streams that were answered, and servers end connections with many resets: what was on one then is
-  // sent again.
+  // libcurl 7.88 resets streams that were answered, and servers close connections with many resets. The requests on
+  // such a connection are sent again.
   bool is_cut = result != CURLE_OK && result != CURLE_OPERATION_TIMEDOUT && load->retries < load->options.requests;
   if (result == CURLE_OK && status == 200) {
     load->ok++;

@@ -1,4 +1,4 @@
-// Deliveries as a claim gives them out: every call, user and token another.
+// Deliveries as a claim returns them, each with its own call, user and token.
 
 import PushModel
 import Queue

@@ -1,4 +1,4 @@
-// Keeps so many pushes in flight until all have been answered, on the provider's loop, as the dispatcher does.
+// Keeps a number of pushes in flight until all have been answered, on the provider's loop, as the dispatcher does.
 
 import Dialects
 import Providers
@@ -6,13 +6,13 @@ import PushModel
 import Queue
 import Runtime
 
-/// A sender of pushes. Renders each when there is room for it.
+/// A sender of pushes, which renders each push when there is room for it.
 actor HTTP2Load {
-  /// What came back.
+  /// The results.
   struct Counts: Sendable {
     var accepted = 0
     var bodyBytes = 0
-    /// The first outcome that was another.
+    /// The first outcome that was not a success.
     var failure = "none"
   }
 
@@ -23,7 +23,7 @@ actor HTTP2Load {
   private let deliveries: [Delivery]
   private let requests: Int
   private let inFlightMax: Int
-  /// One for each delivery, all with the same payload, where nothing is to be rendered; else none.
+  /// One for each delivery, all with the same payload, if nothing is to be rendered; else empty.
   private let rendered: [PushRequest]
   private var isReady = false
   private var sent = 0
@@ -33,7 +33,7 @@ actor HTTP2Load {
 
   /// - Parameters:
   ///   - deliveries: sent in turns.
-  ///   - requests: how many pushes to send in all.
+  ///   - requests: total number of pushes.
   ///   - hasOnePayload: the first delivery's payload is rendered once and sent to all devices; else each push has its own.
   init(
     provider: APNsProvider, planner: CallPlanner, deliveries: [Delivery], requests: Int, inFlightMax: Int,
@@ -105,7 +105,7 @@ actor HTTP2Load {
     provider.assumeIsolated { $0.send(batch) }
   }
 
-  /// The next push, rendered now or before.
+  /// The next push, rendered now or beforehand.
   private func next(_ now: Instant) -> PushRequest {
     let number = sent % deliveries.count
     guard !rendered.isEmpty else {

@@ -1,6 +1,6 @@
 // The command line.
 
-/// What is to be sent, and where.
+/// The requests to send, and their server.
 struct Options {
   var port: UInt16 = 0
   var caFile = ""
@@ -10,14 +10,14 @@ struct Options {
   /// The bundle id.
   var topic = "com.example.app"
   var requests = 200_000
-  /// How many devices there are; each is rung again and again.
+  /// Number of devices; each is rung repeatedly.
   var devices = 3_000
   /// In flight on each connection.
   var streams = 1000
   var connections = 1
   /// One payload for all devices, rendered beforehand.
   var hasOnePayload = false
-  /// Only shows the `authorization` that others are to send.
+  /// Whether only to print the `authorization` header for other programs.
   var printsToken = false
 
   init(_ arguments: some Collection<String>) throws(Fault) {
@@ -55,7 +55,7 @@ struct Options {
   }
 }
 
-/// Why there is no result.
+/// The reason why there is no result.
 struct Fault: Error, CustomStringConvertible {
   let description: String
   init(_ description: String) { self.description = description }

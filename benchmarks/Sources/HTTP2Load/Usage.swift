@@ -1,4 +1,4 @@
-// What has been used up: time and CPU.
+// Measures time and CPU.
 
 import Runtime
 
@@ -27,7 +27,7 @@ struct Usage {
       + .microseconds(Int64(usage.ru_utime.tv_usec) + Int64(usage.ru_stime.tv_usec))
   }
 
-  /// What was used between the two.
+  /// The difference between the two.
   static func - (later: Usage, earlier: Usage) -> Usage {
     var used = later
     used.wall = later.wall - earlier.wall

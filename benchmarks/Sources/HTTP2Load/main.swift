@@ -1,10 +1,10 @@
-// The gateway's way to APNs without the rest of the gateway: deliveries are rendered by the dialect, sent by the
-// provider, and their answers counted. http2.py runs it beside its rivals.
+// The gateway's path to APNs without the rest of the gateway: deliveries are rendered by the dialect, sent by the
+// provider, and their answers counted. http2.py compares it with other clients.
 //
 //   HTTP2Load --port N --ca FILE --key FILE [--requests N] [--streams N] [--connections N] [--devices N] [--one-payload]
 //   HTTP2Load --key FILE --print-token
 //
-// Prints one object of JSON. Fails when an answer is not 200.
+// Prints a JSON object. Fails if an answer is not 200.
 
 import Dialects
 import Foundation

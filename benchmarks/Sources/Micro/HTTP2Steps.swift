@@ -1,4 +1,4 @@
-// The head of a request, and the way of a request and its answer through two HTTP/2 sessions.
+// The encoding of a request's header, and a request and its answer through two HTTP/2 sessions.
 
 import Runtime
 
@@ -32,7 +32,7 @@ enum HTTP2Steps {
     }
   }
 
-  /// A client's and a server's session with only memory between them; a hundred requests at a time.
+  /// A client's and a server's session connected in memory; a hundred requests at a time.
   private final class Exchanges {
     private var client = HTTP2ClientSession()
     private let server: HTTP2ServerSession

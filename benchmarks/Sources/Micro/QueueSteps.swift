@@ -1,4 +1,4 @@
-// What is decided for each delivery between claim and settlement.
+// The decisions for each delivery between claim and settlement.
 
 import Queue
 import Runtime
@@ -34,7 +34,7 @@ enum QueueSteps {
     }
   }
 
-  /// How much each of 600 lanes may claim.
+  /// The allowances of 600 lanes.
   private static func turns(_ count: Int) {
     var scheduler = LaneScheduler()
     for lane in 1...600 as ClosedRange<Int16> {

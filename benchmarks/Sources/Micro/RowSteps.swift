@@ -1,5 +1,5 @@
-// From the answer to a claim, in Postgres' binary format, to deliveries and what is noted of each. The answer is a result of
-// libpq's that no server has sent.
+// Converts the answer to a claim, in Postgres' binary format, into deliveries and what is stored of each. The answer is
+// a libpq result that no server has sent.
 
 import LibPQ
 import Queue

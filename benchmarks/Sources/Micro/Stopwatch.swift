@@ -1,16 +1,16 @@
-// How long a step takes, told so that other machines and busy ones can agree.
+// Measures the time of a step in a way that is comparable between machines and under load.
 
 import AllocationCount
 import Runtime
 
-/// Something that is done again and again.
+/// A step that is repeated.
 struct Step {
   let name: String
-  /// Does it so many times.
+  /// Repeats it this number of times.
   let run: (Int) -> Void
 }
 
-/// What one repetition of a step costs.
+/// The cost of one repetition of a step.
 struct Figure {
   var nanoseconds: Double
   /// As a multiple of one round of the calibration.
@@ -18,8 +18,8 @@ struct Figure {
   var allocations: Double
 }
 
-/// Takes the least of many short samples, which is what the step costs when nothing disturbs it. Samples of the calibration
-/// are taken in between, so that a slow machine, or a slow minute, slows both.
+/// Takes the minimum of many short samples, which is the cost without interruptions. Samples of the calibration are
+/// taken in between, so that a slow machine, or a slow minute, affects both.
 enum Stopwatch {
   private static let sample = Nanoseconds.microseconds(500)
   private static let clock = SystemClock()
@@ -40,8 +40,8 @@ enum Stopwatch {
     return Figure(nanoseconds: least, ratio: least / leastRound, allocations: allocations)
   }
 
-  /// How many repetitions make a sample; warms up on the way. The quickest of five decides, for whoever is interrupted once
-  /// seems slow.
+  /// The number of repetitions of a sample; also warms up. The fastest of five decides, because an interruption makes
+  /// one seem slow.
   private static func repetitionsInSample(_ run: (Int) -> Void) -> Int {
     var count = 16
     while (0..<5).map({ _ in time(run, count) }).reduce(.infinity, min) * Double(count) < Double(sample.count) {
@@ -65,11 +65,11 @@ enum Stopwatch {
   }
 
   private static let text = (0..<256).map { UInt8($0) }
-  /// What the optimizer cannot know. Confined to the main thread.
+  /// A value unknown to the optimizer. Confined to the main thread.
   nonisolated(unsafe) private static var hash: UInt64 = 0xCBF2_9CE4_8422_2325
 }
 
-/// Lets the optimizer not see that a result is of no use.
+/// Hides from the optimizer that a result is unused.
 @inline(never)
 @_optimize(none)
 func keep<Value>(_ value: Value) {}

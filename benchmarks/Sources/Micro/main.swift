@@ -1,9 +1,9 @@
-// Single steps of the hot path, each against a loop of known work in the same process. micro.py holds the figures against
-// committed thresholds.
+// Single steps of the hot path, each compared with a loop of known work in the same process. micro.py compares the
+// figures with committed thresholds.
 //
 //   Micro [MILLISECONDS]       for each step; default 500
 //
-// Prints one object of JSON: by step, nanoseconds, the same as a multiple of the calibration, and allocations.
+// Prints a JSON object: for each step, nanoseconds, the same as a multiple of the calibration, and allocations.
 
 import Runtime
 

@@ -1,4 +1,4 @@
-// Claims and settles through the gateway's outbox, as fast as it goes: while one batch is settled the next is claimed.
+// Claims and settles through the gateway's outbox as fast as possible: while one batch is settled, the next is claimed.
 
 import Logging
 import Queue
@@ -9,18 +9,18 @@ import Synchronization
 actor QueueLoad {
   struct Options: Sendable {
     var url = ""
-    /// Deliveries a claim asks for, over all lanes.
+    /// Maximum number of deliveries of a claim, over all lanes.
     var batch = 500
-    /// Keep at it for so long, polling when there is nothing; nil: until the outbox is empty.
+    /// Run for this time, and poll when there is nothing; nil: until the outbox is empty.
     var duration: Nanoseconds?
   }
 
-  /// What was done.
+  /// The results.
   struct Work: Sendable {
     var settled = 0
     var claims = 0
     var settlements = 0
-    /// Of tokens and payloads.
+    /// Bytes of tokens and payloads.
     var bytes = 0
     /// From the first claim to the answer to the last settlement.
     var took = Nanoseconds.zero
@@ -31,7 +31,7 @@ actor QueueLoad {
   }
 
   private static let beatInterval = Nanoseconds.seconds(1)
-  /// Only a claim that sweeps below the floor says that there is nothing left; in such a time there was one.
+  /// Only a claim that sweeps below the floor shows that nothing is left; in this time there was one.
   private static let patience = Nanoseconds.milliseconds(500)
 
   private struct Lane: Sendable {
@@ -136,7 +136,7 @@ actor QueueLoad {
     work.took = loop.now - start
   }
 
-  /// Delivered, each with a provider's id; what went to Expo has a receipt to be read later.
+  /// Delivered, each with a provider's id; Expo pushes also have a receipt to be read later.
   private func settle(_ deliveries: [Delivery], _ outbox: PostgresOutbox) -> Task<Int, any Error> {
     let now = loop.now
     let settlements = deliveries.map { delivery in
@@ -150,7 +150,7 @@ actor QueueLoad {
     return Task { try await outbox.settle(settlements) }
   }
 
-  /// Of the form and length of a UUID.
+  /// A text with the form and length of a UUID.
   private static func messageID(_ lease: DeliveryLease) -> String {
     let number = String(lease.pushNumber, radix: 16), call = String(lease.outboxID, radix: 16)
     return String(repeating: "0", count: 8 - number.utf8.count) + number + "-0000-4000-8000-"

@@ -1,9 +1,9 @@
-// What the gateway's own queue does without providers: claims and settles all that an outbox holds through
-// `PostgresOutbox`. The same work as SQLFloor's, beside which it is measured.
+// The gateway's own queue without providers: claims and settles everything in an outbox through `PostgresOutbox`. It
+// does the same work as SQLFloor, with which it is compared.
 //
 //   QueueLoad [--batch N] [--seconds S] URL
 //
-// Ends when the outbox is empty, or after so many seconds, and prints one object of JSON.
+// Ends when the outbox is empty, or after the given seconds, and prints a JSON object.
 
 import Glibc
 import Runtime

@@ -1,9 +1,9 @@
-// What Postgres can do at best: claims and settles all that an outbox holds, as the gateway does, in C and without
-// sending anything. The pipeline is measured against it.
+// The upper bound for Postgres: claims and settles everything in an outbox, as the gateway does, in C and without
+// sending anything. The pipeline is compared with it.
 //
 //   SQLFloor [--connections N] [--batch N] [--seconds S] URL
 //
-// Ends when the outbox is empty, or after so many seconds, and prints one object of JSON.
+// Ends when the outbox is empty, or after the given seconds, and prints a JSON object.
 
 #include <getopt.h>
 #include <pthread.h>

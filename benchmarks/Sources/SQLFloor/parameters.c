@@ -1,4 +1,4 @@
-// Writing parameters and reading integers in Postgres' binary format.
+// Writes parameters and reads integers in Postgres' binary format.
 
 #include "parameters.h"
 

@@ -41,12 +41,12 @@ void parameters_free(struct parameters *parameters);
 void append_int4(struct parameters *parameters, int32_t value);
 void append_text(struct parameters *parameters, const char *text);
 
-/// Begins an array of so many elements, each of which is then put.
+/// Begins an array with this number of elements, which are then appended one by one.
 void begin_array(struct parameters *parameters, enum type_id array, enum type_id element, int count);
 void put_int2(struct parameters *parameters, int16_t value);
 void put_int4(struct parameters *parameters, int32_t value);
 void put_int8(struct parameters *parameters, int64_t value);
-/// A text, or what came from the server in binary.
+/// A text, or a binary value from the server.
 void put_bytes(struct parameters *parameters, const void *bytes, int length);
 void put_null(struct parameters *parameters);
 

@@ -1,8 +1,8 @@
-// Claims and settles as the gateway does: the same functions, prepared, with parameters and results in binary, the same
-// settings of the session, a moving floor; and nothing else.
+// Claims and settles as the gateway does, and nothing else: the same functions, prepared, with binary parameters and
+// results, the same session settings, and a moving floor.
 //
-// The claim of the next batch and the settlement of this one leave in one write. While the server settles, the rows of
-// the claim are read and the next two statements are on their way, so that the server never waits for us.
+// The claim of the next batch and the settlement of this one are sent in one write. While the server settles, the rows
+// of the claim are read and the next two statements are sent, so that the server never waits for this program.
 
 #include "worker.h"
 
@@ -40,7 +40,7 @@ struct lane {
   int64_t newest_deadline;  // of what was claimed from it, microseconds since 2000; INT64_MIN: nothing
 };
 
-/// One claimed row, as far as the settlement needs it.
+/// The columns of a claimed row that the settlement needs.
 struct row {
   uint8_t place[TID_SIZE];  // as it came
   int64_t outbox_id;
@@ -87,7 +87,7 @@ static int64_t wall_clock(void) {
   return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000 - POSTGRES_EPOCH;
 }
 
-/// CPU seconds of our server process so far.
+/// CPU seconds of the server process of this connection.
 static double server_cpu(const struct worker *worker) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/schedstat", PQbackendPID(worker->connection));
@@ -122,7 +122,7 @@ static void open_session(struct worker *worker) {
   worker->gateway = (int32_t)strtol(PQgetvalue(result, 0, 0), NULL, 10);
   PQclear(result);
 
-  // Claims find nothing before somebody has said that no commits can have been lost: a new gateway's first beat does.
+  // Claims return nothing until push.life is open; the first heartbeat of a new gateway opens it.
   char sql[96];
   snprintf(sql, sizeof sql, "select alive and not must_reclaim from push.beat(%d, false)", worker->gateway);
   result = execute(worker, sql);
@@ -170,7 +170,7 @@ static void send_statement(struct worker *worker, const char *name) {
   }
 }
 
-/// The result of the statement that was sent first and is not answered yet.
+/// The result of the oldest unanswered statement.
 static PGresult *receive(struct worker *worker) {
   PGresult *result = PQgetResult(worker->connection);
   if (PQresultStatus(result) != PGRES_TUPLES_OK) fail("%s", PQresultErrorMessage(result));
@@ -204,7 +204,7 @@ static void send_claim(struct worker *worker, bool sweep) {
   send_statement(worker, "claim");
 }
 
-/// Reads every column of every row, as far as libpq has not; what the settlement needs is kept in `rows`.
+/// Reads every column of every row that libpq has not yet parsed; stores in `rows` what the settlement needs.
 static int read_rows(struct worker *worker, const PGresult *claimed) {
   int count = PQntuples(claimed);
   struct lane *lane = worker->lanes;
@@ -233,7 +233,7 @@ static int by_key(const void *left, const void *right) {
   return (a->number > b->number) - (a->number < b->number);
 }
 
-/// A call's columns need to come with one of its rows only. Neighbours have the same call, once they are sorted.
+/// Only one row of a call has the call's columns. After sorting, rows of the same call are adjacent.
 static void share_calls(struct row *rows, int count) {
   for (int first = 0, end; first < count; first = end) {
     int call = NO_CALL;
@@ -245,7 +245,7 @@ static void share_calls(struct row *rows, int count) {
   }
 }
 
-/// Delivered, each with a provider's id; what went to Expo has a receipt to be read later.
+/// Delivered, each with a provider's id; Expo pushes also have a receipt to be read later.
 static void send_settle(struct worker *worker, const PGresult *claimed, int32_t claim, int count) {
   struct parameters *p = &worker->parameters;
   struct row *rows = worker->rows;
@@ -333,7 +333,7 @@ static void run(struct worker *worker) {
     if (worker->sweeps) worker->next_sweep = answered + SWEEP_SHARE * (answered - worker->asked);
     int count = read_rows(worker, claimed);
     int32_t claim = worker->claim;
-    // Nothing found below the floor or above it: that was all.
+    // No row below or above the floor: the outbox is empty.
     if (end > 0) {
       goes_on = answered < end;
     } else {

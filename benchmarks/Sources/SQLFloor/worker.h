@@ -8,21 +8,21 @@
 
 struct options {
   const char *url;
-  /// Deliveries a claim asks for, over all lanes.
+  /// Maximum number of deliveries of a claim, over all lanes.
   int batch;
-  /// Keep at it for so long, polling when there is nothing; 0: until the outbox is empty.
+  /// Run for this time, and poll when there is nothing; 0: until the outbox is empty.
   double seconds;
 };
 
-/// What a worker did: from the first claim to the answer to the last settlement, in seconds of CLOCK_MONOTONIC.
+/// The results of a worker, from the first claim to the answer to the last settlement, in seconds of CLOCK_MONOTONIC.
 struct work {
   int64_t claimed, settled, claims, settlements, bytes;
   double began, ended;
-  /// CPU that our server process took, as far as it runs on this machine; otherwise 0.
+  /// CPU of the server process if it runs on this machine, else 0.
   double server_cpu;
 };
 
-/// Connects, registers a gateway, works, retires. Ends the process with a message when something fails.
+/// Connects, registers a gateway, works, retires. Exits with a message if something fails.
 struct work work(const struct options *options);
 
 double now(void);

@@ -1,2 +1,2 @@
-// Nothing to call: a program that has this target among its dependencies allocates with jemalloc (docs/adr/0015).
+// Declares nothing: a program that depends on this target allocates with jemalloc (docs/adr/0015).
 #pragma once

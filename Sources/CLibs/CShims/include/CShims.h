@@ -1,5 +1,5 @@
-// What Swift cannot call by itself: variadic functions and function-like macros of libcurl, OpenSSL and zlib.
-// Every function here is one call of the thing it is named after.
+// Wrappers of what Swift cannot call: variadic functions and function-like macros of libcurl, OpenSSL and zlib. Every
+// function here makes one call, of the function that it is named after.
 #pragma once
 
 #include <curl/curl.h>
@@ -77,8 +77,9 @@ static inline int shim_deflateInit2(z_stream *stream, int level, int windowBits)
 }
 static inline int shim_inflateInit2(z_stream *stream, int windowBits) { return inflateInit2(stream, windowBits); }
 
-// The name of the calling thread, as debuggers and top show it; cut to what the system takes.
+// Sets the name of the calling thread, which debuggers and top show. It is cut to the system's maximum length.
 void shim_set_thread_name(const char *name);
 
-// No core dump is written of this process, and no other process of its user may read its memory. 0: done.
+// Disables core dumps of this process, and keeps other processes of its user from reading its memory. Returns 0 on
+// success.
 int shim_prctl_not_dumpable(void);

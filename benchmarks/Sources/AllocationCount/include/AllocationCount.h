@@ -1,7 +1,8 @@
-// How often memory was asked for.
+// Counts memory allocations.
 #pragma once
 
 #include <stdint.h>
 
-/// How often this process has called malloc, calloc, realloc and their like; always 0 where the C library is not glibc.
+/// Number of calls of malloc, calloc, realloc and similar functions in this process; always 0 if the C library is not
+/// glibc.
 uint64_t allocation_count(void);
