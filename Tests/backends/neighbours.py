@@ -1,4 +1,4 @@
-"""Neighbours: a login that may only connect, and one that may enqueue. What they can do stops nobody else's call."""
+"""Neighbours: a login that may only connect, and one that may enqueue. Neither can stop the calls of others."""
 
 import os
 from threading import Event, Thread
@@ -15,7 +15,7 @@ RECIPIENTS = Jsonb([{"userId": "u", "fcmToken": "neighbour-token-0123456789"}])
 
 
 class Gateway:
-    """One that has nothing but the service's role."""
+    """A gateway with only the service's role."""
 
     def __init__(self):
         self.db = connect(login="gateway", autocommit=True)
@@ -28,7 +28,7 @@ class Gateway:
         return self.db.execute(statement, parameters).fetchone()[0]
 
     def claimed(self):
-        """The calls of a claim, which are settled then."""
+        """Claims, settles, and returns the calls of the claim."""
         self.claims += 1
         rows = self.db.execute(
             "select outbox_id, n, call_id from push.claim(%s, %s, array[%s]::smallint[], '{100}', '{-infinity}') order by outbox_id, n",
@@ -49,7 +49,7 @@ def enqueue(call_id, db):
 
 
 def rings(name, call_id):
-    """A call is enqueued by somebody else, claimed, settled; the gateway beats."""
+    """A call of another login is enqueued, claimed and settled; the gateway sends a heartbeat."""
     with connect(autocommit=True) as db:
         enqueue(call_id, db)
     check(name, (gateway.claimed(), owed(call_id), gateway.one("select alive from push.beat(%s, true)", gateway.id)),
@@ -75,7 +75,7 @@ def of_a_login_that_may_only_connect():
             nobody.execute("select lo_unlink(lo_create(0)) > 0, set_config('push.entries_scanned', '0', false)").fetchone(), (True, "0"))
         rings("beside them a call rings", "beside")
 
-    # Notifications that gateways listen to, by somebody who knows every number. They are hints: nothing is dropped for one.
+    # Notifications for gateways, from a login that knows every number. They are hints: nothing is dropped because of one.
     with connect(login="nobody", autocommit=True) as nobody:
         with connect(autocommit=True) as db:
             enqueue("named", db)
@@ -91,7 +91,7 @@ def of_a_login_that_may_only_connect():
         check("housekeeping is done meanwhile",
             gateway.one("select count(*) from (select push.run_job(j.name) from push.job j where j.name <> 'tally') r") > 5, True)
 
-    # It listens, and keeps a transaction open: what is notified cannot be dropped.
+    # It listens and keeps a transaction open, so notifications stay in the queue.
     with connect(login="nobody", autocommit=True) as nobody:
         nobody.execute("listen pile")
         with nobody.transaction():
@@ -107,7 +107,7 @@ def of_a_login_that_may_only_connect():
 
 
 def of_notifications_without_end():
-    """A commit that notifies takes a lock of the whole cluster, and holds it for as long as its notifications take to be written."""
+    """A commit that notifies takes a cluster-wide lock, and holds it until its notifications are written."""
     done, ended, storms, calls = Event(), Event(), [0], [0]
 
     def storm():
@@ -138,13 +138,13 @@ def of_notifications_without_end():
         done.set()
         for thread in threads:
             thread.join()
-    # Without a limit it waits nearly all of the time, up to seven seconds at once.
+    # Without a limit it waits nearly all the time, up to seven seconds at once.
     check("and a backend seldom waits for them", waits * 2 < looks or f"at {waits} of {looks} looks, {calls[0]} calls", True)
 
 
 def of_a_login_that_may_enqueue():
     with connect() as slow:
-        # Minutes, for all anybody knows.
+        # It could be minutes.
         enqueue("open", slow)
         slow.execute("select id from push.outbox where call_id = 'open' for no key update")
         rings("a transaction that is left open: another's call rings", "beside-open")
@@ -159,7 +159,7 @@ def of_a_login_that_may_enqueue():
         with connect(autocommit=True) as db:
             enqueue("held", db)
             enqueue("held-2", db)
-        # A backend may lock the rows that it may update: of all calls, for as long as it likes.
+        # A backend can lock the rows that it may update: all calls, for any time.
         held.execute("select id from push.outbox where app = %s for no key update", (APP,))
         check("rows that are locked: their calls are claimed all the same", gateway.claimed(), ["held", "held-2"])
         rings("and so are others", "beside-held")
@@ -184,7 +184,7 @@ def of_a_login_that_may_enqueue():
 
 
 def of_a_transaction_that_has_read_history():
-    """It keeps a day's partition from being made, and nobody from finishing a push meanwhile."""
+    """A reader of history delays the creation of a day's partition, and no settlement."""
     owner("select push.ensure_partitions(60)")
     furthest = owner("select 'push.history_' || to_char(current_date + 60, 'YYYYMMDD')")
     with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
@@ -223,7 +223,7 @@ def of_a_transaction_that_has_read_history():
 
 
 def first_channel_fails(calls, meanwhile):
-    """Of calls with two channels each the first one is tried, and fails for good."""
+    """In calls with two channels, the first channel is tried and fails for good."""
     apns = owner("select id from push.lane where app = %s and provider = 'apns'", APP)
     for call_id, token in calls.items():
         with connect(autocommit=True) as db:
@@ -241,7 +241,7 @@ def first_channel_fails(calls, meanwhile):
 
 
 def of_rows_that_stay_locked():
-    """A backend keeps the rows of calls locked while their first channel fails: one of them it has ended, and it commits late."""
+    """A backend locks calls while their first channel fails; it has ended one of them, and commits late."""
     with connect() as held, connect() as ending:
         def meanwhile():
             held.execute("select id from push.outbox where call_id = 'locked' for update")
@@ -271,13 +271,13 @@ def of_rows_that_stay_locked():
 
 
 def numbers():
-    """How far each sequence has come of those that can be used up: eight bytes cannot."""
+    """The values of all sequences that can be exhausted (not those of eight bytes)."""
     return owner("select jsonb_object_agg(sequencename, coalesce(last_value, 0)) from pg_sequences where schemaname = 'push' and data_type "
         "<> 'bigint'::regtype")
 
 
 def of_numbers():
-    """Sequences keep what a rolled back statement took."""
+    """Sequences do not take back numbers of a rolled back statement."""
     before = numbers()
     check("there are sequences that could be used up", {"lane_id_seq", "gateways_id_seq", "api_keys_id_seq"} <= set(before), True)
     with connect() as db:

@@ -1,4 +1,4 @@
-"""A schema whose owner is no superuser, as managed servers give it: it applies, and does what needs rights of its own."""
+"""A schema whose owner is no superuser, as on managed servers: it can be applied, and functions that need rights work."""
 
 import os
 import subprocess

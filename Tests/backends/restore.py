@@ -78,8 +78,8 @@ OWED = ("claimed:invite:claimed missed:missed_call:ready note:notification:ready
 
 
 def living(outbox):
-    """Some of everything is owed."""
-    # Calls that ring for longer than all of this takes, however busy the machine is.
+    """Some deliveries of every kind are owed."""
+    # Calls that ring for longer than the whole test, even on a busy machine.
     outbox.one("select push.register_app(%s, 600, 5)", APP)
     outbox.register()
     for call_id in ("claimed", "parked", "answered"):
@@ -99,11 +99,11 @@ def living(outbox):
 
 
 def quiet(way, name):
-    """What was restored is not sent; what is enqueued since is."""
+    """Restored deliveries are not sent; those enqueued since are."""
     restored = Outbox(name)
     check(f"{way}: what was owed is there", restored.owed(), OWED)
     check(f"{way}: a new call is taken", restored.ring("new"), 1)
-    # A process that had its gateway in the other database, and does not know that it looks at this one.
+    # A process whose gateway is from the other database, and that does not know that the database has changed.
     restored.gateway = restored.one("select max(id) from push.gateways")
     check(f"{way}: a gateway of the other database is none here", (restored.beat(), restored.claim(), restored.beat()), (True, [], False))
     restored.register()
@@ -125,7 +125,7 @@ def quiet(way, name):
 
 
 def refill(name):
-    """What the living database owes, once more, in a restored one."""
+    """Deliveries of the living database, in a restored copy."""
     outbox = Outbox(name)
     outbox.db.execute("truncate push.outbox, push.history")
     living(outbox)
@@ -156,7 +156,7 @@ with tempfile.TemporaryDirectory() as work, psycopg.connect(OWNER, autocommit=Tr
             run("psql", "-Xqo", f"{work}/out", "-1", "-v", "ON_ERROR_STOP=1", "-f", f"{work}/push.sql", database(second)), (0, ""))
         quiet("a dump of a restored database", second)
 
-        # Data alone into a schema that is there: not what the page says, and full of errors, but nothing rings.
+        # Restores only data into an existing schema: not the documented way, and with many errors, but nothing rings.
         third = new("third")
         run(f"{ROOT}/scripts/apply-schema.sh", database(third))
         run("pg_restore", "--data-only", "--no-owner", f"--dbname={database(third)}", dump)

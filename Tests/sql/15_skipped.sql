@@ -1,6 +1,6 @@
--- One recipient that cannot be used costs one device: it is passed over, with field, reason and remedy, and everybody else rings.
+-- An invalid recipient affects only itself: it is skipped, with field, reason and remedy, and all others ring.
 create function pg_temp.voip(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
--- Whom a call of these recipients reaches, and what it says of the others.
+-- The users that a call with these recipients reaches, and its report about the others.
 create function pg_temp.story(p_recipients jsonb, p_app text default 'default', p_kind text default 'incoming_call') returns text language plpgsql
   as $$
 declare
@@ -74,7 +74,7 @@ select test.equal('as if left out', (select format('%s %s %s', environment, plat
 select test.equal('nothing of a recipient is ever in the answer', pg_temp.silent(pg_temp.story('["ok", {"userId": "u", "voipPushToken": "secret"}, '
   '{"userId": "v", "pushToken": "secret-raw-fcm-token-0123456789:APA91b"}]')), true);
 
--- Harmless dirt.
+-- Characters around a token that are removed.
 select test.equal('what a phone prints is cleaned', pg_temp.story(jsonb_build_array(
   jsonb_build_object('userId', 'a', 'voipPushToken', '<' || regexp_replace(pg_temp.voip('abc'), '(.{8})', '\1 ', 'g') || '>'),
   jsonb_build_object('userId', 'b', 'fcmToken', E' skipped-token-0123456789-bbb\n'),
@@ -104,11 +104,11 @@ select test.equal('who wants nothing is not asked for a better token',
   pg_temp.story('[{"userId": "a", "fcmToken": "secret", "notificationEnabled": false}]'),
   'a recipients[0] NotificationsDisabled the user wants no notifications; nothing to do');
 
--- What is wrong with the call refuses it, whoever its recipients are.
+-- A fault of the call itself refuses it, whatever its recipients.
 select test.refuses('a call without from', 'payload.from: must be a string (call a)', '{"callId": "a"}',
   '[7, {"userId": "u", "voipPushToken": "secret"}]');
 
--- COPY, INSERT and the function alike; the story and the missed call of a call whose tokens had to be cleaned.
+-- COPY, INSERT and the function behave alike; the timeline and the missed call of a call with cleaned tokens.
 insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'alike-' || g, 'from', 'x'),
   jsonb_build_array(7, jsonb_build_object('userId', 'a', 'fcmToken', ' skipped-token-0123456789-a0' || g)) from generate_series(1, 2) g;
 select test.equal('an array of rows', (select string_agg(call_id || ':' || user_id || ':'

@@ -1,4 +1,4 @@
--- Who gets an invite, and over which channel.
+-- Which devices get an invite, and over which channel.
 create function pg_temp.voip(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
 
 select push.register_app('default', 60) \g /dev/null
@@ -100,7 +100,7 @@ select test.equal('a dead device leaves the next channel', test.fan_out('["gone"
 select test.equal('devices belong to an app', test.fan_out('["both"]', 'other'), 'fcm:android:production:both:r-1');
 select test.equal('an inline token that a user has as well is one delivery', test.fan_out(
   '["expo", {"userId": "expo", "pushToken": "ExponentPushToken[expo-any]"}]'), 'expo::production:expo:ny]');
--- What a backend enqueues takes no numbers from the sequence, and there are not arbitrarily many lanes of apps that nobody serves.
+-- Enqueueing takes no numbers from the sequence of lanes, and cannot create lanes for apps without a gateway.
 select max(id) as newest, count(*) as lanes from push.lane \gset
 select test.refuses('an app that no gateway has served',
   'app: no gateway has served app strange yet; start one that has it in its configuration, or correct the name (call strange)',

@@ -1,4 +1,4 @@
--- Many calls in one statement, for the HTTP API: what is good of them is made, the rest is left out.
+-- Many calls in one statement, for the HTTP API: valid calls are enqueued, the others are left out.
 create function pg_temp.made(p_calls jsonb) returns text language sql as $$
   select string_agg(concat_ws(':', coalesce(n::text, 'none'), call_id, deliveries, skipped), ' ' order by n) from push.enqueue_calls(p_calls) $$;
 create function pg_temp.ask(p_id text, p_recipients text default '["u"]', p_more text default '{}') returns jsonb language sql as $$

@@ -1,4 +1,4 @@
--- Claim, settle, park, release; the fence.
+-- Claim, settle, park and release, and their condition on the lease.
 select test.call('long', 1, p_ring => 60) as long \gset
 select test.call('short', 2, p_ring => 10) as short \gset
 select test.call('hopeless', 1, p_ring => 1) as hopeless \gset

@@ -1,7 +1,7 @@
--- Claims over several lanes: who comes first, how far a claim goes, and what goes last.
+-- Claims over several lanes: the order, the limits, and what comes last.
 select push.register_gateway('claims', 'test') as g1 \gset
 
--- The lanes of five apps; each has a call with so many devices.
+-- The lanes of five apps, each with a call with this number of devices.
 create function test.lanes() returns smallint[] language sql as $$
   select array_agg(id order by app) from push.lane where app like 'fair-%' and provider = 'fcm'
 $$;
@@ -26,7 +26,7 @@ select test.equal('what is not reached is not taken',
   test.claimed(:g1, array(select l from unnest(test.lanes()) with ordinality u(l, i) order by i desc), 210), 'fair-b:210');
 select test.equal('without a total each lane gives what it may', test.claimed(:g1, test.lanes()), 'fair-a:200 fair-b:90');
 
--- A missed call has hours: it goes after what rings, and has its own bound.
+-- A missed call has hours left: it comes after calls, and has its own limit.
 select test.call('fair-a2', 3, 'fair-a', p_ring => 60) as ringing \gset
 update push.delivery d set deadline_at = now() + interval '4 hours' where outbox_id = :ringing;
 select test.call('fair-b2', 2, 'fair-b', p_ring => 600);
@@ -40,7 +40,7 @@ select test.equal('in a lane with rings only these are taken', test.claimed(:g1,
 select test.equal('the rest of the background comes next', test.claimed(:g1, test.lanes()), 'fair-a:1');
 select test.equal('nothing is left', test.claimed(:g1, test.lanes()), null);
 
--- Half of what a lane may send at once is for rings.
+-- Half of what a lane may send at once is reserved for calls.
 select test.call('fair-a4', 5, 'fair-a', p_ring => 60) as later \gset
 update push.delivery d set deadline_at = now() + interval '4 hours' where outbox_id = :later;
 create function test.claimed_later(p_gateway int, p_later_max int[]) returns bigint language sql as $$

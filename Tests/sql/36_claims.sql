@@ -1,4 +1,4 @@
--- Claims have numbers: what is done when an answer got lost, when the server may have lost commits, and who holds what.
+-- Claims have numbers: what happens after a lost answer or lost commits, and which gateway has which deliveries.
 select push.register_gateway('one', '1') as g1, push.register_gateway('two', '1') as g2 \gset
 create function pg_temp.claim(p_gateway int, p_claim int, p_max int default 100) returns bigint language sql as $$
   select count(*) from push.claim(p_gateway, p_claim, array(select id from push.lane where app = 'default' order by id), array_fill(p_max, array[9]),
@@ -13,7 +13,7 @@ create function pg_temp.right_lanes() returns bigint language sql as $$
   select count(*) from push.delivery where ready_lane is distinct from case when state < 2 and crashes < 2 then lane end
     or (state = 1) <> (owner is not null) $$;
 
--- What a claim brings.
+-- The result of a claim.
 select test.call('brings', 3) as brings \gset
 create temp table brought as select * from push.claim(:g1, 7, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}');
 select test.equal('a call comes with one of its deliveries', (select format('%s %s %s', count(*), count(call_id),
@@ -93,7 +93,7 @@ select test.equal('a delivery that is settled does not come back', (select count
   0::bigint);
 select test.equal('all lanes are right', pg_temp.right_lanes(), 0::bigint);
 
--- Who holds what, in bites.
+-- The deliveries of a gateway, in parts of the table.
 select push.forget(:g1, 14), push.forget(:g2, 21);
 select test.call('wide-' || i, 50, p_ring => 600) from generate_series(1, 4) i;
 select test.equal('a wide claim', pg_temp.claim(:g1, 20, 120), 120::bigint);

@@ -1,8 +1,8 @@
--- What a gateway held when it died: sent again, not sent again, taken carefully, or given up.
+-- Deliveries of a gateway that died: sent again, not sent again, claimed one at a time, or dead.
 create function pg_temp.gateway(p_name text) returns int language sql as $$ select push.register_gateway(p_name, '1') $$;
 create function pg_temp.claim(p_gateway int, p_max int default 100, p_app text default 'default') returns text language sql as $$
   select test.claim(p_gateway, p_max, p_app) $$;
--- One dies, and another, which lives on, finds out.
+-- One gateway dies, and another detects it.
 create function pg_temp.dies(p_gateway int, p_reaper int) returns void language plpgsql as $$
 begin
   update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when p_gateway then now() - interval '10 s'
@@ -17,7 +17,7 @@ create function pg_temp.past(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s', h.n, h.outcome, h.reason), ', ' order by h.n) from push.delivery_history h where h.call_id = p_call $$;
 select pg_temp.gateway('reaper') as reaper, pg_temp.gateway('a') as a, pg_temp.gateway('b') as b, pg_temp.gateway('c') as c \gset
 
--- Twice with one that died: a suspect, third time: dead.
+-- With two gateways that died: a suspect; with a third: dead.
 select test.call('crash', 3) as crash \gset
 select test.equal('claimed', pg_temp.claim(:a, 2), 'crash/0#1@1 crash/1#1@1');
 select pg_temp.dies(:a, :reaper);
@@ -45,7 +45,7 @@ select test.equal('a phone that may ring is told', (select count(*) from push.de
   and device like '%9-1'), 1::bigint);
 delete from push.delivery where outbox_id = :crash;
 
--- How suspects are taken.
+-- Claiming suspects.
 select test.call('careful', 4) as careful, test.call('other', 1, 'other') as other \gset
 update push.delivery set crashes = 2, ready_lane = null where outbox_id in (:careful, :other);
 update push.delivery set deadline_at = now() + interval '4 hours' where outbox_id = :careful and n = 3;
@@ -87,7 +87,7 @@ select test.equal('it is not claimed', pg_temp.claim(:reaper, 9, 'other'), null)
 select test.equal('until it expires', push.expire() || ' ' || pg_temp.past('other'), '1 0:expired:DeadlinePassed');
 delete from push.delivery;
 
--- What people see.
+-- Visible pushes.
 select push.register_app('once', 60), push.register_app('twice', 60, null, true);
 select test.equal('an app says whether it wants to be told twice', (select string_agg(app || ':' || at_least_once, ' ' order by app) from push.apps
   where app in ('once', 'twice')), 'once:false twice:true');
@@ -133,7 +133,8 @@ select pg_temp.claim(:i) is not null as claimed \gset
 select push.retire_gateway(:i);
 select test.equal('who retires counts no crash', pg_temp.tell('on'), '0:ready:1@2');
 
--- Until nothing is claimed in its name. Those that ended more than a second ago may have been looked at again by now.
+-- Repeats until the gateway has no claimed delivery. Gateways that ended more than a second ago may have been checked again
+-- by now.
 select test.equal('what has just ended is looked at again', (select free_due_at is not null from push.gateways where id = :i), true);
 update push.gateways set free_due_at = clock_timestamp() where not alive;
 update push.gateways set ended_at = now() - interval '2 days' where not alive;
@@ -147,7 +148,8 @@ select test.equal('then nothing is left to look for', (select count(*) from push
 select test.equal('all lanes are right', (select count(*) from push.delivery where ready_lane is distinct from case when state < 2 and crashes < 2
   then lane end), 0::bigint);
 
--- The server stood still, or its clock was set ahead: whoever is heard first finds nobody silent; 3 s later it does.
+-- The server stood still, or its clock was set ahead: the gateway with the first heartbeat finds none silent; 3 s later it
+-- does.
 delete from push.gateways where alive;
 select pg_temp.gateway('first') as first, pg_temp.gateway('second') as second \gset
 update push.gateways set heartbeat_at = now() - interval '6 s', steady_since = '-infinity' where alive;
@@ -169,7 +171,7 @@ update push.gateways set doubted_at = doubted_at - interval '1 s' where id = :se
 select push.beat(:first, true);
 select test.equal('who was not heard since then does not live', (select ended_reason from push.gateways where id = :second), 'silent');
 
--- The server crashed, and the last beats of one were lost with it: whoever is heard first in the new life waits, too.
+-- The server crashed and lost the last heartbeats of one gateway: the first heartbeat in the new life also waits.
 select pg_temp.gateway('second') as second \gset
 update push.gateways set heartbeat_at = case id when :second then now() - interval '4 s' else clock_timestamp() end, steady_since = '-infinity'
   where alive;
@@ -181,7 +183,7 @@ update push.gateways set doubted_at = now() - interval '1 s', steady_since = now
 select push.beat(:first, true);
 select test.equal('who was not heard in the new life does not', (select ended_reason from push.gateways where id = :second), 'silent');
 
--- What is on the disk.
+-- Commits that wait for the disk.
 set local synchronous_commit = off;
 select push.sync(:first);
 select test.equal('its commit waits for the disk, and for no standby', current_setting('synchronous_commit'), 'local');

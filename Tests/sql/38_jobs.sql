@@ -1,4 +1,4 @@
--- The housekeeping, taken by whoever comes.
+-- Housekeeping jobs, which any gateway can take.
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
   execute p_statement;
@@ -36,7 +36,7 @@ select test.equal('takes what expired lately', (select string_agg(call_id, ' ') 
 select push.run_job('expire_all');
 select test.equal('expire_all what is older, too', (select count(*) from push.deliveries where call_id like 'late-%'), 0::bigint);
 
--- A full bite.
+-- A step that reaches its limit.
 select test.call('wait-' || i, 500) from generate_series(1, 5) i;
 update push.delivery set state = 2, ready_lane = null, due_at = now() - interval '1 s';
 select test.equal('a full bite says that there is more', push.run_job('promote'), true);

@@ -41,7 +41,7 @@ select test.equal('it claims nothing', test.claim(:g1), null);
 select test.equal('it settles nothing', test.settle(:g1, :r, 0, 1), 0::bigint);
 select test.equal('the other lives', (select alive from push.beat(:g2, true)), true);
 select test.equal('gateways tell how they ended', (select ended_reason from push.gateways where id = :g1), 'silent');
--- A claim that was running while its gateway was declared dead commits later: its rows are found all the same.
+-- A claim that was running while its gateway was declared dead commits later: its rows are found.
 update push.delivery set state = 1, owner = :g1, lease = lease + 1 where outbox_id = :r
   and n = (select min(n) from push.delivery where outbox_id = :r and state = 0);
 update push.gateways set free_due_at = clock_timestamp() where id = :g1;

@@ -1,4 +1,4 @@
--- What people read.
+-- Views for operators.
 insert into push.outbox (payload, recipients) values ('{"callId": "t", "from": "x"}',
   '[{"userId": "a", "fcmToken": "secret-0123456789-token-1"}, {"userId": "b", "fcmToken": "secret-0123456789-token-2"}]');
 select id as t from push.outbox where call_id = 't' \gset

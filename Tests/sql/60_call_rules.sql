@@ -1,6 +1,6 @@
 -- How a call ends: unsent invites, cancels, missed calls, fences; which tokens are dead.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
--- What is owed for a call, and what became of it.
+-- The deliveries owed for a call, and its history.
 create function pg_temp.owed(p_call text) returns text language sql as $$
   select string_agg(format('%s/%s:%s:%s:%s:%s', kind, n, state, provider, user_id, right(device, 3)), ' ' order by n) from push.deliveries
     where call_id = p_call $$;
@@ -21,7 +21,7 @@ exception when others then
   return sqlstate || ' ' || sqlerrm;
 end $$;
 select push.register_gateway('one', '1') as g1, push.register_gateway('two', '1') as g2 \gset
--- Settles what gateway one holds of a call.
+-- Settles the deliveries of a call that gateway one has claimed.
 create function pg_temp.sent(p_call text, p_n int, p_outcome int, p_sent boolean default true, p_status int default 200) returns bigint language sql
   as $$
   select sum(push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], array[d.attempt::int], array[p_outcome]::smallint[],
@@ -81,7 +81,8 @@ insert into push.outbox (payload, recipients, state, answered_by, end_reason, en
 select test.equal('no call is born ended', (select format('%s %s %s %s', state, answered_by, end_reason, ended_at) from push.outbox
   where call_id = 'born'), 'ringing   ');
 
--- Cancels: who may ring. Seven devices, one of them VoIP, one the answering user's, in every state an invite can have.
+-- Cancels go to devices that may ring. Seven devices, one of them VoIP, one of the answering user, in every state of an
+-- invite.
 insert into push.outbox (payload, recipients) values ('{"callId": "rings", "from": "x"}', jsonb_build_array(
   jsonb_build_object('userId', 'voip', 'voipPushToken', pg_temp.hex('aaa'), 'fcmToken', 'rings-token-0123456789-vvv'),
   jsonb_build_object('userId', 'a', 'fcmToken', 'rings-token-0123456789-001', 'locale', 'nl', 'platform', 'android'),
@@ -123,7 +124,7 @@ select test.equal('a registered user''s token is found again, and told in its la
   where call_id = 'later2'),
   '1 rings-token-0123456789-999 2 de');
 
--- Fences: what a gateway gives back of a call that has ended.
+-- Deliveries of an ended call that a gateway returns.
 select test.call('fence', 4) as fence \gset
 select test.claim(:g1);
 select push.end_call('fence', 'busy');
@@ -150,7 +151,7 @@ select test.equal('a ringing call''s invite is ready again', pg_temp.owed('relea
 select test.claim(:g1);
 select push.end_call('release', 'busy');
 select push.release(:g1, array[outbox_id], array[n], array[lease]) from push.delivery where outbox_id = :release and n = 0;
--- What an end in progress left waiting, promote decides; the races in run.sh produce it.
+-- promote decides about invites that wait because a call was ending; run.sh produces the races.
 insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select :release, 7, now() + interval '1 minute', id, 2,
   'u', 'left-token-0123456789', now() from push.lane limit 1;
 select test.equal('promote makes nothing ready for an ended call', push.promote(), 0::bigint);

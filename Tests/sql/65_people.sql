@@ -1,4 +1,4 @@
--- Per device and per user: members of their own for templates, the phone that answered, who declined.
+-- Values for each device and user: template data, the phone that answered, and users who declined.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
@@ -24,7 +24,7 @@ create function pg_temp.settle(p_call text, p_outcome int default 0, p_user text
     and (p_user is null or d.user_id = p_user) $$;
 select push.register_gateway('people', '1') as g \gset
 
--- Members of their own.
+-- Template data.
 select push.register_lane('default', p) from unnest('{apns,fcm,expo}'::text[]) p;
 insert into push.devices (user_id, provider, token, platform, voip) values ('reg', 'apns', pg_temp.hex('d01'), 'ios', true),
   ('reg', 'apns', pg_temp.hex('d02'), 'ios', false),
@@ -83,7 +83,7 @@ select test.equal('without it, none of the user''s', pg_temp.told('f3'), 'b:b01 
 select push.answer_call('f4', device => 'people-token-0123456789-a01') \g /dev/null
 select test.equal('who answered is known by the phone', (select answered_by || ' ' || answered_device from push.outbox where call_id = 'f4') || ' '
   || pg_temp.told('f4'), 'a people-token-0123456789-a01 a:a02 b:b01 c:c01');
--- One entry is one phone: its token of another channel is not told either.
+-- One entry is one phone: its token for another channel gets no cancel either.
 select pg_temp.settle('f5', 4, 'a'), pg_temp.claim_all(:g, 4) \g /dev/null
 select test.equal('the VoIP token''s next channel rings', (select string_agg(provider || ':' || right(device, 3), ' ' order by device)
   from push.deliveries where call_id = 'f5' and fallback_of is not null), 'expo:02] fcm:a03');
@@ -123,7 +123,7 @@ select test.equal('nor one of another app', pg_temp.error(format($$select push.a
 select test.equal('nor what is no token', pg_temp.error($$select push.answer_call('t4', 'two', device => 'secret \x4')$$),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
 
--- Declining: what was answered, and how the call is then.
+-- Declining: the result of the function, and the state of the call.
 create function pg_temp.decline(p_call text, p_user text, p_reason text default 'declined', p_device text default null) returns text language plpgsql
   as $$
 declare
@@ -175,7 +175,7 @@ select push.park(:g, array_agg(outbox_id), array_agg(d.n), array_agg(lease), arr
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'd5' and d.kind = 0 \g /dev/null
 select test.equal('parked', pg_temp.past('d5') || ' / ' || (select string_agg(user_id || ':' || state, ' ' order by user_id) from push.deliveries
   where call_id = 'd5' and kind = 'invite'), 'a:void:UserDeclined a:void:UserDeclined a:void:UserDeclined / b:waiting c:waiting');
--- As if a transaction that declined had not seen it: promote asks again.
+-- As if a transaction that declined had not seen the invite: promote checks it again.
 insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select o.id, 70 + i, now() + interval '1 minute', l.id, 2,
   (array['a', 'b'])[i], 'left-token-0123456789-' || i, now() from push.outbox o,
   (select id from push.lane where app = 'default' and provider = 'fcm') l, generate_series(1, 2) i where o.call_id = 'd5';
@@ -207,13 +207,14 @@ select pg_temp.claim_all(:g), pg_temp.settle('loud'), push.decline_call('loud', 
 update push.escalations_due set due_at = now() - interval '1 s';
 select test.equal('who declined is not tried on the next channel', push.escalate() || ' ' || pg_temp.told('loud', 'invite'), '1 b:b11');
 
--- Masks that are alike.
+-- Equal masks.
 select push.enqueue_call('{"callId": "masks", "from": "x"}',
   '[{"userId": "a", "fcmToken": "mask-token-0123456789-a-mask"}, {"userId": "b", "fcmToken": "mask-token-0123456789-b-mask"}]') \g /dev/null
 select pg_temp.claim_all(:g, 50), pg_temp.settle('masks'), push.decline_call('masks', 'a'), push.end_call('masks') \g /dev/null
 select test.equal('another user whose token looks the same is told, too', pg_temp.told('masks'), 'a:ask b:ask');
 
--- Round a channel that sends nothing: an invite of each waits for its next try, the decline has not seen its own.
+-- Bypassing a channel that sends nothing: an invite of each user waits for its next attempt, and the decline has not seen
+-- its own.
 select push.register_app('round', 60), push.register_lane('round', 'apns'), push.register_lane('round', 'fcm') \g /dev/null
 insert into push.outbox (app, payload, recipients) values ('round', '{"callId": "round", "from": "x"}',
   jsonb_build_array(jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.hex('a21'), 'fcmToken', 'people-token-0123456789-a21'),
@@ -223,11 +224,11 @@ update push.delivery d set state = 2, ready_lane = null, last_reason = 'HTTP503'
 update push.outbox o set declined = '{"a": {"reason": "declined"}}' where call_id = 'round';
 select test.equal('who declined is not tried round it', push.bypass() || ' ' || pg_temp.told('round', 'invite'), '2 a:a21 b:b21 b:b21');
 
--- Who counts as the last.
+-- Which user counts as the last one.
 select push.enqueue_call('{"callId": "last", "from": "x"}', '[{"userId": "a", "fcmToken": "people-token-0123456789-a01"}, "nobody", {"userId": '
   '"off", "fcmToken": "people-token-0123456789-off", "notificationEnabled": false}, 7]') \g /dev/null
 select test.equal('users whose phones were not rung do not count', pg_temp.decline('last', 'a'), 't ended declined');
--- Bruno's invite is refused, or nobody knows whether it arrived.
+-- Bruno's invite is refused, or its result is unknown.
 create function pg_temp.undelivered(p_call text, p_status int) returns void language sql as $$
   select push.enqueue_call(jsonb_build_object('callId', p_call, 'from', 'x'),
     '[{"userId": "a", "fcmToken": "people-token-0123456789-a01"}, {"userId": "b", "fcmToken": "people-token-0123456789-b01"}]');

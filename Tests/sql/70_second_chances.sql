@@ -12,7 +12,7 @@ create function pg_temp.enqueue(p_call text, p_recipients jsonb, p_ring int defa
 create function pg_temp.claim_all(p_gateway int) returns bigint language sql as $$
   select count(*) from push.claim(p_gateway, 1, array(select id from push.lane where app = 'default'), array[9999, 9999, 9999],
     array['-infinity', '-infinity', '-infinity']::timestamptz[]) $$;
--- Settles in one batch what is claimed of a call, with these numbers.
+-- Settles in one batch the claimed deliveries of a call with these numbers.
 create function pg_temp.settle(p_call text, p_n int[], p_outcome int, p_reason text default 'Unregistered', p_failures text default null,
   p_receipt_after_ms int default null)
 returns bigint language sql as $$
@@ -24,7 +24,7 @@ returns bigint language sql as $$
 select push.register_gateway('one', '1') as g1 \gset
 select push.register_lane('default', 'apns') as apns, push.register_lane('default', 'fcm') as fcm, push.register_lane('default', 'expo') as expo \gset
 
--- Fallback: an entry that brings tokens.
+-- Fallback: an entry with tokens.
 select jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('aaa'), 'apnsToken', pg_temp.hex('bbb'), 'fcmToken',
   'chance-token-0123456789-fff',
   'pushToken', 'ExponentPushToken[chance-eee]', 'locale', 'nl', 'platform', 'android')) as three \gset
@@ -206,7 +206,7 @@ select test.equal('what a receipt said is kept with the push', (select string_ag
 select test.equal('another app''s tickets are another''s', push.settle_receipts('other', '{ticket-x1-0}', '{x}') || ''
   || push.postpone_receipts('other', '{ticket-x1-0}', 1), '00');
 
--- A batch of which some are settled, some are asked for again and some nobody has an answer for.
+-- A batch of which some tickets are settled, some requested again, and some have no answer.
 insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
   select 'parts', now(), now(), now() + interval '1 day', array_agg('t' || i order by i), array_agg(i order by i), array_agg(i::int order by i),
     array_agg('u' || i order by i),
@@ -314,7 +314,7 @@ select test.equal('only what differs is corrected', push.correct_environment(arr
 select test.equal('only APNs tokens are', (select string_agg(environment, ' ' order by token) from push.devices where user_id = 'e'
   or token like 'breaker%-2'), 'production production sandbox production');
 
--- A channel that sends nothing: the next one is tried beside it.
+-- A channel that sends nothing: the next one is also tried.
 create function pg_temp.lane_says(p_gateway int, p_lane int, p_capacity int, p_circuit text default 'closed',
   p_throttled_ms int default 0) returns void language sql as $$
   select push.report_lanes(p_gateway, array[p_lane]::smallint[], array[100], array[p_capacity], array[0], array[p_circuit], array[p_throttled_ms],

@@ -1,11 +1,11 @@
--- Tokens of one mask: Expo's all begin alike, and what history knows of a token is its mask and its hash.
+-- Tokens with equal masks: all Expo tokens begin alike, and history contains only a token's mask and hash.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
 create function pg_temp.enqueue(p_call text, p_recipients jsonb, p_app text default 'masks') returns bigint language sql as $$
   insert into push.outbox (app, payload, recipients) values (p_app, jsonb_build_object('callId', p_call, 'from', 'x'), p_recipients) returning id $$;
 create function pg_temp.claim_all(p_gateway int, p_app text default 'masks') returns bigint language sql as $$
   select count(*) from push.claim(p_gateway, 1, array(select id from push.lane where app = p_app), array[9999, 9999, 9999],
     array['-infinity', '-infinity', '-infinity']::timestamptz[]) $$;
--- Settles what is claimed of a call, with these numbers.
+-- Settles the claimed deliveries of a call with these numbers.
 create function pg_temp.settle(p_call text, p_n int[], p_outcome int) returns bigint language sql as $$
   select push.settle(min(d.owner), array_agg(d.ctid), array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(d.attempt::int),
     array_agg(p_outcome::smallint),
@@ -32,7 +32,7 @@ select test.equal('but a token that was sent to is not sent to again',
   'platform', 1, 'token', pg_temp.hex('aaa'))) from push.history h join push.outbox o on o.id = h.outbox_id where o.call_id = 'mask-1' and h.n = 0))),
   0::bigint);
 
--- An older release wrote no hashes: then the user tells.
+-- An older release wrote no hashes: then the user id decides.
 select pg_temp.enqueue('mask-2', :'two'), pg_temp.claim_all(:g1), pg_temp.settle('mask-2', '{0}', 4), pg_temp.claim_all(:g1),
   pg_temp.settle('mask-2', '{2}', 0) \g /dev/null
 update push.history h set token_hash = null from push.outbox o where o.id = h.outbox_id and o.call_id = 'mask-2';
@@ -53,13 +53,13 @@ select pg_temp.enqueue('mask-4', '[{"userId": "u", "pushToken": "ExponentPushTok
 select test.equal('a requeue takes both', (select requeued from push.requeue('mask-4')), 2);
 select test.equal('and each once', pg_temp.owed('mask-4'), '0:u:one 0:v:two');
 
--- A user's own two phones: the one that was not rung is told nothing.
+-- A user with two phones: the one that was not rung gets no cancel.
 select pg_temp.enqueue('mask-5', '[{"userId": "u", "pushToken": "ExponentPushToken[one-same]"}, {"userId": "u", '
   '"pushToken": "ExponentPushToken[two-same]"}]'), pg_temp.claim_all(:g1), pg_temp.settle('mask-5', '{0}', 0), pg_temp.settle('mask-5', '{1}', 4),
   push.end_call('mask-5', 'declined') \g /dev/null
 select test.equal('a cancel goes to the token that was rung, not to its like', pg_temp.owed('mask-5'), '1:u:one');
 
--- Cancels over VoIP: only where the app says that its phones take one for the end of a call.
+-- Cancels over VoIP: only if the app says that its phones treat one as the end of a call.
 select push.register_app('sdk4', 60, p_voip_cancel => true), push.register_app('sdk3', 60, p_voip_cancel => false),
   push.register_lane('sdk4', 'apns'), push.register_lane('sdk4', 'fcm'), push.register_lane('sdk3', 'apns'),
   push.register_lane('sdk3', 'fcm') \g /dev/null

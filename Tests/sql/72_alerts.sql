@@ -1,4 +1,4 @@
--- An iPhone that is reached over another channel than PushKit is shown the call: data alone would not be shown by it.
+-- An iPhone that is not reached through PushKit gets a visible push: it would not show a data message alone.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
 create function pg_temp.owed(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s', d.user_id, l.provider, d.platform), ' ' order by d.user_id, d.n) from push.delivery d join push.outbox o

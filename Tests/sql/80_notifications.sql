@@ -1,4 +1,4 @@
--- Kinds that do not ring; whom enqueueing skips, and the next token of an entry.
+-- Kinds that do not ring; users that are skipped, and the next token of an entry.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
 create function pg_temp.notify(p_kind text, p_recipients jsonb, p_payload jsonb default '{}') returns text language sql as $$
   with o as (insert into push.outbox (kind, payload, recipients) values (p_kind, '{"from": "x", "chatId": "room"}'::jsonb || p_payload, p_recipients)
@@ -45,7 +45,7 @@ select test.refuses('an alert is smaller than a VoIP push',
   jsonb_build_object('from', 'x', 'chatId', 'r', 'messageId', 'm', 'metadata', jsonb_build_object('a', repeat('x', 3960))),
   jsonb_build_array(jsonb_build_object('userId', 'u', 'apnsToken', pg_temp.hex('aaa'))), p_kind => 'message');
 
--- How it is born.
+-- A new notification.
 select pg_temp.notify('message', '["nobody"]', '{"callId": "c", "messageId": "m"}') as m1, pg_temp.notify('group_message', '[]', '{"messageId": "m"}')
   as m2, pg_temp.notify('group_invite', '[]') as m3 \gset
 select test.equal('call_id is callId, else messageId, else a UUID', (select string_agg(case when length(call_id) = 36 then 'uuid' else call_id end,
@@ -96,14 +96,14 @@ select test.equal('inline tokens: alert before FCM before Expo; a VoIP token is 
   jsonb_build_object('userId', 'g', 'apnsToken', pg_temp.hex('b05'), 'notificationEnabled', false)))),
   'a:apns:b02 b:fcm:002 d:expo:04] e:expo:05] f:expo:06]');
 
--- Nothing of a call touches it.
+-- The rules of calls do not apply to it.
 select pg_temp.notify('message', '["all"]', '{"callId": "quiet"}') as quiet \gset
 select test.equal('it cannot be answered or ended', push.answer_call('quiet', 'all') or push.end_call('quiet'), false);
 update push.outbox set state = 'ended', end_reason = 'x' where id = :quiet;
 select test.equal('nothing was cancelled or missed by that', (select string_agg(distinct kind, ' ') || ' ' || count(*) from push.deliveries
   where outbox_id = :quiet), 'notification 3');
 select push.register_gateway('one', '1') as g1 \gset
--- Twice: what has hours comes after what rings.
+-- Run twice: deliveries with hours left come after calls.
 create temp table held as select * from push.claim(:g1, 1, array(select id from push.lane where app = 'default'), array[999, 999, 999],
   array['-infinity', '-infinity', '-infinity']::timestamptz[]);
 insert into held select * from push.claim(:g1, 1, array(select id from push.lane where app = 'default'), array[999, 999, 999],

@@ -1,5 +1,7 @@
--- A missed call and a notification live from the end of the call, or from when they were enqueued, whenever anybody comes to it.
--- The ring window of a call was over so long ago.
+-- The lifetime of a missed call starts at the end of the call, that of a notification when it is enqueued, whenever they are
+-- processed.
+
+-- Moves the end of a call's ring window back by this time.
 create function pg_temp.lapse(p_call text, p_ago interval) returns void language plpgsql set session_replication_role = replica as $$
 begin
   update push.outbox set created_at = now() - p_ago - interval '1 minute', deadline_at = now() - p_ago where call_id = p_call;
@@ -8,7 +10,7 @@ create function pg_temp.owed(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s', kind, user_id), ' ' order by n) from push.deliveries where call_id = p_call $$;
 create function pg_temp.past(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s:%s', kind, user_id, outcome, reason), ' ' order by n) from push.delivery_history where call_id = p_call $$;
--- How long the missed call is still good for, in minutes.
+-- The remaining lifetime of the missed call in minutes.
 create function pg_temp.minutes_left(p_call text) returns int language sql as $$
   select round(extract(epoch from deadline_at - clock_timestamp()) / 60)::int from push.deliveries where call_id = p_call and kind = 'missed_call' $$;
 select push.take_tally() \g /dev/null

@@ -1,4 +1,4 @@
--- Retention goes on behind what it may not remove, in bites.
+-- Retention continues after calls that it must keep, in steps.
 delete from push.outbox;
 -- Calls of 20 days ago, the first p_owed of which are still owed.
 create function pg_temp.old_calls(p_prefix text, p_count int, p_owed int) returns void language plpgsql set session_replication_role = replica as $$
@@ -14,7 +14,7 @@ begin
 end $$;
 create function pg_temp.kept(p_prefix text) returns bigint language sql as $$ select count(*) from push.outbox where call_id like p_prefix || '%' $$;
 create function pg_temp.new_pass() returns void language sql as $$ update push.prune_cursor set ended_at = ended_at - interval '11 minutes' $$;
--- A bite ends when its time is over, which on a busy machine is soon: as many bites as it takes, until so many calls are gone or
+-- A step ends when its time is over, which is soon on a busy machine. Repeats steps until the number of calls is deleted or
 -- the pass has ended.
 create function pg_temp.bites(p_enough bigint, p_max int default 5000, p_keep_days int default 15) returns bigint language plpgsql as $$
 declare
@@ -65,7 +65,7 @@ select count(push.prune()) as pruned from generate_series(1, 5) \gset
 select test.equal('and then the rest', (select count(*) from push.audit where action = 'old') || ' '
   || (select count(*) from push.gateways where name = 'gone') || ' ' || (select count(*) from push.lane_status), '0 0 0');
 
--- Tokens and users: 90 days after a provider called a token dead, and a day after nobody can use it any more.
+-- Tokens and users: 90 days after a provider reported a token as dead, and a day after the end of its use.
 select push.register_lane('keep', 'expo') \g /dev/null
 insert into push.token_invalidations (app, provider, token, user_id, reason, invalidated_at) select 'keep', 'fcm', 'keep-dead-0123456789-' || d, 'u',
   'x', now() - make_interval(days => d) from unnest('{89,91}'::int[]) d;

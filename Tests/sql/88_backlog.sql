@@ -1,7 +1,7 @@
--- How much is owed: exact while it is little, about right when it is much, and a ring is never hidden by a backlog.
+-- The number of owed deliveries: exact while there are few, an estimate for many; a backlog never hides a call.
 delete from push.outbox; truncate push.delivery;  -- Truncated: the estimate looks at what is left of earlier tests, too.
 select push.register_lane('log', 'fcm') as lane, push.register_lane('log', 'expo') as expo, push.register_gateway('one', '1') as g \gset
--- So many of a kind, with so long to live.
+-- Adds this number of deliveries of a kind, with this lifetime.
 create function pg_temp.owe(p_kind int, p_count int, p_left interval, p_lane int) returns void language sql as $$
   insert into push.delivery (outbox_id, n, created_at, deadline_at, lane, ready_lane, kind, user_id, token)
   select 1000 * p_kind + g / 100, g % 100, now() - interval '7 s', now() + p_left + g * interval '1 us', p_lane, p_lane, p_kind, 'u',

@@ -10,14 +10,15 @@ end $$;
 create function pg_temp.told(p_call text) returns text language sql as $$
   select string_agg(d.user_id || ':' || d.provider || ':' || right(d.device, 3), ' ' order by d.user_id, d.provider, d.device) from push.deliveries d
     where d.call_id = p_call and d.kind in ('missed_call', 'notification') $$;
--- Two users who bring tokens, one of them with two phones and an iPhone's two tokens; one who is registered with four phones.
+-- Two users with tokens in recipients, one of them with two phones and both tokens of an iPhone; one registered user with
+-- four phones.
 create function pg_temp.users() returns jsonb language sql as $$
   select jsonb_build_array(
     jsonb_build_object('userId', 'a', 'fcmToken', 'missed-token-0123456789-a01'),
       jsonb_build_object('userId', 'a', 'fcmToken', 'missed-token-0123456789-a02'),
     jsonb_build_object('userId', 'a', 'apnsToken', pg_temp.hex('a03'), 'pushToken', 'ExponentPushToken[missed-a03]'),
     jsonb_build_object('userId', 'b', 'pushToken', 'ExponentPushToken[missed-b01]'), '"reg"'::jsonb) $$;
--- As gateways do, and as a backend does.
+-- As a gateway, and as a backend.
 create function pg_temp.missed(p_app text) returns text language plpgsql as $$
 begin
   perform push.enqueue_call(jsonb_build_object('callId', p_app, 'from', 'x'), pg_temp.users(), p_app);
@@ -79,7 +80,7 @@ select test.equal('its calls ring', (select deliveries from push.enqueue_call('{
 select test.equal('its messages are shown', (select deliveries from push.enqueue_call('{"chatId": "c", "from": "x"}', pg_temp.users(), 'off',
   kind => 'message')), 8);
 
--- Once a call and phone.
+-- Once for each call and phone.
 select push.enqueue_call('{"callId": "shared", "from": "x"}', '[{"userId": "a", "fcmToken": "missed-token-0123456789-s01"}, {"userId": "b", '
   '"fcmToken": "missed-token-0123456789-s01"}, {"userId": "a", "fcmToken": "missed-token-0123456789-s01"}]', 'all'),
   push.end_call('shared') \g /dev/null
@@ -102,8 +103,8 @@ select push.register_app('all', 60, p_missed_calls => 'default') \g /dev/null
 select test.equal('one that says nothing of it takes it back', (select missed_calls from push.apps where app = 'all'), null);
 select test.equal('another word is none', pg_temp.error($$select push.register_app('all', 60, p_missed_calls => 'some')$$) ~ '^23514', true);
 
--- After a cancel to the same phone, and only then, it is numbered from 40000, and the cancel from 30000: some apps are told of the
--- missed call by the cancel, and what others show of either takes the place of the other.
+-- Only after a cancel to the same phone, its number is from 40000 and the number of the cancel from 30000: some apps show
+-- the missed call by the cancel, and in the others either replaces the other.
 select push.register_app('all', 60, p_missed_calls => 'all') \g /dev/null
 select push.register_gateway('cancels', '1') as g, (select id from push.lane where app = 'all' and provider = 'fcm') as fcm \gset
 create function pg_temp.pushes(p_call text) returns text language sql as $$
@@ -127,7 +128,7 @@ update push.outbox set state = 'missed' where call_id = 'out';
 select test.equal('a call that ran out has no cancels', regexp_replace(pg_temp.pushes('out'), 'invite\S+ ', '', 'g'),
   'missed_call/20000:-01 missed_call/20001:-02');
 
--- A cancel that expires has said nothing: the missed call to its phone is sent.
+-- After a cancel that expired, the missed call to its phone is sent.
 create function pg_temp.lapse(p_call text) returns void language sql as $$
   update push.delivery d set deadline_at = clock_timestamp() - interval '1 s' from push.outbox o where o.id = d.outbox_id and o.call_id = p_call
     and d.kind = 1 $$;

@@ -1,4 +1,4 @@
--- What ops read and do.
+-- Views and functions for operators.
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
   execute p_statement;

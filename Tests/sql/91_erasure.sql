@@ -1,9 +1,9 @@
--- One user is erased: from every table, whatever tables there are. What else there is stays.
+-- One user is erased from every table; other data stays.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 60) || p_end $$;
 create function pg_temp.claim_all(p_gateway int, p_claim int) returns bigint language sql as $$
   select count(*) from push.claim(p_gateway, p_claim, array(select id from push.lane order by id), array_fill(99, array[99]),
     array_fill('-infinity'::timestamptz, array[99])) $$;
--- All that is claimed of a call, with an Expo ticket each where it is Expo's.
+-- Settles all claimed deliveries of a call, with a ticket for each Expo push.
 create function pg_temp.settle(p_call text, p_user text default null, p_outcome int default 0, p_provider text default '.') returns bigint
   language sql as $$
   select sum(push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[p_outcome]::smallint[],
@@ -19,7 +19,7 @@ create function pg_temp.past(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s', user_id, kind, coalesce(reason, outcome)), ' ' order by user_id, n) from push.delivery_history
     where call_id = p_call $$;
 
--- What must not be found: an id, tokens, their masks and hashes. A row of any table as text shows all its columns.
+-- Values that must not be found: an id, tokens, their masks and hashes. The text of a row contains all its columns.
 create function pg_temp.needles(p_user text, p_end text) returns table (needle text) language sql as $$
   select unnest(array[p_user, encode(convert_to(p_user, 'UTF8'), 'hex')])
   union all
@@ -40,7 +40,7 @@ begin
   end loop;
   return array_to_string(v_found, ' ');
 end $$;
--- Rows of another user, as they stand.
+-- The rows of another user.
 create function pg_temp.rows_of(p_user text) returns text language plpgsql as $$
 declare
   v_table text; v_rows text; v_all text := '';
@@ -59,7 +59,7 @@ create function pg_temp.entries() returns text language sql as $$
     || (select count(*) from push.receipt_batch r cross join unnest(r.user_id) u where u = 'bystander')
   from push.outbox o where o.call_id <> 'caller' $$;
 
--- Every place is filled: u is to be erased, v is like u in every way, and rings beside u.
+-- Fills every table: u is to be erased; v has the same kinds of rows, and rings together with u.
 select push.register_app('erase', 60, 1, false, null, 'all', true) \g /dev/null
 select push.register_lane('erase', p), push.register_lane('other', p) from unnest('{apns,fcm,expo}'::text[]) p \g /dev/null
 select push.register_gateway('erasure', '1') as g \gset
@@ -92,11 +92,11 @@ select push.escalate(), pg_temp.claim_all(:g, 4), pg_temp.settle('declined') \g 
 select push.decline_call('declined', u, device => d) from (values ('victim.7731', 'erasure-token-0123456789-bad5'), ('bystander', null)) x(u,
   d) \g /dev/null
 select pg_temp.claim_all(:g, 5), pg_temp.settle('declined') \g /dev/null
--- u called, and nothing is owed; and a call of another app, by another user of this id.
+-- A call from u with nothing owed, and a call of another app by another user with this id.
 select pg_temp.family('caller', p_from => 'victim.7731') \g /dev/null
 select push.end_call('caller', 'busy'), pg_temp.claim_all(:g, 6), pg_temp.settle('caller') \g /dev/null
 insert into push.outbox (app, payload, recipients) values ('other', '{"callId": "elsewhere", "from": "victim.7731"}', '["victim.7731"]');
--- Receipts, dead and quarantined tokens, what ops wrote down.
+-- Receipts, dead and quarantined tokens, notes of operators.
 create function pg_temp.dead(p_user text, p_end text) returns void language sql as $$
   insert into push.token_invalidations (app, provider, token, user_id, reason)
     values ('erase', 'fcm', 'old-erasure-token-' || p_user, p_user, 'UNREGISTERED'),
@@ -121,7 +121,7 @@ select pg_temp.claim_all(:g, 8) \g /dev/null
 select pg_temp.settle('deleted') \g /dev/null
 delete from push.outbox where call_id = 'deleted';
 
--- The places: a table that can hold a user or a token, and is not filled here, is one that nobody has thought of.
+-- The tables: fails if a table that can contain a user or a token is not filled here.
 select test.equal('every table that can name a user, or hold a token, is filled by this test',
   string_agg(distinct c.table_name, ' ' order by c.table_name),
   'delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations')
@@ -135,7 +135,7 @@ select test.equal('and is found to be', pg_temp.found('victim.7731', 'bad'),
 create temp table before as select pg_temp.rows_of('bystander') as bystander, pg_temp.rows_of('elsewhere') as elsewhere, pg_temp.entries() as entries;
 select test.equal('a call that rings: u''s invites are in flight', pg_temp.owed('rings') ~ 'victim.7731:invite:claimed', true);
 
--- Erased. A transaction's clock stands still in some of what is compared, so the search is for names.
+-- Erased. Some compared times are those of the transaction, so the search is for names.
 create temp table said as select * from push.erase_user('victim.7731', 'erase', 60000);
 select test.equal('it says what it did, table by table', (select string_agg(place, ' ') from said where removed + masked > 0),
   'devices delivery outbox history ring_reports escalations receipt_batch token_invalidations quarantined_tokens audit');
@@ -158,13 +158,13 @@ select test.equal('no device is left', (select count(*) from push.devices where 
 select test.equal('u is found only where the call that rings needs it, and as a digest', pg_temp.found('victim.7731', 'bad'),
   'audit delivery devices erasure history outbox token_invalidations');
 
--- A gateway gives the invites back, and sends the cancels.
+-- A gateway returns the invites and sends the cancels.
 select test.equal('which calls a gateway is to give back', push.ended(array(select id from push.outbox where call_id = 'rings')) <> '{}', true);
 select push.finish_erasures() \g /dev/null
 select test.equal('what is in flight is waited for', (select cardinality(waiting) from push.erasure), 1);
 select pg_temp.settle('rings', 'victim.7731') \g /dev/null
 select pg_temp.claim_all(:g, 9), pg_temp.settle('rings', 'victim.7731') \g /dev/null
--- Meanwhile a provider called one of u's tokens dead.
+-- Meanwhile a provider reported one of u's tokens as dead.
 select push.invalidate_tokens(array(select id from push.lane where app = 'erase' and provider = 'fcm'), '{erasure-token-0123456789-bad3}', '{null}',
   '{UNREGISTERED}') \g /dev/null
 select push.finish_erasures() \g /dev/null
@@ -191,7 +191,7 @@ delete from push.token_invalidations where app = 'other' and user_id = 'victim.7
 delete from push.audit where target in ('other/victim.7731', 'erase/victim.77312');
 select test.equal('u is found nowhere', pg_temp.found('victim.7731', 'bad'), '');
 
--- Again, in bites, and of whoever is none.
+-- Again, in steps, and for an unknown user.
 create temp table again as select * from push.erase_user('victim.7731', 'erase', 60000);
 select test.equal('again there is nothing to do', (select sum(removed + masked + waiting) || ' ' || bool_and(is_complete) from again), '0 true');
 select test.equal('each time is written down, without the name', (select count(*) || ' ' || min(detail ->> 'complete') from push.audit
@@ -231,7 +231,7 @@ select test.equal('no app', pg_temp.error($$select push.erase_user('u', 'not an 
 select test.equal('an id of signs that mean something elsewhere', (select bool_and(is_complete) from push.erase_user(E'.*"\\[%_$1', 'erase', 60000)),
   true);
 
--- An id that looks like JSON breaks none, and only words in strings are masked.
+-- An id that looks like JSON breaks no value, and only words in strings are masked.
 create function pg_temp.erase_odd(p_user text) returns text language plpgsql as $$
 declare
   v_id bigint; v_after text;
@@ -255,7 +255,7 @@ select test.equal(format('an id that looks like JSON: %s', u), pg_temp.erase_odd
 select test.equal(format('an id of signs between words: [%s]', u), pg_temp.erase_odd(u) ~ '^erase/odd\{.*"n": 0.*"list": \["a", "b", 1\]', true)
   from unnest(array[', ', ': ', '", "']) u;
 
--- Ops cannot rewrite the record: only the ids of users are masked, and no app, lane, call or role.
+-- Operators cannot rewrite the record: only ids of users are masked, and no app, lane, call or role.
 insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "record-1", "from": "x"}', '["nobody"]');
 create function pg_temp.record() returns text language sql as $$
   select string_agg(a.action || ' ' || a.target || ' ' || a.detail, E'\n' order by a.id) from push.audit a
@@ -275,7 +275,7 @@ select test.equal('nor which user was erased', (select count(*) from push.audit 
   and target !~ '^erase/sha256:[0-9a-f]{16}$'), 0::bigint);
 select test.equal('nor is a call''s own id masked', (select payload ->> 'callId' from push.outbox where call_id = 'record-1'), 'record-1');
 
--- Two users of one phone have one delivery: erasing one of them ends the call for neither.
+-- Two users of one phone have one delivery: erasing one of them does not end the call for the other.
 insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "shared", "from": "x"}',
   '[{"userId": "first", "fcmToken": "shared-token-0123456789"}, {"userId": "second", "fcmToken": "shared-token-0123456789"}]');
 select push.erase_user('first', 'erase', 60000) \g /dev/null
@@ -284,7 +284,7 @@ select test.equal('an erasure ends no call of which somebody is left who has not
 select push.decline_call('shared', 'second', 'erase') \g /dev/null
 select test.equal('but their own decline does', (select state from push.outbox where call_id = 'shared'), 'ended');
 
--- A token that another recipient of the call has, too, goes on ringing as theirs: registered, or named.
+-- A token that another recipient of the call also has rings on as theirs, whether it is registered or in recipients.
 create function pg_temp.tablet(p_call text, p_how text, p_kind text default 'incoming_call') returns void language plpgsql as $$
 begin
   insert into push.devices (user_id, app, provider, token) values ('owner-' || p_call, 'erase', 'fcm', 'tablet-token-0123456789-' || p_call);
@@ -303,7 +303,7 @@ select pg_temp.tablet('tablet-1', 'registered'), pg_temp.tablet('tablet-2', 'nam
   pg_temp.tablet('tablet-4', 'named'), pg_temp.tablet('tablet-5', 'registered', 'message'), pg_temp.tablet('tablet-6', 'registered') \g /dev/null
 select test.equal('a tablet of two has one delivery, the first''s', pg_temp.tablets(c), '0 parent parent')
   from unnest('{tablet-1,tablet-2}'::text[]) c;
--- One is sent, one in flight, the others are not sent; who has declined is not rung.
+-- One invite is sent, one claimed, the others are unsent; users who have declined are not rung.
 select push.decline_call('tablet-6', 'owner-tablet-6', 'erase'), pg_temp.claim_all(:g, 30), pg_temp.settle('tablet-3') \g /dev/null
 select push.release(:g, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where d.state = 1 and o.call_id ~ '^tablet-[1256]' \g /dev/null
@@ -325,7 +325,7 @@ select test.equal(format('%s: when the other declines, it ends', c), (select sta
   from unnest('{tablet-3,tablet-4}'::text[]) c;
 select test.equal('and the tablet is told to stop', pg_temp.tablets('tablet-3'), '1 owner- -');
 
--- A mistyped app; also where no gateway has served any.
+-- A mistyped app, also while no gateway has served any app.
 savepoint none_served;
 delete from push.apps;
 select test.equal('an app that nobody knows, and there is none', pg_temp.error($$select push.erase_user('u', 'erasse')$$),

@@ -1,4 +1,4 @@
--- What backends and phones use beside the outbox: ringing, escalation, a call at a glance, API keys; and the pruning.
+-- Other functions for backends and phones: ringing, escalation, a call as one object, API keys; also retention.
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
   execute p_statement;
@@ -91,7 +91,7 @@ update push.escalations_due set due_at = now() - interval '1 s';
 select test.equal('a registered user is tried on the next channel of each phone', push.escalate(), 1::bigint);
 select test.equal('of the same platform', (select string_agg(provider, ' ') from push.deliveries where call_id = 'e7'), 'expo');
 
--- A call at a glance.
+-- A call as one object.
 insert into push.outbox (payload, recipients) values ('{"callId": "glance", "from": "x"}',
   '[{"userId": "a", "fcmToken": "glance-token-0123456789-1"}, {"userId": "b", "fcmToken": "glance-token-0123456789-2"}]');
 select pg_temp.claim_all(:g1);
@@ -223,7 +223,7 @@ select test.equal('replicas that ended for a day, with what they said',
   'one:1 just gone:1');
 select test.equal('of the others nothing is left', (select count(*) from push.lane_status), 2::bigint);
 
--- Self-explanation.
+-- Comments.
 select test.equal('every argument of a function is in its comment, or the function is internal',
   (select string_agg(p.proname, ' ' order by p.proname) from pg_proc p
   where p.pronamespace = 'push'::regnamespace and has_function_privilege('push_gateway', p.oid, 'execute') and exists (

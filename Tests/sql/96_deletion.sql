@@ -1,4 +1,4 @@
--- Calls that are deleted: nothing of them is owed any more, whoever deletes them.
+-- Deleted calls: none of their deliveries is owed any more, whichever role deletes them.
 select push.register_gateway('one', '1') as g \gset
 create function pg_temp.left_of(p_id bigint) returns text language sql as $$
   select format('%s %s %s %s', (select count(*) from push.delivery where outbox_id = p_id),
@@ -33,13 +33,13 @@ select test.equal('a key without a call costs no call', (select duplicate || ' '
   from push.enqueue_call('{"callId": "stale", "from": "x"}', '[{"userId": "u", "fcmToken": "deleted-token-0123456789"}]')), 'false 1');
 select test.equal('nor is it good for a second one', (select duplicate from push.enqueue_call('{"callId": "stale", "from": "x"}', '[]')), true);
 
--- What a race may leave behind: an invite that waits, made while the call was being deleted.
+-- A race may leave an invite that waits, made while the call was being deleted.
 insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select :d1, 7, now() + interval '1 minute', id, 2, 'u',
   'left-token-0123456789', now() from push.lane limit 1;
 select test.equal('no waiting invite of a deleted call becomes ready', push.promote(), 0::bigint);
 select test.equal('it is dropped', pg_temp.left_of(:d1), '0 0 0 0');
 
--- What a transaction leaves behind that did not see it (REPEATABLE READ), until push.check_ends comes by: ready invites.
+-- A REPEATABLE READ transaction may leave ready invites that it did not see, until push.check_ends runs.
 insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, state, user_id, token, due_at)
   select :d1, n, now() + interval '1 minute', id, id, 0, 'u', 'left-token-0123456789', now()
   from (select id from push.lane where app = 'default' order by id limit 1) l, generate_series(7, 8) n;

@@ -1,4 +1,4 @@
--- What SQL did by itself is noted once for the metrics, and taken once.
+-- Ends and counts in SQL are noted once for the metrics, and taken once.
 create function pg_temp.notes() returns text language sql as $$
   select coalesce(string_agg(concat_ws(' ', what, app, provider, kind, outcome, reason, untried, count), ', '
     order by what, reason, kind, untried), '') from push.take_tally() $$;
@@ -64,7 +64,7 @@ select test.equal('history says what a gateway settled',
 select test.equal('and not another one', (select count(*)::int from push.settled(:g + 1, array[:o::bigint], array[:n])), 0);
 select test.equal('a settlement is no note of SQL', pg_temp.notes(), '');
 
--- What is seen.
+-- Gauges.
 select test.call('t5', 3, 'seen');
 select test.equal('what is owed is counted by lane, kind and state',
   (select string_agg(format('%s %s %s %s %s', what, provider, kind, state, case what when 'oldest_ready' then value between 0 and 10

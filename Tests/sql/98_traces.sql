@@ -1,4 +1,4 @@
--- Traces: a traceparent is taken at enqueue or refused with its field, and comes out where a push is claimed and told of.
+-- Traces: a traceparent is accepted at enqueue or refused with its field, and returned by claims and timelines.
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
   execute p_statement;

@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154 # its variables are those of run.sh
-# Claims against each other, against the dead and against the end of a call: two sessions with open transactions. Read by run.sh,
-# which has the sessions, one and two.
+# Races of claims with other claims, with dead gateways and with the end of a call: two sessions with open transactions. Sourced
+# by run.sh, which has the sessions one and two.
 
 two "set lock_timeout = '5s';" >"$work/out"
 one "set lock_timeout = '5s';" >"$work/out"
@@ -11,7 +11,7 @@ numbers_call() {
   sql -c "insert into push.outbox (app, payload, recipients) values ('numbers', '{\"callId\": \"$1\", \"from\": \"x\"}',
     (select jsonb_agg(jsonb_build_object('userId', 'u' || i, 'fcmToken', 'numbers-token-0123456789-' || i)) from generate_series(1, ${2:-1}) i))"
 }
-# NUMBER [MAX [GATEWAY]]: how many a claim takes.
+# NUMBER [MAX [GATEWAY]]: prints the number of deliveries that a claim takes.
 claims() { echo "select count(*) from push.claim(${3:-$numbers}, $1, array[$fcm]::smallint[], array[${2:-10}], array['-infinity']::timestamptz[]);"; }
 beats() { echo "select alive from push.beat($reaper, true, '10 minutes');"; }
 silent() { sql -c "update push.gateways set heartbeat_at = now() - interval '1 hour', doubted_at = now() - interval '1 hour' where id = $1" -c "update push.gateways set steady_since = now() - interval '1 hour' where id = $reaper"; }
@@ -19,7 +19,7 @@ to_be_freed() { sql -c "select free_due_at is not null from push.gateways where 
 look_again() { sql -c "update push.gateways set free_due_at = now() where id = $1"; }
 gone() { sql -c "delete from push.delivery d using push.outbox o where o.id = d.outbox_id and o.app = 'numbers'"; }
 
-# --- An answer that got lost ---
+# --- A lost answer ---
 numbers_call run 2
 one "begin; $(claims 50)" >"$work/out"
 two_starts "select push.forget($numbers, 50);"
@@ -34,13 +34,13 @@ equal "nor does it afterwards" "$(two "$(claims 60)")" 0
 equal "but the next one" "$(two "$(claims 61)")" 2
 gone
 
-# --- What is on the disk ---
-# Without the WAL writer's help: it comes by five times a second.
+# --- Commits that wait for the disk ---
+# Without the WAL writer, which flushes five times a second.
 before=$(sql -c "set synchronous_commit = off" -c "update push.gateways set version = 'disk' where id = $numbers" -c "select pg_current_wal_insert_lsn()")
 sql -c "set synchronous_commit = off" -c "select push.sync($numbers)" >"$work/out"
 equal "what was committed before a sync is on the disk after it" "$(sql -c "select pg_current_wal_flush_lsn() >= '${before##*SET}'::pg_lsn")" t
 
-# --- Who died ---
+# --- Dead gateways ---
 numbers_call victim 4
 victim=$(sql -c "select push.register_gateway('victim', 'test')")
 equal "a gateway has two, and claims two more" "$(one "$(claims 1 2 "$victim")") $(one "begin; $(claims 2 2 "$victim")")" "2 2"
@@ -95,7 +95,7 @@ one "commit;" >"$work/out"
 equal "who comes back reclaims what is just being taken over" "$(two_ends)/$(sql -c "select owner = $again from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'mine'")" "1/t"
 gone
 
-# --- The life of the server: of two that have reclaimed at the same moment, the second opens it ---
+# --- The life of the server: if two gateways confirm at the same moment, the second opens it ---
 sql -c "truncate push.life, push.reclaimed" -c "insert into push.reclaimed (gateway, confirmed_at) select id, now() from push.gateways where id not in ($numbers, $reaper)" -c "select push.beat($numbers, false), push.beat($reaper, false)" >"$work/out"
 one "begin; select push.confirm_reclaimed($numbers);" >"$work/out"
 two_starts "select push.confirm_reclaimed($reaper);"
@@ -104,7 +104,7 @@ one "commit;" >"$work/out"
 two_ends >"$work/out"
 equal "two confirm at once: the life is open" "$(sql -c "select count(*) from push.life where opened_at is not null")" 1
 
-# --- Two that void the same call, and the end of a call against promote, in both orders ---
+# --- Two sessions that void the same call, and the end of a call against promote, in both orders ---
 numbers_call both 2
 sql -c "update push.delivery d set state = 2, ready_lane = null, due_at = now() from push.outbox o where o.id = d.outbox_id and o.call_id = 'both'"
 sql -c "alter table push.outbox disable trigger end_calls" -c "update push.outbox set state = 'ended', end_reason = 'busy' where call_id = 'both'" \
@@ -135,8 +135,8 @@ one "rollback;" >"$work/out"
 equal "which did not come: they are ready" "$(two "select push.promote();")/$(owed ending)" "2/invite:ready invite:ready"
 gone
 
-# --- Locks of strangers ---
-# A bite of the partitions to be made, and a call whose decisions were once taken under such a lock.
+# --- Locks of other sessions ---
+# Making partitions, and a decision about a call, which once took such a lock.
 sql -c "insert into push.devices (user_id, app, provider, token, platform) values ('stranger', 'numbers', 'apns', repeat('0', 60) || 'bbb1', 'ios'),
   ('stranger', 'numbers', 'fcm', 'stranger-token-0123456789', 'ios')" -c "select push.register_lane('numbers', 'apns')" >"$work/out"
 sql -c "insert into push.outbox (app, payload, recipients) values ('numbers', '{\"callId\": \"stranger\", \"from\": \"x\"}', '[\"stranger\"]')"
