@@ -39,7 +39,9 @@ struct SimulateCommand: AsyncParsableCommand {
       deafen, lose, reset, refuse, close, malformed, html, slow, goaway, cutoff.
       """)
 
-  @Option(help: ArgumentHelp("Directory of keys, certificates and gateway.yaml; missing files are created.", valueName: "dir"))
+  @Option(
+    help: ArgumentHelp("Directory of keys, certificates and gateway.yaml; missing files are created.", valueName: "dir")
+  )
   var directory = ".local/simulators"
 
   @Option(help: "Port of APNs production; 0 takes a free one.")

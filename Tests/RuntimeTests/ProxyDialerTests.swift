@@ -129,7 +129,9 @@ import Testing
     ("HTTP/1.1 200 OK\r\n\r\n", .close, "TLS handshake with localhost failed"),
   ]
 
-  @Test(arguments: hostile.indices) func `a broken answer ends the attempt, and the error describes it`(index: Int) async throws {
+  @Test(arguments: hostile.indices) func `a broken answer ends the attempt, and the error describes it`(index: Int)
+    async throws
+  {
     let (answer, ending, words) = Self.hostile[index]
     let server = try HTTP2TestServer { $0.respond(200) }
     let relay = try HostileProxy(answer, then: ending)

@@ -48,7 +48,8 @@ extension OutboxStoreConformance {
       }
       try expect(order, [early, middle, late], "order")
     },
-    OutboxStoreRule("a claim brings at most a lane's allowance from each lane, and at most the limit in all") { server in
+    OutboxStoreRule("a claim brings at most a lane's allowance from each lane, and at most the limit in all") {
+      server in
       for lane in server.lanes { _ = try await server.enqueue(.invite, lane: lane, devices: 5, seconds: 60) }
       let gateway = try await server.gateway()
       let first = try await gateway.claim(1, server.allowances(2), within: ClaimLimits()).deliveries
@@ -70,7 +71,8 @@ extension OutboxStoreConformance {
       let two = try await gateway.claim(2, server.allowances().reversed(), within: ClaimLimits(inAll: 2)).deliveries
       try expect(two.map(\.kind), [.invite, .invite], "kinds of the second claim")
     },
-    OutboxStoreRule("deliveries with more than ten minutes left have limits of their own, in a lane and in all") { server in
+    OutboxStoreRule("deliveries with more than ten minutes left have limits of their own, in a lane and in all") {
+      server in
       let gateway = try await server.gateway()
       for lane in server.lanes {
         _ = try await server.enqueue(.notification, lane: lane, devices: 5, seconds: 3600)

@@ -97,7 +97,9 @@ extension OutboxStoreConformance {
       _ = try await server.call()
       try expect(try await server.claim(1, gateway).count, 1, "what it claims in its new life")
     },
-    OutboxStoreRule("after a gap in its own heartbeats a gateway declares none dead for a while: the server may have hung") {
+    OutboxStoreRule(
+      "after a gap in its own heartbeats a gateway declares none dead for a while: the server may have hung"
+    ) {
       server in
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
@@ -151,7 +153,8 @@ extension OutboxStoreConformance {
       try await server.runJobs(gateway)
       try expect(try await server.ended(of: call).map(\.outcome), [.expired], "outcomes")
     },
-    OutboxStoreRule("visible pushes are not repeated when their gateway dies, unless the app is at_least_once") { server in
+    OutboxStoreRule("visible pushes are not repeated when their gateway dies, unless the app is at_least_once") {
+      server in
       try await server.setAtLeastOnce(true, lane: server.lanes[1])
       let once = try await server.enqueue(.notification, lane: server.lanes[0], devices: 1, seconds: 300)
       let repeated = try await server.enqueue(.notification, lane: server.lanes[1], devices: 1, seconds: 300)
@@ -293,7 +296,8 @@ extension OutboxStoreConformance {
       try expect(try await gateway.reclaim(3, [claimed[1].key]).map(\.index), [0], "its own, afterwards")
       try expect(try await other.reclaim(3, [claimed[1].key]).map(\.index), [], "another's, afterwards")
     },
-    OutboxStoreRule("after a crash, gateways that died with the server delay claims no longer than any silent gateway") {
+    OutboxStoreRule("after a crash, gateways that died with the server delay claims no longer than any silent gateway")
+    {
       server in
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())

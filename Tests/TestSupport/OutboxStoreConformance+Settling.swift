@@ -94,8 +94,8 @@ extension OutboxStoreConformance {
       try expect(try await server.owed(of: call).map(\.attempts), [0, 0], "attempts")
       try expect(try await server.claim(2, gateway).map(\.attempt), [1, 1], "attempts of the next claim")
     },
-    OutboxStoreRule("an invite that is released or parked is void if its call has ended; none of it is left ready")
-    { server in
+    OutboxStoreRule("an invite that is released or parked is void if its call has ended; none of it is left ready") {
+      server in
       let call = try await server.call(devices: 3)
       let gateway = try await server.gateway()
       let claimed = try await gateway.claim(1, server.allowances(2), within: ClaimLimits()).deliveries

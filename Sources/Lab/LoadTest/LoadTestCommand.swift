@@ -63,7 +63,8 @@ struct LoadTestCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Calls to enqueue at once by COPY, instead of --rate.", valueName: "count"))
   var calls: Int?
 
-  @Option(help: ArgumentHelp("Number of devices of a call, 1 to 1000, each with its own user and token.", valueName: "count"))
+  @Option(
+    help: ArgumentHelp("Number of devices of a call, 1 to 1000, each with its own user and token.", valueName: "count"))
   var devices = 3
 
   @Option(help: ArgumentHelp("Distribution of devices over providers, by weight.", valueName: "mix"))
