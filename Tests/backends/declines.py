@@ -224,7 +224,7 @@ def against_gateways(gateway):
     check("a settlement does not wait for a decline", gateway.settle(c), 3)
     one.commit()
     promote()
-    check("what was delivered meanwhile is told to stop", (past(c), owed(c), owed(c, "cancel")),
+    check("a device reached meanwhile gets a cancel", (past(c), owed(c), owed(c, "cancel")),
         ("ana:delivered ana:delivered bruno:delivered", None, "ana:ready ana:ready"))
 
     c = ring("settle-2")
@@ -264,15 +264,15 @@ def against_gateways(gateway):
     c = ring("back")
     gateway.claim()
     first(DECLINE, c, "ana", "declined")
-    check("what is given back during a decline is not ready", (gateway.give_back(c), owed(c)), (3, "ana:waiting ana:waiting bruno:waiting"))
+    check("an invite returned during a decline is not ready", (gateway.give_back(c), owed(c)), (3, "ana:waiting ana:waiting bruno:waiting"))
     one.commit()
     promote()
-    check("hers is void afterwards, the others' ready", (past(c), owed(c)), ("ana:void ana:void", "bruno:ready"))
+    check("afterwards her invite is void, the others' are ready", (past(c), owed(c)), ("ana:void ana:void", "bruno:ready"))
     gateway.claim()
     c = ring("claim")
     first(DECLINE, c, "ana", "declined")
     gateway.claim()
-    check("a claim passes by her invites during a decline, and takes the others'", owed(c), "ana:ready ana:ready bruno:claimed")
+    check("a claim skips her invites during a decline and takes the others'", owed(c), "ana:ready ana:ready bruno:claimed")
     one.commit()
     gateway.claim()
     check("and takes nothing of hers afterwards", (past(c), owed(c)), ("ana:void ana:void", "bruno:claimed"))

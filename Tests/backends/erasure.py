@@ -137,7 +137,7 @@ def of_a_lock():
                 db.execute("select push.end_call(%s, 'busy', %s)", (f"erasing-{call}", APP))
         held.execute("select id from push.outbox where call_id = 'erasing-held' for no key update")
         with connect(login="ops", autocommit=True) as db:
-            check("a call that somebody has locked is passed by, and said to wait",
+            check("a locked call is skipped and reported as waiting",
                 db.execute("select sum(waiting), bool_and(is_complete) from push.erase_user(%s, %s, 60000)", (VICTIM, APP)).fetchone(),
                 (1, True))
         check("others are masked meanwhile", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-free'"),

@@ -84,7 +84,7 @@ with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
     db.execute("grant create on schema public to public")
 with connect(login="nobody", autocommit=True) as nobody:
     nobody.execute("select lo_create(%s), lo_create(%s)", (OBJECT, OBJECT + 1))
-check("and with what it has made", taken(100, LATER), list(LATER))
+check("and with its own objects", taken(100, LATER), list(LATER))
 check("push.health says that it could", others(), "warn")
 check("deploy/psql/harden.sql, twice", (harden(), harden()), ((0, "", 1),) * 2)
 with refused("then it may not even connect", None):
@@ -92,7 +92,7 @@ with refused("then it may not even connect", None):
 with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
     db.execute(f"grant connect on database {owner('select current_database()')} to {os.environ['LOGIN_PREFIX']}nobody")
 check("and if it may, it takes no lock that way", taken(1), [])
-check("nor with what it made before", taken(1, LATER), [])
+check("nor with objects that it created before", taken(1, LATER), [])
 with connect(login="nobody") as nobody:
     with refused("nor by removing that", "42501"):
         nobody.execute("select lo_unlink(%s)", (OBJECT + 1,))

@@ -83,7 +83,7 @@ def of_a_login_that_may_only_connect():
         nobody.execute("select pg_notify('push_control', p) from unnest(array['void ' || %s, 'void *', 'void -1', 'void', 'resume 1', "
             "repeat('x', 7999)]) p", (number,))
         nobody.execute("select pg_notify('push_control', 'void ' || n), pg_notify('push_outbox', n::text) from generate_series(1, 2000) n")
-        check("a call that anybody says has ended: it rings on",
+        check("a false notification that a call has ended: it rings on",
             (owner("select state from push.outbox where call_id = 'named'"), owed("named"),
             gateway.one("select push.ended(array[%s::bigint])::text", number)), ("ringing", "u:invite:ready", "{}"))
         check("it is claimed", gateway.claimed(), ["named"])
@@ -167,7 +167,7 @@ def of_a_login_that_may_enqueue():
             db.execute("insert into push.outbox (app, payload, recipients, ring_seconds) values (%s, '{\"callId\": \"short\", \"from\": "
                 "\"x\"}', '[]', 1)", (APP,))
             db.execute("select pg_sleep(1.1)")
-        check("calls whose rows are locked are passed by when others are missed",
+        check("locked calls are skipped when others are missed",
             owner("select push.miss()") >= 1 and owner("select state from push.outbox where call_id = 'short'"), "missed")
         held.rollback()
 
@@ -217,7 +217,7 @@ def of_a_transaction_that_has_read_history():
             over.set()
             gateway.db.execute("reset lock_timeout")
         maker.join()
-        check("a day's partition waits for whoever has read history, and no push that is finished waits for it", late, [])
+        check("creating a partition waits for readers of history, and no settlement waits for it", late, [])
         reader.rollback()
     check("then it is made", owner("select push.ensure_partitions(60)"), 1)
 
@@ -258,14 +258,14 @@ def of_rows_that_stay_locked():
         held.rollback()
         ending.commit()
         owner("select push.check_ends()")
-        check("the one that rings has no cancel; the one whose end was committed afterwards has", (owed("locked"), owed("ending")),
+        check("the call that rings has no cancel; the one whose end was committed afterwards has one", (owed("locked"), owed("ending")),
             (None, "u:cancel:ready"))
         check("and nothing is left to be looked at", owner("select count(*) from push.ends_unchecked"), 0)
         check("that is sent", gateway.claimed(), ["ending"])
     with connect() as held:
         first_channel_fails({"many-1": "c3", "many-2": "d4"},
             lambda: held.execute("select id from push.outbox where call_id like 'many-%' for update"))
-        check("as many as a bite has are not waited with: others are behind them", owner("select push.promote(2)"), 2)
+        check("a full step does not wait: other deliveries are behind it", owner("select push.promote(2)"), 2)
         gateway.claimed()
     owner("select push.check_ends()")
 
@@ -292,7 +292,7 @@ def of_numbers():
             db.execute("select push.register_device('u', %s, 'fcm', 'burnt-token-0123456789')", (f"burnt-{attempt}",))
             db.execute("select push.end_call(%s, app => %s)", (f"burnt-{attempt}", APP))
             db.rollback()
-    check("what was enqueued and rolled back used up none of them", numbers(), before)
+    check("enqueueing and rolling back exhausts no sequence", numbers(), before)
     for sequence in owner("select array_agg(sequencename::text order by 1) from pg_sequences where schemaname = 'push'"):
         for login in ("enqueuer", "nobody"):
             with connect(login=login, autocommit=True) as db:

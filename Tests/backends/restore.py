@@ -101,7 +101,7 @@ def living(outbox):
 def quiet(way, name):
     """Restored deliveries are not sent; those enqueued since are."""
     restored = Outbox(name)
-    check(f"{way}: what was owed is there", restored.owed(), OWED)
+    check(f"{way}: the owed deliveries are there", restored.owed(), OWED)
     check(f"{way}: a new call is taken", restored.ring("new"), 1)
     # A process whose gateway is from the other database, and that does not know that the database has changed.
     restored.gateway = restored.one("select max(id) from push.gateways")
@@ -112,13 +112,13 @@ def quiet(way, name):
     restored.housekeeping()
     check(f"{way}: only the new call is given to gateways", restored.claim(), [("new/0",)])
     check(f"{way}: nothing else is owed", restored.owed(), "new:invite:claimed")
-    check(f"{way}: what was owed is void, and says why",
+    check(f"{way}: the owed deliveries are void, with a reason",
         restored.one("select string_agg(call_id || ':' || outcome || ':' || reason, ' ' order by call_id) from push.delivery_history where "
             "reason = 'Restored' and app = %s", APP),
         "claimed:void:Restored missed:void:Restored note:void:Restored parked:void:Restored ready:void:Restored")
     check(f"{way}: the calls are over", restored.one("select string_agg(distinct state, ' ' order by state) from push.outbox where app = "
         "%s and call_id not in ('new')", APP), "answered ended missed")
-    check(f"{way}: it is a database like others",
+    check(f"{way}: the database works like any other",
         (restored.one("select push.restored_at()"), restored.one("select opened_at is not null from push.life")), (None, True))
     restored.one("update push.outbox set state = 'ended' where call_id = 'new' returning id")
     restored.db.execute("delete from push.outbox where call_id = 'new'")

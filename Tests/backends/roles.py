@@ -238,7 +238,7 @@ def by_catalogue():
         functions = set(owner("""select array_agg(distinct proname::text) from pg_proc where pronamespace = 'push'::regnamespace
             and has_function_privilege(%s, oid, 'execute') and has_schema_privilege(%s, 'push', 'usage')""", login, login) or [])
         listed = {f for s, allowed in STATEMENTS.items() if role in allowed for f in re.findall(r"push\.(\w+)\s*\(", s)} - {"outbox"}
-        check(f"{role} may execute what is listed, and nothing else", sorted(functions ^ (listed | ALSO.get(role, set()))), [])
+        check(f"{role} may execute the listed functions, and no others", sorted(functions ^ (listed | ALSO.get(role, set()))), [])
         relations = owner("""select jsonb_object_agg(relname, can) from (
             select c.relname, string_agg(p, ' ' order by n) as can
             from pg_class c cross join unnest('{SELECT,INSERT,UPDATE,REFERENCES}'::text[]) with ordinality u(p, n)

@@ -116,7 +116,7 @@ def attack(name, db, own):
     for entry, (begins, statements) in [*FUNCTIONS.items(), *((r, s) for r, (_, *s) in RELATIONS.items())]:
         for statement in statements:
             got = told(db, statement, there, own)
-            check(f"{name}: {entry}: another tenant's is as what does not exist: {statement}",
+            check(f"{name}: {entry}: another tenant's object is treated as missing: {statement}",
                 (got[:len(begins)], "COPY outbox" in got, got),
                 (begins, False, told(db, statement, {**NOWHERE, "device": "999999999"}, own)))
     check(f"{name}: nothing of the other tenant's has changed", state(other), before)
@@ -208,7 +208,7 @@ def prepare():
                 $$ select push.enqueue_call(jsonb_build_object('callId', call, 'from', 'x'), '[]', app) $$""")
     # Members of push_tenant belong to the whole cluster.
     if owner("select count(*) from pg_auth_members where roleid = 'push_tenant'::regrole") == 0:
-        check("as long as there are no tenants, a backend's function enqueues for whoever calls it",
+        check("without tenants, a backend's function enqueues for every caller",
             through_a_function("nobody", "enqueuer", "tenant_b", "deputy-0"), "enqueued")
     with connect(login="tenant_a", autocommit=True) as db:
         works("before it is bound", db, "tenant_b")
@@ -302,7 +302,7 @@ def escapes():
     # A tenant's function, called by a login without any role of push.
     check("a tenant's own function enqueues for its app", through_a_function("tenant_a", "tenant_a", "tenant_a", "deputy-1"), "enqueued")
     check("and for no other", through_a_function("tenant_a", "tenant_a", "tenant_b", "deputy-2"), "42501")
-    check("nor when somebody without rights calls it", through_a_function("nobody", "tenant_a", "tenant_b", "deputy-3"), "42501")
+    check("nor when a login without rights calls it", through_a_function("nobody", "tenant_a", "tenant_b", "deputy-3"), "42501")
     check("a backend's function does not lend a tenant its rights", through_a_function("tenant_a", "enqueuer", "tenant_b", "deputy-4"),
         "42501")
     check("where there are tenants, one without rights acts by no function",
@@ -364,7 +364,7 @@ def faults():
 
 
 def binding():
-    check("push.app_grants lists who is bound", faults(), ["group: tenant_b", "tenant_a: tenant_a"])
+    check("push.app_grants lists the bound roles", faults(), ["group: tenant_b", "tenant_a: tenant_a"])
     with connect(login="ops", autocommit=True) as db:
         check("for operators, too", db.execute("select count(*) from push.app_grants").fetchone()[0] >= 2, True)
     check("binding is written down", owner("select detail ->> 'changed' from push.audit where action = 'grant_app' and target = %s",
@@ -389,7 +389,7 @@ def binding():
     check("and one again", (owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"),
         enqueue_as("tenant_a", "tenant_c", "c2"),
         enqueue_as("tenant_a", "tenant_a", "c3")), (True, "42501", 0))
-    check("what was not granted is not revoked", owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"), False)
+    check("an app that was not granted is not revoked", owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"), False)
     check("that, too, is written down",
         owner("select count(*) from push.audit where action = 'revoke_app' and target = %s", f"tenant_c/{PREFIX}tenant_a"), 2)
 

@@ -21,7 +21,7 @@ select pg_temp.gateway('reaper') as reaper, pg_temp.gateway('a') as a, pg_temp.g
 select test.call('crash', 3) as crash \gset
 select test.equal('claimed', pg_temp.claim(:a, 2), 'crash/0#1@1 crash/1#1@1');
 select pg_temp.dies(:a, :reaper);
-select test.equal('what it had counts a crash, what it had not does not', pg_temp.tell('crash'), '0:ready:1@1, 1:ready:1@1, 2:ready:0@0');
+select test.equal('its deliveries count a crash, others do not', pg_temp.tell('crash'), '0:ready:1@1, 1:ready:1@1, 2:ready:0@0');
 select test.equal('claimed again', pg_temp.claim(:b), 'crash/0#1@2 crash/1#1@2 crash/2#1@1');
 select pg_temp.dies(:b, :reaper);
 select test.equal('after two crashes a delivery is a suspect', pg_temp.tell('crash'), '0:ready:2@2 aside, 1:ready:2@2 aside, 2:ready:1@1');
@@ -37,7 +37,7 @@ select pg_temp.dies(:c, :reaper);
 select test.equal('a suspect is blamed, and nothing beside it', pg_temp.tell('crash'), '2:ready:1@2');
 select test.equal('at the third crash it is dead', pg_temp.past('crash'), '0:dead:GatewayCrashed, 1:delivered:');
 select test.equal('nothing takes its place', (select count(*) from push.deliveries where call_id = 'crash' and fallback_of is not null), 0::bigint);
-select test.equal('nobody is said to have settled it', (select gateway from push.delivery_history where call_id = 'crash' and n = 0), null);
+select test.equal('its history has no owner', (select gateway from push.delivery_history where call_id = 'crash' and n = 0), null);
 select test.equal('metrics count it', (select format('%s %s %s %s', kind, outcome, reason, count) from push.tally where what = 'ended'
   and reason = 'GatewayCrashed'), '0 4 GatewayCrashed 1');
 select push.answer_call('crash', null);
@@ -57,7 +57,7 @@ select test.equal('none from a lane that may give nothing', pg_temp.claim(:e, 0)
 select test.equal('nor from one that was not asked', (select count(*) from push.claim(:e, 1, '{}', '{}', '{}')), 0::bigint);
 select test.equal('nor when nothing may be taken', (select count(*) from push.claim(:e, 1, array(select id from push.lane where app = 'default'),
   '{9}', '{-infinity}', p_total => 0)), 0::bigint);
-select test.equal('what has less than the slack is left', pg_temp.claim(:e, 1, 'none'), null);
+select test.equal('deliveries with less than the slack are left', pg_temp.claim(:e, 1, 'none'), null);
 select test.call('beside', 3) as beside \gset
 select test.equal('a suspect counts for the lane''s limit', pg_temp.claim(:e, 2), 'careful/0#1@1 beside/0#1@1');
 select push.park(:e, array[:careful::bigint], '{0}', '{1}', '{1}', '{0}', '{x}');
@@ -108,14 +108,14 @@ select test.equal('and an invite more', test.call('given-back', 1, 'once') is no
 select push.release(:g, array[d.outbox_id], array[n], array[lease]) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = 'given-back';
 select pg_temp.dies(:g, :reaper);
-select test.equal('what people see is not sent again, but by the app that wants it',
+select test.equal('visible pushes are not sent again, except in an app that is at_least_once',
   (select string_agg(format('%s:%s:%s', app, kind, state), ' ' order by app, kind) from push.deliveries where call_id not like 'given%'),
   'once:invite:ready plain:invite:ready twice:invite:ready twice:missed_call:ready twice:notification:ready');
 select test.equal('it is dead', (select string_agg(format('%s:%s:%s:%s', app, kind, outcome, reason), ' ' order by app, kind)
   from push.delivery_history where reason = 'GatewayCrashed' and call_id <> 'crash'),
   'once:missed_call:dead:GatewayCrashed once:notification:dead:GatewayCrashed '
   'plain:missed_call:dead:GatewayCrashed plain:notification:dead:GatewayCrashed');
-select test.equal('what had been given back counts no crash', (select crashes from push.delivery d join push.outbox o on o.id = d.outbox_id
+select test.equal('returned deliveries count no crash', (select crashes from push.delivery d join push.outbox o on o.id = d.outbox_id
   where call_id = 'given-back'), 0::smallint);
 delete from push.delivery;
 
@@ -131,11 +131,11 @@ select test.equal('one of a call that rings is ready', pg_temp.tell('on'), '0:re
 -- Retired.
 select pg_temp.claim(:i) is not null as claimed \gset
 select push.retire_gateway(:i);
-select test.equal('who retires counts no crash', pg_temp.tell('on'), '0:ready:1@2');
+select test.equal('a gateway that retires counts no crash', pg_temp.tell('on'), '0:ready:1@2');
 
 -- Repeats until the gateway has no claimed delivery. Gateways that ended more than a second ago may have been checked again
 -- by now.
-select test.equal('what has just ended is looked at again', (select free_due_at is not null from push.gateways where id = :i), true);
+select test.equal('a gateway that has just ended is checked again', (select free_due_at is not null from push.gateways where id = :i), true);
 update push.gateways set free_due_at = clock_timestamp() where not alive;
 update push.gateways set ended_at = now() - interval '2 days' where not alive;
 select push.prune();
@@ -159,7 +159,8 @@ select test.equal('all live after a pause', (select count(*) from push.gateways 
 update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
 select push.beat(:first, true);
 select push.beat(:first, true);
-select test.equal('nobody dies at the first look, nor at one right after it', (select count(*) from push.gateways where alive), 2::bigint);
+select test.equal('no gateway is declared dead at the first check, nor at one right after it',
+  (select count(*) from push.gateways where alive), 2::bigint);
 update push.gateways set doubted_at = doubted_at - interval '1 s' where id = :second;
 select push.beat(:second, false);
 update push.gateways set heartbeat_at = now() - interval '6 s' where id = :second;
@@ -169,7 +170,7 @@ update push.gateways set doubted_at = now() + interval '1 hour' where id = :seco
 select push.beat(:first, true);
 update push.gateways set doubted_at = doubted_at - interval '1 s' where id = :second;
 select push.beat(:first, true);
-select test.equal('who was not heard since then does not live', (select ended_reason from push.gateways where id = :second), 'silent');
+select test.equal('a gateway without a heartbeat since then is declared dead', (select ended_reason from push.gateways where id = :second), 'silent');
 
 -- The server crashed and lost the last heartbeats of one gateway: the first heartbeat in the new life also waits.
 select pg_temp.gateway('second') as second \gset
@@ -181,7 +182,8 @@ select test.equal('all live after a crash that lost beats', (select count(*) fro
 select push.confirm_reclaimed(:first);
 update push.gateways set doubted_at = now() - interval '1 s', steady_since = now() - interval '3 s' where alive;
 select push.beat(:first, true);
-select test.equal('who was not heard in the new life does not', (select ended_reason from push.gateways where id = :second), 'silent');
+select test.equal('a gateway without a heartbeat in the new life is declared dead',
+  (select ended_reason from push.gateways where id = :second), 'silent');
 
 -- Commits that wait for the disk.
 set local synchronous_commit = off;
@@ -189,14 +191,14 @@ select push.sync(:first);
 select test.equal('its commit waits for the disk, and for no standby', current_setting('synchronous_commit'), 'local');
 set local synchronous_commit = remote_apply;
 select push.sync(:first);
-select test.equal('who wants more keeps that', current_setting('synchronous_commit'), 'remote_apply');
+select test.equal('a stronger setting is kept', current_setting('synchronous_commit'), 'remote_apply');
 reset synchronous_commit;
 
 -- The clock was set back.
 select pg_temp.gateway('second') as second \gset
 update push.gateways set heartbeat_at = now() + interval '1 hour' where alive;
 select push.beat(:first, true);
-select test.equal('nobody is dead after a step back', (select count(*) from push.gateways where alive), 2::bigint);
+select test.equal('no gateway is dead after a step back of the clock', (select count(*) from push.gateways where alive), 2::bigint);
 update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
 update push.gateways set doubted_at = now() - interval '1 s' where id = :second;
 select push.beat(:first, true);

@@ -34,11 +34,11 @@ select test.call('unsent', 3) as unsent \gset
 select test.equal('answer_call', push.answer_call('unsent', 'u2'), true);
 select test.equal('the row tells it', (select format('%s %s %s %s', state, answered_by, end_reason, ended_at is not null) from push.outbox
   where id = :unsent), 'answered u2 answered t');
-select test.equal('unsent invites are void, and nobody is told of what never rang', pg_temp.past('unsent') || coalesce(pg_temp.owed('unsent'), ''),
+select test.equal('unsent invites are void, and phones that never rang get no cancel', pg_temp.past('unsent') || coalesce(pg_temp.owed('unsent'), ''),
   'invite/0:void:CallAnswered invite/1:void:CallAnswered invite/2:void:CallAnswered');
 select test.equal('answering again is false', push.answer_call('unsent'), false);
 select test.equal('ending it afterwards is false', push.end_call('unsent'), false);
-select test.equal('neither changes who answered', (select state || answered_by from push.outbox where id = :unsent), 'answeredu2');
+select test.equal('neither changes answered_by', (select state || answered_by from push.outbox where id = :unsent), 'answeredu2');
 select test.call('waits', 1) as waits \gset
 select test.claim(:g1);
 select push.park(:g1, array[:waits]::bigint[], array[0], array[1], array[1], array[9000], array['Unavailable']);
@@ -59,7 +59,7 @@ select test.equal('a call of several apps needs the app', pg_temp.error($$select
 select test.equal('with the app it ends', push.end_call('twin', 'busy', 'other'), true);
 select test.equal('the other one rings on', (select state from push.outbox where id = :twin), 'ringing');
 update push.outbox set state = 'ended' where call_id = 'twin' and app = 'default';
-select test.equal('an update does what end_call does', (select format('%s %s %s', state, end_reason, ended_at is not null) from push.outbox
+select test.equal('an update does the same as end_call', (select format('%s %s %s', state, end_reason, ended_at is not null) from push.outbox
   where id = :twin)
   || (select outcome || reason from push.delivery_history where outbox_id = :twin), 'ended ended tvoidCallEnded');
 select test.equal('an ended call stays ended', pg_temp.error($$update push.outbox set state = 'answered' where call_id = 'twin'
@@ -69,7 +69,7 @@ select test.equal('it does not ring again', pg_temp.error($$update push.outbox s
   '22023 push.outbox.state: is ended already and cannot become ringing (call twin)');
 select test.equal('an unknown state', pg_temp.error($$update push.outbox set state = 'paused' where call_id = 'waits'$$),
   '22023 push.outbox.state: must be answered, ended or missed (call waits)');
-select test.equal('what was enqueued stays', pg_temp.error($$update push.outbox set payload = '{"secret": 1}' where call_id = 'waits'$$),
+select test.equal('enqueued values do not change', pg_temp.error($$update push.outbox set payload = '{"secret": 1}' where call_id = 'waits'$$),
   '22023 push.outbox: only state, answered_by and end_reason can be changed; enqueue another call (call waits)');
 select test.call('long-reason', 1);
 select test.equal('a reason is a word', pg_temp.error(format('select push.end_call(%L, %L)', 'long-reason', repeat('x', 65))),
@@ -111,7 +111,8 @@ select test.equal('a cancel lives a minute and speaks the device''s language',
   (select format('%s %s %s %s %s', n >= 10000, d.locale, d.platform, d.token,
   deadline_at - interval '60 s' between now() and clock_timestamp()) from push.delivery d where outbox_id = :rings and user_id = 'a'),
   't nl 2 rings-token-0123456789-001 t');
-select test.equal('answered: nobody missed it', (select count(*) from push.deliveries where kind = 'missed_call' and call_id = 'rings'), 0::bigint);
+select test.equal('an answered call creates no missed call',
+  (select count(*) from push.deliveries where kind = 'missed_call' and call_id = 'rings'), 0::bigint);
 select test.equal('the claim says why, for cancels', (select string_agg(distinct format('%s %s %s', kind, call_id, end_reason), ' ')
   from push.claim(:g2, 1,
   array(select id from push.lane where app = 'default'), array[100, 100, 100], array['-infinity', '-infinity', '-infinity']::timestamptz[])
@@ -186,11 +187,11 @@ create function pg_temp.enqueue_missed(p_call text) returns void language sql as
     jsonb_build_object('userId', 'quiet', 'fcmToken', 'missed-token-0123456789-006', 'notificationEnabled', false),
     jsonb_build_object('userId', 'none', 'voipPushToken', pg_temp.hex('c04')))) $$;
 select pg_temp.enqueue_missed('m1');
-select test.equal('miss leaves what has time', push.miss(), 0::bigint);
+select test.equal('miss leaves calls with time left', push.miss(), 0::bigint);
 select pg_temp.lapse('m1');
-select test.equal('miss takes what is late', push.miss(), 1::bigint);
+select test.equal('miss takes late calls', push.miss(), 1::bigint);
 select test.equal('the row tells it', (select state || ' ' || end_reason from push.outbox where call_id = 'm1'), 'missed missed');
-select test.equal('a user: one missed call, APNs alert before FCM before Expo; never over a VoIP token, whoever calls it an alert token',
+select test.equal('each user gets one missed call, APNs alert before FCM before Expo; never over a VoIP token, even if also given as an alert token',
   pg_temp.missed('m1'), 'alert:apns:c02 dead:fcm:003 droid:fcm:d01 iphone:apns:b02 known:fcm:005 same:expo:me] swap:fcm:004');
 select test.equal('it lives four hours, in the phone''s language and environment',
   (select format('%s %s %s %s %s', n >= 20000, environment, platform, locale,
@@ -227,7 +228,7 @@ select test.call('m3', 1) as m3 \gset
 select test.claim(:g1);
 select push.park(:g1, array[:m3]::bigint[], array[0], array[1], array[1], array[9000], array['Unavailable']);
 select pg_temp.lapse('m3');
-select test.equal('miss before expire: the same, with what the provider said', push.miss() || '/' || push.expire() || ' ' || pg_temp.past('m3'),
+select test.equal('miss before expire: the same, with the provider''s reason', push.miss() || '/' || push.expire() || ' ' || pg_temp.past('m3'),
   '1/0 invite/0:expired:Unavailable');
 select test.call('m4', 1) as m4 \gset
 select test.claim(:g1); select pg_temp.sent('m4', 0, 0);
@@ -273,7 +274,7 @@ select push.register_device('i', 'tokens', 'fcm', 'dead-token-0123456789-9');
 select test.equal('registered again it lives again, inline too',
   test.fan_out('[{"userId": "i", "fcmToken": "dead-token-0123456789-1"}, {"userId": "i", "fcmToken": "dead-token-0123456789-9"}]', 'tokens'),
   'fcm::production:i:9-1 fcm::production:i:9-9');
-select test.equal('registering keeps what it does not say, and the user''s switch',
+select test.equal('registering keeps values that are not passed, and the user''s switch',
   (select format('%s %s %s %s', platform, locale, enabled, registered_at > now() - interval '1 minute') from push.devices
   where token = 'dead-token-0123456789-1'), 'android da f t');
 select push.register_device('v', 'tokens', 'fcm', 'dead-token-0123456789-1');

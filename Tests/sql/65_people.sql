@@ -43,7 +43,7 @@ select test.equal('a claim brings it', (select string_agg(user_id || ':' || data
 select test.equal('settled', pg_temp.settle('data', 4, 'a') + pg_temp.settle('data', 4, 'reg') + pg_temp.settle('data', 0, 'b'), 4::bigint);
 select test.equal('the next channel has it, too', pg_temp.data('data'), 'a:aaa:+31 1 reg:04]:+31 2');
 select pg_temp.claim_all(:g, 2), pg_temp.settle('data'), push.end_call('data') \g /dev/null
-select test.equal('so have cancels, also of what is finished', pg_temp.data('data', 1), 'a:aaa:+31 1 b:bbb:- reg:04]:+31 2');
+select test.equal('so have cancels, also of finished invites', pg_temp.data('data', 1), 'a:aaa:+31 1 b:bbb:- reg:04]:+31 2');
 select test.equal('and missed calls', pg_temp.data('data', 2), 'a:aaa:+31 1 b:bbb:- reg:d02:+31 2');
 select push.enqueue_call('{"from": "x", "chatId": "c", "callId": "note"}',
   '[{"userId": "a", "fcmToken": "people-token-0123456789-aaa", "data": {"phone": "+31 3"}}]', kind => 'message') \g /dev/null
@@ -76,12 +76,13 @@ select pg_temp.family('f' || i) from generate_series(1, 6) i \g /dev/null
 select pg_temp.claim_all(:g, 3), pg_temp.settle('f2'), pg_temp.settle('f3') \g /dev/null
 select push.answer_call('f1', 'a', device => 'people-token-0123456789-a01'), push.answer_call('f2', 'a', device => ' people-token-0123456789-a02 '),
   push.answer_call('f3', 'a') \g /dev/null
-select test.equal('the same user''s other phones are told, and everybody else''s; never the one that answered', pg_temp.told('f1'),
+select test.equal('the same user''s other phones and those of all others get a cancel; the one that answered gets none', pg_temp.told('f1'),
   'a:a02 b:b01 c:c01');
-select test.equal('also of what is finished', pg_temp.told('f2'), 'a:a01 b:b01 c:c01');
+select test.equal('also for finished invites', pg_temp.told('f2'), 'a:a01 b:b01 c:c01');
 select test.equal('without it, none of the user''s', pg_temp.told('f3'), 'b:b01 c:c01');
 select push.answer_call('f4', device => 'people-token-0123456789-a01') \g /dev/null
-select test.equal('who answered is known by the phone', (select answered_by || ' ' || answered_device from push.outbox where call_id = 'f4') || ' '
+select test.equal('the phone determines the user who answered',
+  (select answered_by || ' ' || answered_device from push.outbox where call_id = 'f4') || ' '
   || pg_temp.told('f4'), 'a people-token-0123456789-a01 a:a02 b:b01 c:c01');
 -- One entry is one phone: its token for another channel gets no cancel either.
 select pg_temp.settle('f5', 4, 'a'), pg_temp.claim_all(:g, 4) \g /dev/null
@@ -120,7 +121,7 @@ select test.equal('no such phone', pg_temp.error($$select push.answer_call('t4',
 select test.equal('nor one of another app', pg_temp.error(format($$select push.answer_call('t4', 'two', device => '%s')$$,
   (select id from push.devices where app = 'other' and token = 'people-token-0123456789-oth'))),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
-select test.equal('nor what is no token', pg_temp.error($$select push.answer_call('t4', 'two', device => 'secret \x4')$$),
+select test.equal('nor is a text that is no token', pg_temp.error($$select push.answer_call('t4', 'two', device => 'secret \x4')$$),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
 
 -- Declining: the result of the function, and the state of the call.
@@ -132,7 +133,7 @@ begin
   return (select concat_ws(' ', v_said, o.state, o.end_reason) from push.outbox o where o.call_id = p_call);
 end $$;
 select pg_temp.family('d' || i) from generate_series(1, 9) i \g /dev/null
-select test.equal('a user declines: nothing more is sent to their phones, nobody is told of what never rang',
+select test.equal('a user declines: nothing more is sent to their phones; phones that never rang get no cancel',
   push.decline_call('d1', 'a') || ' ' || pg_temp.past('d1') || coalesce(pg_temp.told('d1'), ''),
   'true a:void:UserDeclined a:void:UserDeclined a:void:UserDeclined');
 select test.equal('the rest ring on', (select state from push.outbox where call_id = 'd1') || ' ' || pg_temp.told('d1', 'invite'),
@@ -146,8 +147,8 @@ select test.equal('another is busy', pg_temp.decline('d1', 'b', 'busy'), 't ring
 select test.equal('which their invite says', (select string_agg(user_id || reason, ' ') from push.delivery_history where call_id = 'd1'
   and user_id = 'b'), 'bUserBusy');
 select test.equal('with the last one the call ends, as declined', pg_temp.decline('d1', 'c', 'busy'), 't ended declined');
-select test.equal('nobody missed it', pg_temp.told('d1', 'missed_call'), null);
-select test.equal('then nobody can decline', push.decline_call('d1', 'c'), false);
+select test.equal('no missed call is made', pg_temp.told('d1', 'missed_call'), null);
+select test.equal('then no user can decline', push.decline_call('d1', 'c'), false);
 select pg_temp.claim_all(:g, 7) \g /dev/null
 select pg_temp.settle('d2', 0), pg_temp.settle('d3', 0, 'a') \g /dev/null
 select push.decline_call('d2', 'a', device => 'people-token-0123456789-a01'), push.decline_call('d3', 'a') \g /dev/null
@@ -158,13 +159,13 @@ select test.equal('a cancel lives a minute, and says why', (select string_agg(di
   array_fill('-infinity'::timestamptz, array[99])) c where c.kind = 1 and c.call_id = 'd2'), 'declinedtruefalse');
 select test.equal('then another user declines: only theirs', push.decline_call('d2', 'b') || ' ' || pg_temp.told('d2'), 'true a:a02 b:b01');
 select push.answer_call('d2', 'c', device => 'people-token-0123456789-c02') \g /dev/null
-select test.equal('then it is answered: those who were told are left alone, the numbers go on',
+select test.equal('then it is answered: phones with a cancel get no second one, and the numbers continue',
   (select string_agg(n || user_id, ' ' order by n) from push.deliveries where call_id = 'd2' and kind = 'cancel'), '10000a 10001b 10002c');
 select push.end_call('d3') \g /dev/null
-select test.equal('then it is hung up: who declined has not missed it', pg_temp.told('d3', 'missed_call') || ' / ' || pg_temp.told('d3'),
+select test.equal('then it is hung up: the user who declined gets no missed call', pg_temp.told('d3', 'missed_call') || ' / ' || pg_temp.told('d3'),
   'b:b01 c:c01 / a:a01 a:a02 b:b01 c:c01');
 select test.equal('while a gateway holds invites of theirs', pg_temp.decline('d4', 'a'), 't ringing');
-select test.equal('it is told to give back what has not left', (select cardinality(push.ended(array[id])) from push.outbox where call_id = 'd4'), 1);
+select test.equal('it is told to return unsent invites', (select cardinality(push.ended(array[id])) from push.outbox where call_id = 'd4'), 1);
 select push.release(:g, array_agg(outbox_id), array_agg(d.n), array_agg(lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = 'd4' and d.kind = 0 \g /dev/null
 select test.equal('released', pg_temp.past('d4') || ' / ' || (select string_agg(user_id || ':' || state, ' ' order by user_id) from push.deliveries
@@ -185,7 +186,8 @@ select test.equal('promoted', (select string_agg(user_id || n || coalesce(state,
   from push.delivery_history where call_id = 'd5') x where n >= 70 and n < 100), 'a71void b72ready');
 select push.decline_call('d6', 'a') \g /dev/null
 select pg_temp.settle('d6', 4, 'a'), pg_temp.settle('d6', 4, 'b') \g /dev/null
-select test.equal('no next channel for who declined', (select count(*) from push.deliveries where call_id = 'd6' and fallback_of is not null),
+select test.equal('no next channel for the user who declined',
+  (select count(*) from push.deliveries where call_id = 'd6' and fallback_of is not null),
   0::bigint);
 select test.equal('nor by requeue', (select message from push.requeue('d6')), 'call d6: 1 invites are ready again: 1 had failed, 0 were waiting');
 select test.equal('which rings the others', (select string_agg(user_id, ' ') from push.deliveries where call_id = 'd6' and kind = 'invite'
@@ -205,13 +207,13 @@ select push.enqueue_call('{"callId": "loud", "from": "x"}', jsonb_build_array(js
   'people-token-0123456789-b11')), 'loudly') \g /dev/null
 select pg_temp.claim_all(:g), pg_temp.settle('loud'), push.decline_call('loud', 'a') \g /dev/null
 update push.escalations_due set due_at = now() - interval '1 s';
-select test.equal('who declined is not tried on the next channel', push.escalate() || ' ' || pg_temp.told('loud', 'invite'), '1 b:b11');
+select test.equal('the user who declined is not tried on the next channel', push.escalate() || ' ' || pg_temp.told('loud', 'invite'), '1 b:b11');
 
 -- Equal masks.
 select push.enqueue_call('{"callId": "masks", "from": "x"}',
   '[{"userId": "a", "fcmToken": "mask-token-0123456789-a-mask"}, {"userId": "b", "fcmToken": "mask-token-0123456789-b-mask"}]') \g /dev/null
 select pg_temp.claim_all(:g, 50), pg_temp.settle('masks'), push.decline_call('masks', 'a'), push.end_call('masks') \g /dev/null
-select test.equal('another user whose token looks the same is told, too', pg_temp.told('masks'), 'a:ask b:ask');
+select test.equal('another user whose token has the same mask gets a cancel, too', pg_temp.told('masks'), 'a:ask b:ask');
 
 -- Bypassing a channel that sends nothing: an invite of each user waits for its next attempt, and the decline has not seen
 -- its own.
@@ -222,7 +224,7 @@ insert into push.outbox (app, payload, recipients) values ('round', '{"callId": 
 update push.delivery d set state = 2, ready_lane = null, last_reason = 'HTTP503', created_at = d.created_at - interval '3 s',
   due_at = clock_timestamp() + interval '5 s' from push.outbox o where o.id = d.outbox_id and o.call_id = 'round';
 update push.outbox o set declined = '{"a": {"reason": "declined"}}' where call_id = 'round';
-select test.equal('who declined is not tried round it', push.bypass() || ' ' || pg_temp.told('round', 'invite'), '2 a:a21 b:b21 b:b21');
+select test.equal('no bypass for the user who declined', push.bypass() || ' ' || pg_temp.told('round', 'invite'), '2 a:a21 b:b21 b:b21');
 
 -- Which user counts as the last one.
 select push.enqueue_call('{"callId": "last", "from": "x"}', '[{"userId": "a", "fcmToken": "people-token-0123456789-a01"}, "nobody", {"userId": '
@@ -238,10 +240,10 @@ create function pg_temp.undelivered(p_call text, p_status int) returns void lang
     from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.user_id = 'b' $$;
 select pg_temp.undelivered('refused', 400), pg_temp.undelivered('unknown', 0) \g /dev/null
 select test.equal('nor do those whose invite the provider refused', pg_temp.decline('refused', 'a'), 't ended declined');
-select test.equal('but those whose invite may have arrived', pg_temp.decline('unknown', 'a') || ', ' || pg_temp.decline('unknown', 'b'),
+select test.equal('but users whose invite may have arrived count', pg_temp.decline('unknown', 'a') || ', ' || pg_temp.decline('unknown', 'b'),
   't ringing, t ended declined');
 select push.enqueue_call('{"callId": "none", "from": "x"}', '["nobody", "noone", 7]') \g /dev/null
-select test.equal('if nobody''s was, all do', pg_temp.decline('none', 'nobody') || ', ' || pg_temp.decline('none', 'noone'),
+select test.equal('if no phone was rung, all users count', pg_temp.decline('none', 'nobody') || ', ' || pg_temp.decline('none', 'noone'),
   't ringing, t ended declined');
 select test.equal('of a stranger it is refused', pg_temp.error($$select push.decline_call('d9', 'stranger')$$),
   '22023 user_id: call d9 does not ring this user');
@@ -249,5 +251,5 @@ select test.equal('so is another reason', pg_temp.error($$select push.decline_ca
   '22023 reason: must be declined or busy');
 select test.equal('and an unknown phone', pg_temp.error($$select push.decline_call('d9', 'a', device => 'secret')$$),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
-select test.equal('a call nobody knows', pg_temp.error($$select push.decline_call('nowhere', 'a')$$), 'P0002 call_id: there is no call nowhere');
+select test.equal('an unknown call', pg_temp.error($$select push.decline_call('nowhere', 'a')$$), 'P0002 call_id: there is no call nowhere');
 select test.equal('a notification cannot be declined', push.decline_call('note', 'a'), false);

@@ -156,7 +156,7 @@ create function pg_temp.tries(p_from int, p_to int) returns text language sql as
   select jsonb_agg(jsonb_build_object('at', now(), 'attempt', i, 'status', 503, 'reason', 'ServiceUnavailable'))::text
     from generate_series(p_from, p_to) i $$;
 select push.park(:g1, array[:tries]::bigint[], array[0], array[1], array[2], array[0], array['ServiceUnavailable'], array[pg_temp.tries(1, 2)]);
-select test.equal('park keeps what failed', (select string_agg(concat_ws(' ', event, attempt, status, reason), ', ') from push.timeline('tries')
+select test.equal('park keeps failed attempts', (select string_agg(concat_ws(' ', event, attempt, status, reason), ', ') from push.timeline('tries')
   where event = 'attempt failed'),
   'attempt failed 1 503 ServiceUnavailable, attempt failed 2 503 ServiceUnavailable');
 select push.promote(), pg_temp.claim_all(:g1);
@@ -179,13 +179,13 @@ select pg_temp.settle('x1', '{0,1}', 0, null, null, 900000), pg_temp.settle('x1'
   pg_temp.settle('x1', '{3}', 4, 'x', null, 0);
 create temp view receipt as select r.*, t.ticket as a_ticket, t.token as a_token
   from push.receipt_batch r cross join lateral unnest(r.ticket, r.token) t(ticket, token);
-select test.equal('a receipt is scheduled for what was delivered, in time or late',
+select test.equal('a receipt is scheduled for deliveries in time or late',
   (select string_agg(format('%s %s %s %s', a_ticket, a_token, due_at - sent_at > interval '899 s', give_up_at - sent_at), ', ' order by a_ticket)
   from receipt), 'ticket-x1-0 ExponentPushToken[receipt-1] t 1 day, ticket-x1-1 '
     'ExponentPushToken[receipt-2] t 1 day, ticket-x1-2 ExponentPushToken[receipt-3] f 1 day');
 select test.equal('a settlement makes one row a lane', (select string_agg(cardinality(ticket)::text, ' ' order by id) from push.receipt_batch),
   '2 1');
-select test.equal('only what is due is claimed, of this app', (select string_agg(ticket || n, ' ') from push.claim_receipts('default', 10, 60000))
+select test.equal('only due receipts of this app are claimed', (select string_agg(ticket || n, ' ') from push.claim_receipts('default', 10, 60000))
   || (select count(*) from push.claim_receipts('other', 10, 60000)), 'ticket-x1-220');
 select test.equal('a lease keeps it from others', (select count(*) from push.claim_receipts('default', 10, 60000))
   || (select format(' %s %s', attempts, due_at > now() + interval '50 s') from receipt where a_ticket = 'ticket-x1-2'), '0 1 t');
@@ -201,7 +201,7 @@ select push.postpone_receipts('default', '{ticket-x1-0}', 90000000);
 select test.equal('never beyond its end', (select due_at = give_up_at from receipt where a_ticket = 'ticket-x1-0'), true);
 select test.equal('settle_receipts', push.settle_receipts('default', '{ticket-x1-1,ticket-x1-2,nobody}', '{DeviceNotRegistered,null,x}'), 2::bigint);
 select test.equal('twice is once', push.settle_receipts('default', '{ticket-x1-1,ticket-x1-2,nobody}', '{DeviceNotRegistered,null,x}'), 0::bigint);
-select test.equal('what a receipt said is kept with the push', (select string_agg(n || coalesce(receipt_reason, '-'), ' ' order by n)
+select test.equal('the reason of a receipt is stored with the push', (select string_agg(n || coalesce(receipt_reason, '-'), ' ' order by n)
   from push.delivery_history where call_id = 'x1'), '0- 1DeviceNotRegistered 2- 3-');
 select test.equal('another app''s tickets are another''s', push.settle_receipts('other', '{ticket-x1-0}', '{x}') || ''
   || push.postpone_receipts('other', '{ticket-x1-0}', 1), '00');
@@ -221,7 +221,7 @@ select test.equal('all keep what belongs to them', (select string_agg(format('%s
   't:{t3/3/3/u3/token-3,t4/4/4/u4/token-4} f:{t1/1/1/u1/token-1,t6/6/6/u6/token-6}');
 select test.equal('an answer that comes late is taken', push.settle_receipts('parts', '{t1,t3}', '{null,null}'), 2::bigint);
 select test.equal('a call''s tickets can be erased', push.erase_receipts('{4,99}'), 1::bigint);
-select test.equal('what is left is left', (select string_agg(array_to_string(ticket, ' '), ' ') from push.receipt_batch where app = 'parts'), 't6');
+select test.equal('the rest is kept', (select string_agg(array_to_string(ticket, ' '), ' ') from push.receipt_batch where app = 'parts'), 't6');
 select test.equal('a batch without tickets is gone', (select count(*) from push.receipt_batch where app = 'parts'), 1::bigint);
 delete from push.receipt_batch where app = 'parts';
 select test.equal('nothing is given up early', push.give_up_receipts('default'), 0::bigint);
@@ -261,7 +261,7 @@ create function pg_temp.tokens() returns text language sql as $$
 select pg_temp.said(:lane, '1239');
 update push.token_invalidations set invalidated_at = now() - interval '10 minutes' where token = 'breaker-token-0123456789-1';
 select test.equal('before', pg_temp.tokens(), 'alive 45 dead 1239 quarantined ');
-select test.equal('a hold takes back what was invalidated in the window',
+select test.equal('a hold quarantines tokens invalidated in the window',
   push.hold_invalidation(:lane::smallint, '5 minutes', '31 % dead') || ' ' || pg_temp.tokens(), '3 alive 2345 dead 1 quarantined 2b3b9-');
 select test.equal('ops see it', (select (invalidation_held_at is not null) || invalidation_note from push.lanes where id = :lane), 'true31 % dead');
 select test.equal('holding again changes nothing', push.hold_invalidation(:lane::smallint, '1 hour', 'again') || ' ' || pg_temp.tokens(),
@@ -273,7 +273,7 @@ select test.equal('another lane is not held', push.invalidate_tokens(array[:othe
   array['Unregistered']), 1::bigint);
 delete from push.token_invalidations where token = pg_temp.hex('fff');
 update push.devices set registered_at = clock_timestamp() + interval '1 s' where token = 'breaker-token-0123456789-3';
-select test.equal('resumed with apply: what is not registered since is dead',
+select test.equal('resumed with apply: tokens not registered since are dead',
   (select format('%s %s %s %s', r.was_held, r.invalidated, r.forgotten,
   r.message ~ '^breaker/fcm: .*on hold since .* of 5 quarantined ones, 4 were invalidated, 1 live on$')
   from push.resume_invalidation('breaker', 'fcm', true) r) || ' ' || pg_temp.tokens(), 't 4 1 t alive 35 dead 12489 quarantined ');
@@ -309,7 +309,7 @@ select test.equal('a hold of no lane holds nothing', push.hold_invalidation(-1::
 -- The right environment of an APNs token.
 select push.register_device('e', 'breaker', 'apns', pg_temp.hex('e0' || i), case i when 1 then 'sandbox' else 'production' end)
   from generate_series(1, 3) i;
-select test.equal('only what differs is corrected', push.correct_environment(array[:other, :other, :other, :lane]::smallint[],
+select test.equal('only different environments are corrected', push.correct_environment(array[:other, :other, :other, :lane]::smallint[],
   array[pg_temp.hex('e01'), pg_temp.hex('e02'), pg_temp.hex('e03'), 'breaker-token-0123456789-2'], array[0, 0, 1, 1]::smallint[]), 2::bigint);
 select test.equal('only APNs tokens are', (select string_agg(environment, ' ' order by token) from push.devices where user_id = 'e'
   or token like 'breaker%-2'), 'production production sandbox production');
@@ -344,7 +344,7 @@ select test.equal('nor does it matter that it waits for its next try', format('%
 select pg_temp.settle('b1', '{1}', 4, 'UNREGISTERED');
 select test.equal('when the second fails for good, the third follows', pg_temp.invites('b1'),
   '0:apns:u:b1a:claimed 1:fcm:u:b1f:dead<0 2:expo:u:1e]:ready<1');
-select test.equal('and no second second chance comes of what is stuck', push.bypass(), 0::bigint);
+select test.equal('a stuck invite gets only one successor', push.bypass(), 0::bigint);
 select pg_temp.lane_says(:g1, :apns, 100, 'open');
 select test.equal('an open circuit is stuck', push.stuck_lanes(), array[:apns]::smallint[]);
 select pg_temp.lane_says(:g1, :apns, 100, 'closed', 60000);
@@ -389,7 +389,7 @@ select pg_temp.enqueue('b7', jsonb_build_array(jsonb_build_object('userId', 'u',
 select pg_temp.enqueue('b8', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b8a')),
   jsonb_build_object('userId', 'v', 'voipPushToken', pg_temp.hex('b8b'))));
 select pg_temp.age('b7', '3 s'), pg_temp.age('b8', '3 s');
-select test.equal('users without another channel are looked at once, and then stand before nobody',
+select test.equal('users without another channel are checked once and then block no others',
   format('%s, %s %s', push.bypass(2), push.bypass(2), pg_temp.invites('b7')),
   '2, 1 0:apns:u:b7a:ready 1:fcm:u:b7f:ready<0');
 select pg_temp.enqueue('b9', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b9a'), 'fcmToken',

@@ -37,12 +37,12 @@ select pg_temp.enqueue('mask-2', :'two'), pg_temp.claim_all(:g1), pg_temp.settle
   pg_temp.settle('mask-2', '{2}', 0) \g /dev/null
 update push.history h set token_hash = null from push.outbox o where o.id = h.outbox_id and o.call_id = 'mask-2';
 select pg_temp.settle('mask-2', '{1}', 4) \g /dev/null
-select test.equal('nor is it by what an older release wrote', pg_temp.owed('mask-2'), '0:v:two');
+select test.equal('nor is it by a row of an older release', pg_temp.owed('mask-2'), '0:v:two');
 
 insert into push.token_invalidations (app, provider, token, reason) values ('masks', 'expo', 'ExponentPushToken[bad-same]', 'DeviceNotRegistered');
 select pg_temp.enqueue('mask-3', '[{"userId": "u", "pushToken": "ExponentPushToken[one-same]"}, {"userId": "v", "pushToken": '
   '"ExponentPushToken[bad-same]"}, {"userId": "w", "pushToken": "ExponentPushToken[one-same]"}]') as mask3 \gset
-select test.equal('who is skipped is told although another user''s token has the same mask; who shares a token is not',
+select test.equal('a skipped user is reported although another user''s token has the same mask; a user who shares a token is not',
   (select string_agg(concat_ws(' ', user_id, reason), ', ') from push.skipped_recipients(:mask3)), 'v TokenInvalid');
 select pg_temp.claim_all(:g1), pg_temp.settle('mask-3', '{0}', 0) \g /dev/null
 select test.equal('and when the other''s is finished', (select string_agg(concat_ws(' ', user_id, reason), ', ')

@@ -83,7 +83,7 @@ select test.equal(kind || ': every device of a user, alert tokens before FCM bef
   'all:apns:a02 all:apns:a03 all:fcm:and voip-fcm:fcm:vfc') from unnest(array['message', 'group_message', 'group_invite', 'missed_call']) kind;
 select test.equal('a call still rings the VoIP token', test.fan_out('["voip", "voip-fcm"]'),
   'apns:ios:production:voip:a04 apns:ios:production:voip-fcm:a05');
-select test.equal('inline tokens: alert before FCM before Expo; a VoIP token is none, whoever calls it one; dead ones are passed over',
+select test.equal('tokens of entries: alert before FCM before Expo; a VoIP token is no alert token even if given as one; dead ones are skipped',
   pg_temp.goes_to(pg_temp.notify('message', jsonb_build_array(
   jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.hex('b01'), 'apnsToken', pg_temp.hex('b02'), 'fcmToken', 'notice-token-0123456789-001'),
   jsonb_build_object('userId', 'b', 'voipPushToken', pg_temp.hex('b03'), 'fcmToken', 'notice-token-0123456789-002', 'pushToken',
@@ -159,17 +159,19 @@ select test.equal('enqueue_call counts the users it skips', (select format('%s %
   from push.enqueue_call('{"callId": "mixed", "from": "x"}', :'mixed')), '4 7 f');
 select test.equal('again: the same', (select format('%s %s %s', deliveries, skipped, duplicate)
   from push.enqueue_call('{"callId": "mixed", "from": "x"}', :'mixed')), '4 7 t');
-select test.equal('the timeline says whom and why', (select string_agg(user_id || ' ' || reason, ', ' order by user_id) from push.timeline('mixed')
+select test.equal('the timeline shows the users and the reasons',
+  (select string_agg(user_id || ' ' || reason, ', ' order by user_id) from push.timeline('mixed')
   where event = 'skipped'),
   'alert NoDevice, dead TokenInvalid, gone TokenInvalid, no NotificationsDisabled, no-tokens NoDevice, nobody NoDevice, off NotificationsDisabled');
-select test.equal('who was reached is not skipped once all is over',
+select test.equal('a user who was reached is not reported as skipped after the call',
   push.end_call('mixed', 'busy') || (select count(*)::text from push.timeline('mixed') where event = 'skipped'), 'true7');
 select pg_temp.notify('message', '["voip", "all"]') as voiceless \gset
 select test.equal('a notification: a VoIP token does not count', (select string_agg(user_id || ' ' || reason, ', ')
   from push.skipped_recipients(:voiceless)), 'voip NoDevice');
-select test.equal('nobody skipped', (select skipped from push.enqueue_call('{"callId": "unmixed", "from": "x"}', '["all", "all"]')), 0);
+select test.equal('no user is skipped', (select skipped from push.enqueue_call('{"callId": "unmixed", "from": "x"}', '["all", "all"]')), 0);
 create function pg_temp.age(p_call text) returns void language sql set session_replication_role = replica as $$ update push.outbox
   set created_at = '2020-01-01' where call_id = p_call $$;
 select pg_temp.age('mixed');
-select test.equal('once its history is dropped, nobody is called skipped', (select count(*) from push.timeline('mixed') where event = 'skipped'),
+select test.equal('once its history is dropped, no user is reported as skipped',
+  (select count(*) from push.timeline('mixed') where event = 'skipped'),
   0::bigint);

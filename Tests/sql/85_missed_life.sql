@@ -38,10 +38,10 @@ delete from push.delivery;
 select pg_temp.lapse('old', '3 days');
 select test.equal('a call of days ago', push.miss(), 1::bigint);
 select test.equal('becomes missed', (select state from push.outbox where call_id = 'old'), 'missed');
-select test.equal('but nobody is told any more', pg_temp.owed('old'), null);
+select test.equal('but no missed call is sent any more', pg_temp.owed('old'), null);
 select test.equal('and history says so, of each user', pg_temp.past('old'),
   'missed_call:u1:expired:DeadlinePassed missed_call:u2:expired:DeadlinePassed');
-select test.equal('metrics count it among what expired, not among what was announced',
+select test.equal('metrics count it as expired, not as announced',
   (select string_agg(concat_ws(' ', what, provider, kind, outcome, reason, untried, count), ', ')
   from push.take_tally() where what <> 'enqueued'), 'ended fcm 2 3 DeadlinePassed t 2');
 select test.call('old-end', 1, 'life');

@@ -29,16 +29,16 @@ end $$;
 
 select pg_temp.old_calls('a', 400, 300);
 insert into push.ring_reports (outbox_id, user_id) select id, 'u' from push.outbox;
-select test.equal('what is still owed is not in the way', pg_temp.bites(10, 10) >= 10, true);
+select test.equal('calls that are still owed do not block the others', pg_temp.bites(10, 10) >= 10, true);
 select test.equal('the next bite goes on behind', (select after_id > 0 from push.prune_cursor) and pg_temp.bites(10, 10) >= 10, true);
 select test.equal('the job goes on to the end, and says so', (select bool_or(not push.run_job('prune')) from generate_series(1, 1000)
   where (select after_id > 0 from push.prune_cursor)), true);
 select test.equal('all is gone that may go', pg_temp.kept('a'), 300::bigint);
-select test.equal('with what belongs to it', (select count(*) from push.ring_reports) || ' ' || (select count(*) from push.call_key), '300 300');
+select test.equal('with its other rows', (select count(*) from push.ring_reports) || ' ' || (select count(*) from push.call_key), '300 300');
 delete from push.delivery where outbox_id in (select id from push.outbox where call_id like 'a%' order by id limit 299);
 select test.equal('the next pass begins after a while', push.prune(), 0::bigint);
 select pg_temp.new_pass();
-select test.equal('and removes what is owed no longer', pg_temp.bites(1000), 299::bigint);
+select test.equal('and deletes calls that are no longer owed', pg_temp.bites(1000), 299::bigint);
 select test.equal('not what is', pg_temp.kept('a'), 1::bigint);
 select pg_temp.old_calls('b', 3, 0);
 select test.equal('a pass that does not end in one bite', pg_temp.bites(1, 1, 14), 1::bigint);

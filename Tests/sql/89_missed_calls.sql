@@ -46,13 +46,13 @@ select test.equal('as long as nothing is said: one phone a user, that of the bes
   'a:apns:a03 b:expo:01] reg:fcm:pla');
 select test.equal('its newest', (select right(d.token, 6) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'plain'
   and d.user_id = 'reg' and d.kind = 2), 'r02pla');
-select test.equal('and what the backend announces, all phones', pg_temp.announced('plain'),
+select test.equal('and missed calls of the backend go to all phones', pg_temp.announced('plain'),
   'a:apns:a03 a:fcm:a01 a:fcm:a02 b:expo:01] reg:expo:04] reg:fcm:pla reg:fcm:pla reg:fcm:pla');
 select test.equal('newest: one phone a user', pg_temp.missed('newest'), 'a:apns:a03 b:expo:01] reg:fcm:new');
 create function pg_temp.tokens(p_call text) returns text language sql as $$
   select string_agg(right(d.token, 6), ' ' order by d.user_id) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call
     and d.kind in (2, 3) $$;
-select test.equal('also of what the backend announces', pg_temp.announced('newest'), 'a:apns:a03 b:expo:01] reg:fcm:new');
+select test.equal('also for missed calls of the backend', pg_temp.announced('newest'), 'a:apns:a03 b:expo:01] reg:fcm:new');
 select test.equal('the same ones', pg_temp.tokens('newest') || ' / ' || pg_temp.tokens('newest-b'), '000a03 d-b01] r02new / 000a03 d-b01] r02new');
 select push.enqueue_call('{"callId": "newest-c", "from": "x"}', '[{"userId": "a", "fcmToken": "missed-token-0123456789-z09"}, {"userId": "a", '
   '"fcmToken": "missed-token-0123456789-a01"}]', 'newest', kind => 'missed_call') \g /dev/null
@@ -68,9 +68,9 @@ select test.equal('and so do calls', (select deliveries from push.enqueue_call('
   8);
 select test.equal('all: every phone', pg_temp.missed('all'),
   'a:apns:a03 a:fcm:a01 a:fcm:a02 b:expo:01] reg:expo:04] reg:fcm:all reg:fcm:all reg:fcm:all');
-select test.equal('the same of what the backend announces', pg_temp.announced('all'), pg_temp.told('all'));
+select test.equal('the same for missed calls of the backend', pg_temp.announced('all'), pg_temp.told('all'));
 select test.equal('off: none', pg_temp.missed('off'), null);
-select test.equal('nor of what the backend announces', pg_temp.announced('off'), null);
+select test.equal('nor for missed calls of the backend', pg_temp.announced('off'), null);
 select test.equal('which says why', (select string_agg(s.user_id || ' ' || s.reason || ' ' || s.field, ', ' order by s.field) from push.outbox o cross
   join lateral push.skipped_recipients(o.id) s where o.call_id = 'off-b'),
   'a MissedCallsOff recipients[0], b MissedCallsOff recipients[3], reg MissedCallsOff recipients[4]');

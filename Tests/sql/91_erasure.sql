@@ -137,7 +137,7 @@ select test.equal('a call that rings: u''s invites are in flight', pg_temp.owed(
 
 -- Erased. Some compared times are those of the transaction, so the search is for names.
 create temp table said as select * from push.erase_user('victim.7731', 'erase', 60000);
-select test.equal('it says what it did, table by table', (select string_agg(place, ' ') from said where removed + masked > 0),
+select test.equal('it returns its counts, table by table', (select string_agg(place, ' ') from said where removed + masked > 0),
   'devices delivery outbox history ring_reports escalations receipt_batch token_invalidations quarantined_tokens audit');
 select test.equal('to its end, but for the call that rings', (select bool_and(is_complete) || ' ' || sum(waiting) from said), 'true 1');
 select test.equal('another user''s rows are as they were', pg_temp.rows_of('bystander'), (select bystander from before));
@@ -145,7 +145,8 @@ select test.equal('another app''s, too', pg_temp.rows_of('elsewhere'), (select e
 select test.equal('and their part in calls and tickets', pg_temp.entries(), (select entries from before));
 select test.equal('a payload that named u keeps the call''s id only', (select payload from push.outbox where call_id = 'caller'),
   '{"callId": "caller", "chatId": "chat", "from": "[erased]"}'::jsonb);
-select test.equal('what was not sent is void, the others'' is owed', pg_temp.owed('message') || ' ' || pg_temp.owed('missed') ~ 'victim', false);
+select test.equal('unsent deliveries are void, those of other users are owed',
+  pg_temp.owed('message') || ' ' || pg_temp.owed('missed') ~ 'victim', false);
 select test.equal('the others'' message is still owed', pg_temp.owed('message') ~ '^(bystander:notification:ready ?)+$', true);
 select test.equal('their missed call, too', pg_temp.owed('missed') ~ 'bystander:missed_call:ready', true);
 select test.equal('u''s phones are told to stop: a cancel for each invite in flight, and each that was delivered',
@@ -161,7 +162,7 @@ select test.equal('u is found only where the call that rings needs it, and as a 
 -- A gateway returns the invites and sends the cancels.
 select test.equal('which calls a gateway is to give back', push.ended(array(select id from push.outbox where call_id = 'rings')) <> '{}', true);
 select push.finish_erasures() \g /dev/null
-select test.equal('what is in flight is waited for', (select cardinality(waiting) from push.erasure), 1);
+select test.equal('claimed deliveries are waited for', (select cardinality(waiting) from push.erasure), 1);
 select pg_temp.settle('rings', 'victim.7731') \g /dev/null
 select pg_temp.claim_all(:g, 9), pg_temp.settle('rings', 'victim.7731') \g /dev/null
 -- Meanwhile a provider reported one of u's tokens as dead.
@@ -173,7 +174,7 @@ select test.equal('then the call waits until it has ended: the decline must be f
   where call_id = 'rings'), '1 true ringing');
 update push.escalations_due set due_at = now() - interval '1 s';
 select push.escalate(), push.promote() \g /dev/null
-select test.equal('so nobody rings u on another channel', (select count(*) from push.deliveries where call_id = 'rings'
+select test.equal('so u is not rung on another channel', (select count(*) from push.deliveries where call_id = 'rings'
   and user_id in ('victim.7731', '[erased]')), 0::bigint);
 select push.decline_call('rings', 'bystander') \g /dev/null
 select test.equal('the others may decline it, and that ends it', (select state = 'ended' from push.outbox where call_id = 'rings'), true);
@@ -266,11 +267,11 @@ insert into push.audit (at, action, target, detail) values (clock_timestamp(), '
   (clock_timestamp(), 'grant_app', 'erase/clerk', '{"changed": true}');
 create temp table recorded as select pg_temp.record() as lines;
 select push.erase_user(u, 'erase', 60000) from unnest('{oops,erase,record-1,fcm,clerk,changed,note,voided,void_call}'::text[]) u \g /dev/null
-select test.equal('who is no user is masked nowhere', pg_temp.record(), (select lines from recorded));
+select test.equal('an unknown id is not masked anywhere', pg_temp.record(), (select lines from recorded));
 select push.register_device(u, 'erase', 'fcm', 'record-token-0123456789-' || u)
   from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
 select push.erase_user(u, 'erase', 60000) from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
-select test.equal('nor does a user of such a name change what was done to what', pg_temp.record(), (select lines from recorded));
+select test.equal('nor does a user with such a name change the record of actions', pg_temp.record(), (select lines from recorded));
 select test.equal('nor which user was erased', (select count(*) from push.audit where action = 'erase_user'
   and target !~ '^erase/sha256:[0-9a-f]{16}$'), 0::bigint);
 select test.equal('nor is a call''s own id masked', (select payload ->> 'callId' from push.outbox where call_id = 'record-1'), 'record-1');
@@ -279,7 +280,7 @@ select test.equal('nor is a call''s own id masked', (select payload ->> 'callId'
 insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "shared", "from": "x"}',
   '[{"userId": "first", "fcmToken": "shared-token-0123456789"}, {"userId": "second", "fcmToken": "shared-token-0123456789"}]');
 select push.erase_user('first', 'erase', 60000) \g /dev/null
-select test.equal('an erasure ends no call of which somebody is left who has not declined',
+select test.equal('an erasure ends no call with a user left who has not declined',
   (select state || ' ' || (declined ? 'first') from push.outbox where call_id = 'shared'), 'ringing true');
 select push.decline_call('shared', 'second', 'erase') \g /dev/null
 select test.equal('but their own decline does', (select state from push.outbox where call_id = 'shared'), 'ended');
@@ -318,7 +319,7 @@ select test.equal('a user who has declined gets nothing', pg_temp.tablets('table
 select test.equal('the devices are the other''s still', (select count(*) || ' ' || bool_and(user_id ~ '^owner') from push.devices
   where token ~ '^(tablet|parent)-token'), '6 true');
 select push.end_call('tablet-2', 'busy', 'erase'), pg_temp.settle('tablet-4') \g /dev/null
-select test.equal('what is settled is the other''s', (select string_agg(user_id, ' ') from push.history h join push.outbox o on o.id = h.outbox_id
+select test.equal('the history names the other user', (select string_agg(user_id, ' ') from push.history h join push.outbox o on o.id = h.outbox_id
   where o.call_id = 'tablet-4' and h.device ~ '^tabl' and h.kind = 0), 'owner-tablet-4');
 select push.decline_call(c, 'owner-' || c, 'erase') from unnest('{tablet-3,tablet-4}'::text[]) c \g /dev/null
 select test.equal(format('%s: when the other declines, it ends', c), (select state from push.outbox where call_id = c), 'ended')
@@ -328,10 +329,10 @@ select test.equal('and the tablet is told to stop', pg_temp.tablets('tablet-3'),
 -- A mistyped app, also while no gateway has served any app.
 savepoint none_served;
 delete from push.apps;
-select test.equal('an app that nobody knows, and there is none', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
+select test.equal('an unknown app, while there is none', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
   'P0002 app: no gateway has served erasse, and it has no calls and no devices');
 rollback to none_served;
-select test.equal('an app that nobody knows', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
+select test.equal('an unknown app', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
   'P0002 app: no gateway has served erasse, and it has no calls and no devices');
 select test.equal('and nothing is written down', (select count(*) from push.erasure where app = 'erasse')
   + (select count(*) from push.audit where target ~ '^erasse/'), 0::bigint);

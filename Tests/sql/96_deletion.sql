@@ -19,12 +19,12 @@ select push.park(:g, array[outbox_id], array[n], array[lease], array[1], array[9
 select test.settle(:g, outbox_id, n, lease) from push.delivery where outbox_id = :d1 and n = 1 and state = 1;
 delete from push.outbox where id = :d1;
 select test.equal('a deleted call leaves nothing behind, be it ready, claimed or waiting', pg_temp.left_of(:d1), '0 0 0 0');
-select test.equal('who deletes what is owed is written down', (select concat_ws(' ', who, action, target, detail) from push.audit order by id desc
+select test.equal('a deletion of owed calls is recorded', (select concat_ws(' ', who, action, target, detail) from push.audit order by id desc
   limit 1), format('%s delete_calls d1 {"owed": 2, "calls": 1}', session_user));
 select test.equal('to gateways it has ended', push.ended(array[:d1, :d2]::bigint[]), array[:d1]::bigint[]);
 select test.equal('its history stays', (select count(*) from push.history where outbox_id = :d1), 1::bigint);
 select test.equal('other calls are not touched', pg_temp.left_of(:d2), '3 1 1 1');
-select test.equal('what a gateway held of it is nobody''s: its settlement finds nothing', test.settle(:g, :d1, 0, 1), 0::bigint);
+select test.equal('deliveries that a gateway held are deleted: their settlement finds nothing', test.settle(:g, :d1, 0, 1), 0::bigint);
 select test.equal('it may be enqueued again', (select duplicate || ' ' || deliveries
   from push.enqueue_call('{"callId": "d1", "from": "x"}', '[{"userId": "u", "fcmToken": "deleted-token-0123456789"}]')), 'false 1');
 
@@ -57,7 +57,7 @@ select count(*) as audits from push.audit \gset
 select test.call('d3') as d3 \gset
 delete from push.delivery where outbox_id = :d3;
 delete from push.outbox where id = :d3;
-select test.equal('who deletes what is not, as retention does, is not', (select count(*) from push.audit), :audits::bigint);
+select test.equal('a deletion of calls without deliveries, as by retention, is not', (select count(*) from push.audit), :audits::bigint);
 truncate push.outbox;
 select test.equal('so is a TRUNCATE', (select action from push.audit order by id desc limit 1), 'truncate_calls');
 select test.equal('after a TRUNCATE nothing is left of any call', (select count(*) from push.delivery) + (select count(*) from push.ring_reports)

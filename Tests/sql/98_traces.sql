@@ -35,7 +35,8 @@ select test.equal('one bad of several refuses them all', pg_temp.error(format($$
     else %L end from generate_series(1, 3) i$$, :'trace'))
   || (select count(*) from push.outbox where call_id like 'several-%'), :'refusal' || 0);
 select test.equal('a duplicate is passed over, whatever its trace', pg_temp.enqueue('traced', 'bad'), :'trace');
-select test.equal('nobody can write a bad one later', pg_temp.error($$update push.outbox set traceparent = 'x' where call_id = 'traced'$$) ~ '^23514',
+select test.equal('an invalid one cannot be written later',
+  pg_temp.error($$update push.outbox set traceparent = 'x' where call_id = 'traced'$$) ~ '^23514',
   true);
 
 select duplicate from push.enqueue_call('{"callId": "by-function", "from": "x"}', '["u"]', traceparent => :'trace') \gset

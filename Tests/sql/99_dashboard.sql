@@ -68,18 +68,19 @@ select test.equal('the overview tells it', (select string_agg(concat_ws(' ', a -
 
 
 -- The operator for whom the dashboard acted.
-select test.equal('a lane is paused for somebody', (select concat_ws(' ', changed, message)
+select test.equal('a lane is paused on behalf of an operator', (select concat_ws(' ', changed, message)
   from push.operate_lane('alice', 'dash', 'fcm', true, 'her pause')),
   't dash/fcm is paused: its deliveries wait, and expire at their deadlines. Note: her pause');
 select test.equal('and resumed', (select message from push.operate_lane(repeat('b', 200), 'dash', 'fcm', false, 'his end')), 'dash/fcm sends again');
-select test.equal('the audit says for whom', (select string_agg(concat_ws(' ', action, left(operator, 5), length(operator), detail ->> 'note'), ', '
+select test.equal('the audit names the operator',
+  (select string_agg(concat_ws(' ', action, left(operator, 5), length(operator), detail ->> 'note'), ', '
   order by id) from push.audit where operator is not null), 'pause_lane alice 5 her pause, resume_lane bbbbb 128 his end');
 select test.equal('so does the overview', push.overview() -> 'audit' -> 1 ->> 'operator', 'alice');
-select test.equal('whoever intervenes in SQL is nobody the dashboard knows',
+select test.equal('an intervention in SQL has no operator',
   (select count(*) from push.audit where action in ('pause_lane', 'resume_lane') and operator is null and target = 'dash/fcm'), 3::bigint);
-select test.equal('the service alone may say for whom', (select string_agg(r, ' ') from unnest('{push_enqueuer,push_ops,push_gateway}'::text[]) r
+select test.equal('only the service may pass an operator', (select string_agg(r, ' ') from unnest('{push_enqueuer,push_ops,push_gateway}'::text[]) r
   where has_function_privilege(r, 'push.operate_lane(text, text, text, boolean, text)', 'execute')), 'push_gateway');
 
 -- Rights.
 select test.equal('the rights may be given again', push.grant_dashboard(), 'push_gateway has what the dashboard needs');
-select test.equal('the service may do what ops may', pg_has_role('push_gateway', 'push_ops', 'member'), true);
+select test.equal('the service has the rights of push_ops', pg_has_role('push_gateway', 'push_ops', 'member'), true);

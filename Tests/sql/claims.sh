@@ -26,7 +26,7 @@ two_starts "select push.forget($numbers, 50);"
 two_waits
 equal "a running claim does not hold up its gateway's beat" "$(sql -c "set lock_timeout = '1s'; select alive from push.beat($numbers, false)")" t
 one "commit;" >"$work/out"
-equal "forget waits for a claim that is running, and gives back what it took" "$(two_ends)/$(owed run)" "2/invite:ready invite:ready"
+equal "forget waits for a running claim and returns its deliveries" "$(two_ends)/$(owed run)" "2/invite:ready invite:ready"
 one "begin; select push.forget($numbers, 60);" >"$work/out"
 equal "a claim that is just being forgotten takes nothing, and does not wait" "$(two "$(claims 60)")" 0
 one "commit;" >"$work/out"
@@ -38,30 +38,30 @@ gone
 # Without the WAL writer, which flushes five times a second.
 before=$(sql -c "set synchronous_commit = off" -c "update push.gateways set version = 'disk' where id = $numbers" -c "select pg_current_wal_insert_lsn()")
 sql -c "set synchronous_commit = off" -c "select push.sync($numbers)" >"$work/out"
-equal "what was committed before a sync is on the disk after it" "$(sql -c "select pg_current_wal_flush_lsn() >= '${before##*SET}'::pg_lsn")" t
+equal "commits before a sync are on the disk after it" "$(sql -c "select pg_current_wal_flush_lsn() >= '${before##*SET}'::pg_lsn")" t
 
 # --- Dead gateways ---
 numbers_call victim 4
 victim=$(sql -c "select push.register_gateway('victim', 'test')")
 equal "a gateway has two, and claims two more" "$(one "$(claims 1 2 "$victim")") $(one "begin; $(claims 2 2 "$victim")")" "2 2"
 silent "$victim"
-equal "meanwhile it is declared dead, and what it had is freed" "$(two "$(beats)")/$(owed victim)" \
+equal "meanwhile it is declared dead, and its deliveries are freed" "$(two "$(beats)")/$(owed victim)" \
   "t/invite:ready invite:ready invite:ready invite:ready"
 look_again "$victim"
 two "$(beats)" >"$work/out"
 equal "as long as the claim runs it is looked for" "$(to_be_freed "$victim")" t
 one "commit;" >"$work/out"
-equal "the claim ends with an owner who is dead" "$(owed victim)" "invite:ready invite:ready invite:claimed invite:claimed"
+equal "the claim ends with a dead owner" "$(owed victim)" "invite:ready invite:ready invite:claimed invite:claimed"
 look_again "$victim"
 equal "a later beat frees that, too" "$(two "$(beats)")/$(owed victim)" "t/invite:ready invite:ready invite:ready invite:ready"
-equal "and then nobody looks any more" "$(to_be_freed "$victim")" f
+equal "and then no gateway checks any more" "$(to_be_freed "$victim")" f
 gone
 
 numbers_call locked 3
 victim=$(sql -c "select push.register_gateway('victim', 'test')")
 one "$(claims 1 3 "$victim") begin; select n from push.delivery where owner = $victim and n = 1 for update;" >"$work/out"
 silent "$victim"
-equal "what somebody has locked is left, and waited for by nobody" "$(two "$(beats)")/$(owed locked)" "t/invite:ready invite:claimed invite:ready"
+equal "locked rows are left, and no session waits for them" "$(two "$(beats)")/$(owed locked)" "t/invite:ready invite:claimed invite:ready"
 look_again "$victim"
 two "$(beats)" >"$work/out"
 equal "as long as it is locked it is looked for" "$(to_be_freed "$victim")" t
@@ -92,7 +92,7 @@ one "begin; $(beats)" >"$work/out"
 two_starts "select i from push.reclaim($again, 1, (select array_agg(outbox_id) from push.delivery where owner = $victim), '{0}');"
 two_waits
 one "commit;" >"$work/out"
-equal "who comes back reclaims what is just being taken over" "$(two_ends)/$(sql -c "select owner = $again from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'mine'")" "1/t"
+equal "a gateway that returns reclaims deliveries that are just being taken over" "$(two_ends)/$(sql -c "select owner = $again from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'mine'")" "1/t"
 gone
 
 # --- The life of the server: if two gateways confirm at the same moment, the second opens it ---
@@ -111,8 +111,8 @@ sql -c "alter table push.outbox disable trigger end_calls" -c "update push.outbo
   -c "alter table push.outbox enable trigger end_calls"
 both="(select id from push.outbox where call_id = 'both')"
 one "begin; select n from push.delivery where outbox_id = $both and n = 0 for update;" >"$work/out"
-equal "who has one of a call's invites to void" "$(two "begin; select n from push.delivery where outbox_id = $both and n = 1 for update;")" 1
-equal "does not wait for who has the other" "$(two "select push.void_unsent(array[$both], false);")" 1
+equal "a session that has locked one of a call's invites to void" "$(two "begin; select n from push.delivery where outbox_id = $both and n = 1 for update;")" 1
+equal "does not wait for the session with the other" "$(two "select push.void_unsent(array[$both], false);")" 1
 equal "nor that one for the first" "$(one "select push.void_unsent(array[$both], false);")" 1
 two "commit;" >"$work/out"
 one "commit;" >"$work/out"
@@ -127,7 +127,7 @@ one "begin; select push.promote();" >"$work/out"
 two_starts "select push.end_call('promoted', 'busy');"
 two_waits
 one "commit;" >"$work/out"
-equal "an end waits for a promote in flight, and voids what it made ready" "$(two_ends)/$(owed promoted)/$(past promoted)" "t//invite:void:CallEnded invite:void:CallEnded"
+equal "an end waits for a running promote, and voids the invites that it made ready" "$(two_ends)/$(owed promoted)/$(past promoted)" "t//invite:void:CallEnded invite:void:CallEnded"
 waiting_call ending
 one "begin; select push.end_call('ending', 'busy');" >"$work/out"
 equal "promote does not wait for an end in progress" "$(two "select push.promote();")/$(owed ending)" "0/invite:waiting invite:waiting"
@@ -144,7 +144,7 @@ one "select count(pg_advisory_lock(7781, k)) from generate_series(0, 100) k; sel
   select count(pg_advisory_lock(hashint8extended(id, 7782))) from push.outbox where call_id = 'stranger';" >"$work/out"
 last=$(sql -c "select 'push.history_' || to_char(current_date + 14, 'YYYYMMDD')")
 sql -c "drop table $last" -c "update push.job set due_at = now() - interval '1 s'"
-equal "whoever holds advisory locks stops no job" "$(two "select count(push.run_job(push.take_job($numbers))) from generate_series(1, 9);")" 9
+equal "a session with advisory locks stops no job" "$(two "select count(push.run_job(push.take_job($numbers))) from generate_series(1, 9);")" 9
 equal "no partition" "$(sql -c "select to_regclass('$last') is not null")" t
 apns=$(sql -c "select push.register_lane('numbers', 'apns')")
 equal "no claim" "$(two "select count(*) from push.claim($numbers, 70, array[$apns]::smallint[], '{9}', '{-infinity}');")" 1

@@ -71,7 +71,7 @@ for file in "$here"/*.sql; do
 done
 
 # Without JIT: compiling a statement takes seconds, and each of these runs for milliseconds.
-equal "what shows a call is not compiled" "$(sql -c "select string_agg(proname, ' ' order by proname)
+equal "functions that show a call are not compiled" "$(sql -c "select string_agg(proname, ' ' order by proname)
   from pg_proc where pronamespace = 'push'::regnamespace and proname in ('timeline', 'own_calls') and (prorows = 1 or 'jit=off' = any (proconfig))")" \
   "own_calls timeline"
 
@@ -282,7 +282,7 @@ for way in park release; do
   one "begin; select push.end_call('$call', 'busy');" >"$work/out"
   extra=; [ $way = release ] || extra=$park
   equal "$way during an end in progress does not wait for it" "$(two "$(give $way "$extra" $call)")" 1
-  equal "what it gave back is not ready meanwhile" "$(two "select push.promote(); $(claim)")/$(owed $call)" "0/invite:waiting"
+  equal "returned deliveries are not ready meanwhile" "$(two "select push.promote(); $(claim)")/$(owed $call)" "0/invite:waiting"
   one "commit;" >"$work/out"
   equal "and void afterwards" "$(two "select push.promote(); $(claim)")/$(past $call)" "0 $call/1/invite:void:CallEnded"
 
@@ -318,7 +318,7 @@ two_starts "delete from push.outbox where call_id = 'gone-1';"
 two_waits
 one "commit;" >"$work/out"
 two_ends >"$work/out"
-equal "a deletion waits for a claim in flight, and takes what it took" \
+equal "a deletion waits for a running claim and deletes what it took" \
   "$(sql -c "select count(*) from push.delivery d where not exists (select from push.outbox o where o.id = d.outbox_id)")" 0
 
 race_call gone-2
@@ -392,7 +392,7 @@ sql -c "insert into push.receipt_batch (app, ticket, outbox_id, n, user_id, toke
 equal "a replica claims receipts" "$(one "begin; select count(*) from push.claim_receipts('end', 2, 60000);")" 2
 equal "another passes those by" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 1
 one "rollback;" >"$work/out"
-equal "what a replica did not get done is due again" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 2
+equal "unfinished work of a replica is due again" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 2
 . "$here/claims.sh"
 exec 3>&- 5>&-
 wait $one $two || true
@@ -484,7 +484,7 @@ select count(*) from push.summary;
 select count(claimed) from push.lanes;
 select count(claimed) from push.replicas;
 SQL
-  equal "what metrics and ops read counts no deliveries one by one" "$(grep -c 'Seq Scan on delivery' "$work/plan")" 0
+  equal "queries for metrics and operators count no deliveries one by one" "$(grep -c 'Seq Scan on delivery' "$work/plan")" 0
   equal "but walks an index as far as a limit" "$(grep -A1 'Limit' "$work/plan" | grep -c 'Index Scan using delivery_ready' | sed 's/^[1-9][0-9]*/yes/')" yes
 
   # A fallback, also planned with statistics of tiny tables.
