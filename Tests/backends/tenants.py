@@ -389,7 +389,8 @@ def binding():
     check("and one again", (owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"),
         enqueue_as("tenant_a", "tenant_c", "c2"),
         enqueue_as("tenant_a", "tenant_a", "c3")), (True, "42501", 0))
-    check("an app that was not granted is not revoked", owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"), False)
+    check("an app that was not granted is not revoked",
+        owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"), False)
     check("that, too, is written down",
         owner("select count(*) from push.audit where action = 'revoke_app' and target = %s", f"tenant_c/{PREFIX}tenant_a"), 2)
 
