@@ -52,7 +52,7 @@ scrape() { curl -so "$work/metrics" -w '%{time_total}\n' "$url/metrics"; }
 scrape >/dev/null
 i=0
 while [ $i -lt "$scrapes" ]; do
-  sleep 1.1  # longer than what was seen is told again
+  sleep 1.1  # longer than a result is reused
   scrape >>"$work/fresh"
   scrape >>"$work/cached"
   i=$((i + 1))

@@ -81,7 +81,7 @@ select test.equal('a token as printed by a phone is cleaned', pg_temp.story(json
     jsonb_build_object('userId', 'c', 'pushToken', ' ExponentPushToken[skipped-ccc] '))), 'a:abc b:bbb c:cc]');
 select test.equal('it is the clean token that is owed', (select count(*) from push.delivery
   where token in (pg_temp.voip('abc'), 'skipped-token-0123456789-bbb', 'ExponentPushToken[skipped-ccc]')), 3::bigint);
-select test.equal('nothing but dirt is no token',
+select test.equal('a text of blanks alone is no token',
   pg_temp.story('[{"userId": "a", "voipPushToken": "<> ", "fcmToken": "skipped-token-0123456789-aaa"}]'), 'a:aaa');
 insert into push.token_invalidations (app, provider, token, reason) values ('default', 'fcm', 'skipped-token-0123456789-ded', 'UNREGISTERED');
 select test.equal('a dirty token may be a dead one', pg_temp.story('[{"userId": "a", "fcmToken": " skipped-token-0123456789-ded"}]'),
@@ -138,7 +138,7 @@ select test.equal('the next channel is the next token that can be used',
 
 -- A provider that the app has not configured.
 select push.register_app('partial', 60, p_providers => '{fcm}');
-select test.equal('it is passed over', pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.voip('aaa')),
+select test.equal('it is skipped', pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.voip('aaa')),
   '{"userId": "b", "fcmToken": "skipped-token-0123456789-bbb"}'::jsonb), 'partial'),
   'b:bbb; a recipients[0].voipPushToken ProviderNotConfigured app partial has no apns in the gateway''s configuration; add it, '
   'or give another token');
@@ -164,7 +164,7 @@ select outbox_id as gone from push.enqueue_call('{"callId": "gone", "from": "x"}
   '[{"userId": "a", "fcmToken": "skipped-token-0123456789-gon", "pushToken": "ExponentPushToken[skipped-gon]"}]', 'partial') \gset
 select count(*) from push.claim(:g1, 3, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99]));
 select test.settle(:g1, :gone, 0, 3, 4, 'UNREGISTERED');
-select test.equal('nor is one of former times a next channel', (select count(*) from push.deliveries where outbox_id = :gone), 0::bigint);
+select test.equal('nor is the lane of a former provider a next channel', (select count(*) from push.deliveries where outbox_id = :gone), 0::bigint);
 select push.register_app('partial', 50);
 select test.equal('a gateway of an older release changes nothing of it',
   (select format('%s %s', ring_seconds, providers) from push.apps where app = 'partial'), '50 {fcm}');

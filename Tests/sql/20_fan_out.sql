@@ -61,7 +61,7 @@ select test.equal('notificationEnabled true or null is served', test.fan_out(
 select test.equal('the same token twice is one delivery', test.fan_out(
   '[{"userId": "u", "fcmToken": "token-0123456789-0123-fff"}, {"userId": "v", "fcmToken": "token-0123456789-0123-fff"}]'), 'fcm::production:u:fff');
 select test.call('thousand', 1000) as thousand \gset
-select test.equal('1000 recipients are taken, numbered from 0', (select format('%s %s %s', count(*), min(n), max(n)) from push.delivery
+select test.equal('1000 recipients are accepted, numbered from 0', (select format('%s %s %s', count(*), min(n), max(n)) from push.delivery
   where outbox_id = :thousand), '1000 0 999');
 
 insert into push.token_invalidations (app, provider, token, reason) values

@@ -32,7 +32,8 @@ select test.equal('a batch returns the number of accepted settlements',
   array[0, 0, 4]::smallint[], array[200, 200, 410]::smallint[], array[null, null, 'Unregistered'], array['a', 'b', null],
     array['batch', 'batch', 'batch'],
   array[now(), now(), null]::timestamptz[], array[now(), now(), null]::timestamptz[]), 2::bigint);
-select test.equal('the dead are told from the delivered', (select string_agg(format('%s %s %s %s', n, outcome, attempts, reason), ', ' order by n)
+select test.equal('dead and delivered pushes are distinguished',
+  (select string_agg(format('%s %s %s %s', n, outcome, attempts, reason), ', ' order by n)
   from push.delivery_history where outbox_id = :batch),
   '0 delivered 1 , 2 dead 3 Unregistered');
 
@@ -65,6 +66,6 @@ select test.call('other', 1, 'other') as other \gset
 select test.equal('several lanes in one call, each with its own number', (select string_agg(call_id, ' ' order by call_id) from push.claim(:g1, 1,
   array(select id from push.lane where provider = 'fcm' order by app), array[1, 0], array['-infinity', '-infinity']::timestamptz[])), 'floor');
 select test.equal('no lanes, no rows', (select count(*) from push.claim(:g1, 1, '{}', '{}', '{}')), 0::bigint);
-select test.equal('the claim brings the call', (select format('%s %s %s %s', app_call_kind, payload ->> 'callId', user_id,
+select test.equal('the claim returns the call', (select format('%s %s %s %s', app_call_kind, payload ->> 'callId', user_id,
   remaining_us between 50000000 and 60000000) from push.claim(:g1, 1,
   array(select id from push.lane where app = 'other'), array[5], array['-infinity']::timestamptz[])), 'incoming_call other u1 t');

@@ -34,10 +34,10 @@ select test.equal('no background, no missed calls', test.claimed(:g1, test.lanes
 select test.call('fair-c2', 1, 'fair-c', p_ring => 600);
 select test.equal('calls come first, and the background has its own limit', test.claimed(:g1, test.lanes(), 100, 2), 'fair-a:2 fair-c:1');
 select test.call('fair-b3', 3, 'fair-b', p_ring => 600);
-select test.equal('when rings reach the total, no background is taken', test.claimed(:g1, test.lanes(), 3, 2), 'fair-b:3');
+select test.equal('when calls reach the total, no background is taken', test.claimed(:g1, test.lanes(), 3, 2), 'fair-b:3');
 select test.call('fair-a3', 2, 'fair-a', p_ring => 600);
-select test.equal('in a lane with rings only these are taken', test.claimed(:g1, test.lanes()), 'fair-a:2');
-select test.equal('the rest of the background comes next', test.claimed(:g1, test.lanes()), 'fair-a:1');
+select test.equal('in a lane with calls only these are taken', test.claimed(:g1, test.lanes()), 'fair-a:2');
+select test.equal('the rest of the background is taken next', test.claimed(:g1, test.lanes()), 'fair-a:1');
 select test.equal('nothing is left', test.claimed(:g1, test.lanes()), null);
 
 -- Half of what a lane may send at once is reserved for calls.

@@ -16,11 +16,11 @@ create function pg_temp.right_lanes() returns bigint language sql as $$
 -- The result of a claim.
 select test.call('brings', 3) as brings \gset
 create temp table brought as select * from push.claim(:g1, 7, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}');
-select test.equal('a call comes with one of its deliveries', (select format('%s %s %s', count(*), count(call_id),
+select test.equal('one delivery of a call has the call''s columns', (select format('%s %s %s', count(*), count(call_id),
   string_agg(concat_ws(' ', app_call_kind, call_id, ended, payload ->> 'callId'), ',')) from brought), '3 1 incoming_call brings f brings,,');
 select test.equal('its number is the lease', (select string_agg(format('%s/%s', owner = :g1, lease), ' ') from push.delivery
   where outbox_id = :brings), 't/7 t/7 t/7');
-select test.equal('place says where it lies', (select count(*) from brought b join push.delivery d on d.ctid = b.place and d.n = b.n), 3::bigint);
+select test.equal('place is the row''s ctid', (select count(*) from brought b join push.delivery d on d.ctid = b.place and d.n = b.n), 3::bigint);
 select test.equal('a settlement without a place is looked up', pg_temp.settle(:g1, null, :brings, 0, 7), 1::bigint);
 select test.equal('one with the place of another, too', (select pg_temp.settle(:g1, place, :brings, 1, 7) from brought where n = 2), 1::bigint);
 select test.equal('which is left alone', pg_temp.owed('brings'), '2:claimed@1');
@@ -52,7 +52,7 @@ select test.equal('another''s claim is not ours to forget', push.forget(:g2, 10)
 select test.equal('forget returns the deliveries of the claim', push.forget(:g1, 10), 2::bigint);
 select test.equal('with the attempt', pg_temp.owed('lost'), '0:ready@0 1:ready@0');
 select test.equal('a second time it finds nothing', push.forget(:g1, 10), 0::bigint);
-select test.equal('a claim that comes after it takes nothing', pg_temp.claim(:g1, 10), 0::bigint);
+select test.equal('a later claim with its number takes nothing', pg_temp.claim(:g1, 10), 0::bigint);
 select test.equal('nor one with a lower number', pg_temp.claim(:g1, 9), 0::bigint);
 select test.equal('the next one does', pg_temp.claim(:g1, 11), 2::bigint);
 select test.equal('forgetting an earlier one leaves it alone', push.forget(:g1, 10), 0::bigint);
@@ -89,7 +89,7 @@ select test.equal('nor for a dead gateway', (select count(*) from push.reclaim(:
 select test.equal('nothing reclaimed, no rows', (select count(*) from push.reclaim(:g1, 15, '{}', '{}')), 0::bigint);
 select test.equal('settled under the number before: not accepted', pg_temp.settle(:g1, null, :unseen, 0, 13), 0::bigint);
 select test.equal('under the new one it is', pg_temp.settle(:g1, null, :unseen, 0, 14), 1::bigint);
-select test.equal('a delivery that is settled does not come back', (select count(*) from push.reclaim(:g1, 16, array[:unseen]::bigint[], '{0}')),
+select test.equal('a settled delivery is not returned', (select count(*) from push.reclaim(:g1, 16, array[:unseen]::bigint[], '{0}')),
   0::bigint);
 select test.equal('all lanes are right', pg_temp.right_lanes(), 0::bigint);
 
@@ -119,9 +119,9 @@ select test.equal('past the end there is nothing', (select format('%s %s', outbo
 -- Notifications are hints.
 select test.call('rings', 1) as rings, test.call('over', 1) as over \gset
 select push.end_call('over', 'busy');
-select test.equal('which calls have ended, or are none, is looked up', push.ended(array[:rings, :over, -1, null]::bigint[]),
+select test.equal('push.ended returns calls that have ended or do not exist', push.ended(array[:rings, :over, -1, null]::bigint[]),
   array[:over, -1]::bigint[]);
-select test.equal('of none, none', push.ended('{}'), '{}'::bigint[]);
+select test.equal('without calls the result is empty', push.ended('{}'), '{}'::bigint[]);
 
 -- The life of the server: a crash empties both tables.
 select test.equal('a first gateway opens the first life', (select count(*) from push.life where opened_at is not null), 1::bigint);
@@ -132,7 +132,7 @@ select test.equal('a confirmation from before the crash confirms nothing', (sele
 select test.equal('health says so', (select state || ' ' || value from push.health where item = 'claims'),
   format('warn closed for 00:00:00, waiting for replica %s, %s', :g1, :g2));
 select test.equal('a gateway that sends a heartbeat must reclaim', (select alive and must_reclaim from push.beat(:g1, false)), true);
-select test.equal('and is told so again', (select alive and must_reclaim from push.beat(:g1, false)), true);
+select test.equal('and is asked again', (select alive and must_reclaim from push.beat(:g1, false)), true);
 select test.equal('reclaiming is what can be done', (select count(*) from push.reclaim(:g1, 31, array[:rings]::bigint[], '{0}')), 1::bigint);
 select push.confirm_reclaimed(:g1);
 select test.equal('a gateway that has confirmed is not asked again', (select must_reclaim from push.beat(:g1, false)), false);
@@ -178,7 +178,7 @@ select test.equal('a new gateway is on the disk', pg_temp.is_durable(), true);
 select push.retire_gateway(:g4);
 select test.equal('so is its end', pg_temp.is_durable(), true);
 select pg_temp.claim(:g1, 36), push.beat(:g1, true);
-select test.equal('neither claims nor beats are', pg_temp.is_durable(), false);
+select test.equal('claims and heartbeats are not', pg_temp.is_durable(), false);
 select push.end_call('durable-2', 'busy');
 select test.equal('cancels are', pg_temp.is_durable(), true);
 select test.equal('there was one', (select count(*) from push.deliveries where call_id = 'durable-2' and kind = 'cancel'), 1::bigint);

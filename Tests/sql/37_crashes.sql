@@ -27,7 +27,7 @@ select pg_temp.dies(:b, :reaper);
 select test.equal('after two crashes a delivery is a suspect', pg_temp.tell('crash'), '0:ready:2@2 aside, 1:ready:2@2 aside, 2:ready:1@1');
 select test.equal('ops see them waiting for their turn', (select string_agg(state, ' ') from push.deliveries where call_id = 'crash'),
   'ready ready ready');
-select test.equal('a claim brings one suspect beside the others', pg_temp.claim(:c), 'crash/0#1@3 crash/2#1@2');
+select test.equal('a claim takes one suspect besides the others', pg_temp.claim(:c), 'crash/0#1@3 crash/2#1@2');
 select test.equal('and no other while that is held', pg_temp.claim(:c), null);
 select pg_temp.gateway('d') as d \gset
 select test.equal('another gateway takes another', (select string_agg(format('%s/%s', crashes, n), ' ')
@@ -41,7 +41,7 @@ select test.equal('its history has no owner', (select gateway from push.delivery
 select test.equal('metrics count it', (select format('%s %s %s %s', kind, outcome, reason, count) from push.tally where what = 'ended'
   and reason = 'GatewayCrashed'), '0 4 GatewayCrashed 1');
 select push.answer_call('crash', null);
-select test.equal('a phone that may ring is told', (select count(*) from push.deliveries where call_id = 'crash' and kind = 'cancel'
+select test.equal('a phone that may ring gets a cancel', (select count(*) from push.deliveries where call_id = 'crash' and kind = 'cancel'
   and device like '%9-1'), 1::bigint);
 delete from push.delivery where outbox_id = :crash;
 
@@ -53,9 +53,9 @@ select pg_temp.gateway('e') as e \gset
 update push.lanes set paused = true where app = 'default' and provider = 'fcm';
 select test.equal('no suspect from a paused lane', pg_temp.claim(:e), null);
 update push.lanes set paused = false where app = 'default' and provider = 'fcm';
-select test.equal('none from a lane that may give nothing', pg_temp.claim(:e, 0), null);
-select test.equal('nor from one that was not asked', (select count(*) from push.claim(:e, 1, '{}', '{}', '{}')), 0::bigint);
-select test.equal('nor when nothing may be taken', (select count(*) from push.claim(:e, 1, array(select id from push.lane where app = 'default'),
+select test.equal('none from a lane with a limit of 0', pg_temp.claim(:e, 0), null);
+select test.equal('nor from a lane that is not in p_lanes', (select count(*) from push.claim(:e, 1, '{}', '{}', '{}')), 0::bigint);
+select test.equal('nor with a total of 0', (select count(*) from push.claim(:e, 1, array(select id from push.lane where app = 'default'),
   '{9}', '{-infinity}', p_total => 0)), 0::bigint);
 select test.equal('deliveries with less than the slack are left', pg_temp.claim(:e, 1, 'none'), null);
 select test.call('beside', 3) as beside \gset
@@ -63,7 +63,7 @@ select test.equal('a suspect counts for the lane''s limit', pg_temp.claim(:e, 2)
 select push.park(:e, array[:careful::bigint], '{0}', '{1}', '{1}', '{0}', '{x}');
 select test.equal('parked and promoted it is still one', push.promote() || ' ' || pg_temp.tell('careful'),
   '1 0:ready:2@1 aside, 1:ready:2@0 aside, 2:ready:2@0 aside, 3:ready:2@0 aside');
-select test.equal('and taken alone again', (select string_agg(crashes::text, ' ' order by crashes)
+select test.equal('and claimed alone again', (select string_agg(crashes::text, ' ' order by crashes)
   from push.claim(:e, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_total => 2)), '0 2');
 select push.release(:e, array[:careful::bigint], '{0}', '{1}');
 select test.equal('released it is ready, and still one', pg_temp.tell('careful') ~ '^0:ready:2@1 aside', true);
@@ -73,7 +73,7 @@ select push.forget(:e, 1);
 select test.equal('forgotten, too', pg_temp.tell('careful') ~ '^0:ready:2@1 aside', true);
 delete from push.delivery where outbox_id = :careful and n < 3;
 select pg_temp.gateway('f') as f \gset
-select test.equal('one with hours is background: none where no background is taken',
+select test.equal('a suspect with hours left is background: none if no background is taken',
   (select count(*) from push.claim(:f, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_background => 0)
   where crashes = 2), 0::bigint);
 select test.equal('or the lane has no room for it', (select count(*)
@@ -89,7 +89,7 @@ delete from push.delivery;
 
 -- Visible pushes.
 select push.register_app('once', 60), push.register_app('twice', 60, null, true);
-select test.equal('an app says whether it wants to be told twice', (select string_agg(app || ':' || at_least_once, ' ' order by app) from push.apps
+select test.equal('an app can be at_least_once', (select string_agg(app || ':' || at_least_once, ' ' order by app) from push.apps
   where app in ('once', 'twice')), 'once:false twice:true');
 insert into push.outbox (app, kind, payload, recipients) select a, 'message',
   jsonb_build_object('from', 'x', 'chatId', 'y', 'messageId', 'note-' || a), '[{"userId": "u", "fcmToken": "seen-token-0123456789"}]'
@@ -202,7 +202,7 @@ select test.equal('no gateway is dead after a step back of the clock', (select c
 update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
 update push.gateways set doubted_at = now() - interval '1 s' where id = :second;
 select push.beat(:first, true);
-select test.equal('a heartbeat of before it is none', (select ended_reason from push.gateways where id = :second), 'silent');
+select test.equal('a heartbeat from before the crash does not count', (select ended_reason from push.gateways where id = :second), 'silent');
 update push.job set every = '1 hour', due_at = now() + case name when 'prune' then interval '1 day' else interval '30 minutes' end;
 select test.equal('a job of before it is due', push.take_job(:first), 'prune');
 select test.equal('others are not', push.take_job(:first), null);

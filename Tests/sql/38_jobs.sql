@@ -40,7 +40,7 @@ select test.equal('expire_all also takes older ones', (select count(*) from push
 -- A step that reaches its limit.
 select test.call('wait-' || i, 500) from generate_series(1, 5) i;
 update push.delivery set state = 2, ready_lane = null, due_at = now() - interval '1 s';
-select test.equal('a full bite says that there is more', push.run_job('promote'), true);
+select test.equal('a step that reaches its limit returns true', push.run_job('promote'), true);
 select test.equal('and is due again at once', (select due_at <= clock_timestamp() from push.job where name = 'promote'), true);
 select test.equal('it was a bite', (select count(*) from push.deliveries where state = 'ready'), 2000::bigint);
 select test.equal('the rest is less than one', push.run_job('promote'), false);

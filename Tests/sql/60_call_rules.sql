@@ -43,7 +43,7 @@ select test.call('waits', 1) as waits \gset
 select test.claim(:g1);
 select push.park(:g1, array[:waits]::bigint[], array[0], array[1], array[1], array[9000], array['Unavailable']);
 select test.equal('end_call', push.end_call('waits', 'declined'), true);
-select test.equal('a waiting invite is void; it was tried, so it may ring, and the device is told',
+select test.equal('a waiting invite is void; it was tried and may ring, so the device gets a cancel',
   pg_temp.past('waits') || ', ' || pg_temp.owed('waits'),
   'invite/0:void:CallEnded, cancel/10000:ready:fcm:u1:9-1');
 
@@ -78,7 +78,7 @@ update push.outbox set state = 'ended', end_reason = 'late words' where call_id 
 select test.equal('the reason of the end stays', (select end_reason from push.outbox where id = :twin), 'ended');
 insert into push.outbox (payload, recipients, state, answered_by, end_reason, ended_at)
   values ('{"callId": "born", "from": "x"}', '[]', 'ended', 'u', 'r', now());
-select test.equal('no call is born ended', (select format('%s %s %s %s', state, answered_by, end_reason, ended_at) from push.outbox
+select test.equal('no call is enqueued as ended', (select format('%s %s %s %s', state, answered_by, end_reason, ended_at) from push.outbox
   where call_id = 'born'), 'ringing   ');
 
 -- Cancels go to devices that may ring. Seven devices, one of them VoIP, one of the answering user, in every state of an
@@ -107,20 +107,20 @@ select test.equal('a cancel for delivered, expired after sending, dead without a
   (select string_agg(format('%s:%s:%s', user_id, provider, right(device, 3)), ' ' order by user_id) from push.deliveries where call_id = 'rings'
     and kind = 'cancel'),
   'a:fcm:001 c:fcm:003 d:fcm:004 g:fcm:007 h:expo:08]');
-select test.equal('a cancel lives a minute and speaks the device''s language',
+select test.equal('a cancel lives a minute and has the device''s locale',
   (select format('%s %s %s %s %s', n >= 10000, d.locale, d.platform, d.token,
   deadline_at - interval '60 s' between now() and clock_timestamp()) from push.delivery d where outbox_id = :rings and user_id = 'a'),
   't nl 2 rings-token-0123456789-001 t');
 select test.equal('an answered call creates no missed call',
   (select count(*) from push.deliveries where kind = 'missed_call' and call_id = 'rings'), 0::bigint);
-select test.equal('the claim says why, for cancels', (select string_agg(distinct format('%s %s %s', kind, call_id, end_reason), ' ')
+select test.equal('the claim returns the reason for cancels', (select string_agg(distinct format('%s %s %s', kind, call_id, end_reason), ' ')
   from push.claim(:g2, 1,
   array(select id from push.lane where app = 'default'), array[100, 100, 100], array['-infinity', '-infinity', '-infinity']::timestamptz[])
     where call_id = 'rings'), '1 rings answered');
 select push.enqueue_call('{"callId": "later2", "from": "x"}', '["later"]');
 select test.claim(:g1); select pg_temp.sent('later2', 0, 0);
 select push.end_call('later2', 'declined');
-select test.equal('a registered user''s token is found again, and told in its language',
+select test.equal('a registered user''s token is found again and gets a cancel with its locale',
   (select format('%s %s %s %s', d.kind, token, platform, locale) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where call_id = 'later2'),
   '1 rings-token-0123456789-999 2 de');
@@ -129,7 +129,7 @@ select test.equal('a registered user''s token is found again, and told in its la
 select test.call('fence', 4) as fence \gset
 select test.claim(:g1);
 select push.end_call('fence', 'busy');
-select test.equal('claimed invites are the gateway''s, their devices are told',
+select test.equal('claimed invites stay with the gateway, their devices get a cancel',
   (select count(*) filter (where kind = 'invite' and state = 'claimed') || ' ' || count(*) filter (where kind = 'cancel')
   from push.deliveries where call_id = 'fence'), '4 4');
 select test.equal('park accepts it', push.park(:g1, array[:fence]::bigint[], array[0], array[1], array[1], array[10], array['Unavailable']),
@@ -193,7 +193,7 @@ select test.equal('miss takes late calls', push.miss(), 1::bigint);
 select test.equal('the row tells it', (select state || ' ' || end_reason from push.outbox where call_id = 'm1'), 'missed missed');
 select test.equal('each user gets one missed call, APNs alert before FCM before Expo; never over a VoIP token, even if also given as an alert token',
   pg_temp.missed('m1'), 'alert:apns:c02 dead:fcm:003 droid:fcm:d01 iphone:apns:b02 known:fcm:005 same:expo:me] swap:fcm:004');
-select test.equal('it lives four hours, in the phone''s language and environment',
+select test.equal('it lives four hours and has the phone''s locale and environment',
   (select format('%s %s %s %s %s', n >= 20000, environment, platform, locale,
   deadline_at - clock_timestamp() between interval '239 minutes' and interval '4 hours') from push.deliveries where call_id = 'm1'
     and user_id = 'iphone' and kind = 'missed_call'), 't sandbox ios pt-BR t');
@@ -210,7 +210,7 @@ insert into push.outbox (payload, recipients) select jsonb_build_object('callId'
 select pg_temp.lapse('large-' || c) from generate_series(1, 3) c;
 select test.equal('large calls are missed a few at a time', push.miss() || '/' || push.miss() || '/' || push.miss(), '2/1/0');
 insert into push.ends_unchecked (outbox_id) select id from push.outbox where call_id like 'large-%';
-select test.equal('and looked at once more a few at a time', push.check_ends() || '/' || push.check_ends() || '/' || push.check_ends(), '2/1/0');
+select test.equal('and checked again a few at a time', push.check_ends() || '/' || push.check_ends() || '/' || push.check_ends(), '2/1/0');
 insert into push.escalations_due (outbox_id, due_at) select id, now() - interval '1 s' from push.outbox where call_id like 'large-%';
 select push.escalate();
 select test.equal('and escalated a few at a time', (select count(*) from push.escalations_due), 1::bigint);
@@ -258,12 +258,13 @@ select test.equal('compare and clear', push.invalidate_tokens(array[:fcm, :fcm, 
   array['dead-token-0123456789-1', 'dead-token-0123456789-2', 'dead-token-0123456789-3', 'dead-token-0123456789-3', 'dead-token-0123456789-9'],
   array[null, now() - interval '2 hours', now() - interval '2 hours', now() - interval '1 minute', now() - interval '2 hours']::timestamptz[],
     array['A', 'B', 'B', 'C', 'D']), 3::bigint);
-select test.equal('dead: said without a time, or since it was registered; alive: registered later; one of no device is noted', pg_temp.alive(),
+select test.equal('dead: reported without a time, or with one after the registration; alive: registered later; a token without a device is noted',
+  pg_temp.alive(),
   '24 1uA 3uC 9-D');
 select test.equal('saying it again changes nothing', push.invalidate_tokens(array[:fcm, :fcm, :apns]::smallint[],
   array['dead-token-0123456789-1', 'dead-token-0123456789-9', null], array[null, null, null]::timestamptz[], array['X', 'X', 'X'])
   || pg_temp.alive(), '024 1uA 3uC 9-D');
-select test.equal('the device says why', (select invalid_reason from push.devices where token = 'dead-token-0123456789-3'), 'C');
+select test.equal('the device has the reason', (select invalid_reason from push.devices where token = 'dead-token-0123456789-3'), 'C');
 select test.equal('another provider''s token is another', push.invalidate_tokens(array[:apns]::smallint[], array['dead-token-0123456789-2'],
   array[null]::timestamptz[], array['X']) || left(pg_temp.alive(), 2), '124');
 select test.equal('a dead token is not enqueued to, registered or inline',
@@ -271,7 +272,7 @@ select test.equal('a dead token is not enqueued to, registered or inline',
 update push.devices set enabled = false where token = 'dead-token-0123456789-1';
 select push.register_device('u', 'tokens', 'fcm', 'dead-token-0123456789-1', locale => 'da');
 select push.register_device('i', 'tokens', 'fcm', 'dead-token-0123456789-9');
-select test.equal('registered again it lives again, inline too',
+select test.equal('a token registered again is alive again, also in recipients',
   test.fan_out('[{"userId": "i", "fcmToken": "dead-token-0123456789-1"}, {"userId": "i", "fcmToken": "dead-token-0123456789-9"}]', 'tokens'),
   'fcm::production:i:9-1 fcm::production:i:9-9');
 select test.equal('registering keeps values that are not passed, and the user''s switch',

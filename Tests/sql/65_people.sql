@@ -36,7 +36,7 @@ create function pg_temp.data(p_call text, p_kind int default 0) returns text lan
   select string_agg(d.user_id || ':' || right(d.token, 3) || ':' || coalesce(d.data ->> 'phone', '-'), ' ' order by d.user_id, right(d.token, 3))
     from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.kind = p_kind $$;
 select test.equal('each delivery has its recipient''s data', pg_temp.data('data'), 'a:aaa:+31 1 b:bbb:- reg:d01:+31 2 reg:d03:+31 2');
-select test.equal('a claim brings it', (select string_agg(user_id || ':' || data, ' ' order by user_id, token)
+select test.equal('a claim returns it', (select string_agg(user_id || ':' || data, ' ' order by user_id, token)
   from push.claim(:g, 1, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99])) where data is
   not null),
   'a:{"x": "\"é\"", "phone": "+31 1"} reg:{"phone": "+31 2"} reg:{"phone": "+31 2"}');
@@ -62,7 +62,7 @@ select test.equal(format('data %s is left out, and told', left(data::text, 20)),
 from (values ('"secret"'::jsonb), ('["secret"]'), ('{"phone": 1}'), ('{"phone": ["x"]}'), ('{"phone": null}'),
   (jsonb_build_object('phone', repeat('x', 1024)))) bad(data);
 select test.equal(format('data %s is none', data), pg_temp.bad_data(data), '1 0 ') from (values ('null'::jsonb), ('{}')) none(data);
-select test.equal('1,024 bytes are taken', pg_temp.bad_data(jsonb_build_object('p', repeat('x', 1015))) ~ '^1 0 {"p": "x+"}$', true);
+select test.equal('1,024 bytes are accepted', pg_temp.bad_data(jsonb_build_object('p', repeat('x', 1015))) ~ '^1 0 {"p": "x+"}$', true);
 
 -- The phone that answered.
 create function pg_temp.family(p_call text) returns void language sql as $$
@@ -89,9 +89,9 @@ select pg_temp.settle('f5', 4, 'a'), pg_temp.claim_all(:g, 4) \g /dev/null
 select test.equal('the VoIP token''s next channel rings', (select string_agg(provider || ':' || right(device, 3), ' ' order by device)
   from push.deliveries where call_id = 'f5' and fallback_of is not null), 'expo:02] fcm:a03');
 select push.answer_call('f5', 'a', device => pg_temp.hex('a03')) \g /dev/null
-select test.equal('an iPhone that answered over VoIP is not told over FCM', pg_temp.told('f5'), 'a:02] b:b01 c:c01');
+select test.equal('an iPhone that answered over VoIP gets no cancel over FCM', pg_temp.told('f5'), 'a:02] b:b01 c:c01');
 select push.answer_call('f6', 'a', device => 'people-token-0123456789-999') \g /dev/null
-select test.equal('a phone that was not rung (another way) answered: all of the user''s phones are told', pg_temp.told('f6'),
+select test.equal('a phone that was not rung (another way) answered: all of the user''s phones get a cancel', pg_temp.told('f6'),
   'a:a01 a:a02 b:b01 c:c01');
 select test.equal('an answered call''s update by hand tells no phone',
   pg_temp.error($$update push.outbox set answered_device = 'x' where call_id = 'f6'$$)
@@ -109,12 +109,12 @@ select push.answer_call('t1', device => (select id::text from push.devices where
 select test.equal('by its number in push.devices', pg_temp.told('t1') || ' ' || (select answered_by from push.outbox where call_id = 't1'),
   'two:t02 two');
 select push.answer_call('t2', 'two', device => pg_temp.hex('e01')) \g /dev/null
-select test.equal('an iPhone answered: the Androids are told', pg_temp.told('t2'), 'two:t01 two:t02');
+select test.equal('an iPhone answered: the Android phones get a cancel', pg_temp.told('t2'), 'two:t01 two:t02');
 select pg_temp.settle('t3', 4, 'two'), pg_temp.claim_all(:g, 6) \g /dev/null
 select test.equal('its next channel rings', (select string_agg(right(device, 3), ' ') from push.deliveries where call_id = 't3' and fallback_of is
   not null and kind = 'invite' and platform = 'ios'), 't03');
 select push.answer_call('t3', 'two', device => pg_temp.hex('e01')) \g /dev/null
-select test.equal('the FCM token of an iPhone that answered over VoIP may be the same phone: it is told nothing',
+select test.equal('the FCM token of an iPhone that answered over VoIP may be the same phone: it gets no cancel',
   coalesce(pg_temp.told('t3'), '') !~ 't03', true);
 select test.equal('no such phone', pg_temp.error($$select push.answer_call('t4', 'two', device => '999999999')$$),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
@@ -144,7 +144,7 @@ select test.equal('the call tells it', (select c -> 'declinedBy' -> 0 ->> 'userI
 select test.equal('the timeline, too', (select string_agg(event || ' ' || user_id, ', ') from push.timeline('d1')
   where event in ('declined', 'busy')), 'declined a');
 select test.equal('another is busy', pg_temp.decline('d1', 'b', 'busy'), 't ringing');
-select test.equal('which their invite says', (select string_agg(user_id || reason, ' ') from push.delivery_history where call_id = 'd1'
+select test.equal('their invite has this reason', (select string_agg(user_id || reason, ' ') from push.delivery_history where call_id = 'd1'
   and user_id = 'b'), 'bUserBusy');
 select test.equal('with the last one the call ends, as declined', pg_temp.decline('d1', 'c', 'busy'), 't ended declined');
 select test.equal('no missed call is made', pg_temp.told('d1', 'missed_call'), null);
@@ -152,9 +152,10 @@ select test.equal('then no user can decline', push.decline_call('d1', 'c'), fals
 select pg_temp.claim_all(:g, 7) \g /dev/null
 select pg_temp.settle('d2', 0), pg_temp.settle('d3', 0, 'a') \g /dev/null
 select push.decline_call('d2', 'a', device => 'people-token-0123456789-a01'), push.decline_call('d3', 'a') \g /dev/null
-select test.equal('phones that may ring are told, but for the one that declined', pg_temp.told('d2'), 'a:a02');
+select test.equal('phones that may ring get a cancel, except the one that declined', pg_temp.told('d2'), 'a:a02');
 select test.equal('which is not always known', pg_temp.told('d3'), 'a:a01 a:a02');
-select test.equal('a cancel lives a minute, and says why', (select string_agg(distinct c.end_reason || (c.remaining_us between 50000000 and 60000000)
+select test.equal('a cancel lives a minute and has the reason',
+  (select string_agg(distinct c.end_reason || (c.remaining_us between 50000000 and 60000000)
   || c.ended, ' ') from push.claim(:g, 8, array(select id from push.lane), array_fill(99, array[99]),
   array_fill('-infinity'::timestamptz, array[99])) c where c.kind = 1 and c.call_id = 'd2'), 'declinedtruefalse');
 select test.equal('then another user declines: only theirs', push.decline_call('d2', 'b') || ' ' || pg_temp.told('d2'), 'true a:a02 b:b01');

@@ -58,7 +58,7 @@ select pg_temp.enqueue('f4', jsonb_build_array(jsonb_build_object('userId', 'u',
   jsonb_build_object('userId', 'v', 'fcmToken', 'chance-token-0123456789-f4f')));
 select pg_temp.claim_all(:g1);
 select pg_temp.settle(call, '{0}', 4) from unnest(array['f2', 'f3', 'f4']) call;
-select test.equal('a token known to be dead is passed over', pg_temp.invites('f2'), '0:apns:u:aab:dead 1:expo:u:wo]:ready<0');
+select test.equal('a token known to be dead is skipped', pg_temp.invites('f2'), '0:apns:u:aab:dead 1:expo:u:wo]:ready<0');
 select test.equal('an entry without another token has no other channel', pg_temp.invites('f3'), '0:apns:u:aac:dead');
 select test.equal('no token is sent to twice in a call', (select count(*) from push.deliveries where call_id = 'f4'), 1::bigint);
 
@@ -128,7 +128,8 @@ select pg_temp.enqueue('r3', '["reg"]'), pg_temp.claim_all(:g1);
 select pg_temp.settle('r3', '{0,1}', 4);
 select test.equal('both tokens failed in one batch: one fallback', pg_temp.invites('r3'),
   '0:apns:reg:d01:dead 1:apns:reg:d02:dead 2:fcm:reg:and:claimed 3:fcm:reg:ios:ready<1');
-select test.equal('the fallback of a call that ends is void, and the story stays', push.end_call('r3', 'busy') || ' ' || pg_temp.invites('r3') || ' '
+select test.equal('the fallback of a call that ends is void, and the timeline stays',
+  push.end_call('r3', 'busy') || ' ' || pg_temp.invites('r3') || ' '
     || (select count(*) from push.timeline('r3') where event = 'fallback'),
   'true 0:apns:reg:d01:dead 1:apns:reg:d02:dead 2:fcm:reg:and:claimed 3:fcm:reg:ios:void<1 1');
 select pg_temp.enqueue('r4', :'three'), pg_temp.claim_all(:g1), pg_temp.settle('r4', '{0}', 4), pg_temp.claim_all(:g1),
@@ -164,7 +165,7 @@ select pg_temp.settle('tries', '{0}', 0, null, pg_temp.tries(3, 25));
 select test.equal('settle adds to it, the last 20 stay', (select format('%s %s %s', jsonb_array_length(failures), failures #>> '{0,attempt}',
   failures #>> '{19,attempt}') from push.history where outbox_id = :tries and n = 0), '20 6 25');
 select pg_temp.settle('tries', '{1}', 0, null);
-select test.equal('none failed: none kept', (select failures from push.history where outbox_id = :tries and n = 1), null::jsonb);
+select test.equal('without failed attempts none are kept', (select failures from push.history where outbox_id = :tries and n = 1), null::jsonb);
 select test.call('tries-2', 1) as tries2 \gset
 select pg_temp.claim_all(:g1), push.park(:g1, array[:tries2]::bigint[], array[0], array[1], array[1], array[60000], array['x'],
   array[pg_temp.tries(1, 1)]);
@@ -214,12 +215,12 @@ insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox
 select count(*) as claimed from push.claim_receipts('parts', 100, 60000) \gset
 select test.equal('a batch gives all it has', :claimed, 6);
 select test.equal('some have an answer', push.settle_receipts('parts', '{t5,t2}', '{null,null}'), 2::bigint);
-select test.equal('some are asked for again', push.postpone_receipts('parts', '{t6,t1}', 60000), 2::bigint);
+select test.equal('some are requested again', push.postpone_receipts('parts', '{t6,t1}', 60000), 2::bigint);
 select test.equal('all keep what belongs to them', (select string_agg(format('%s:%s', claimed,
   array(select concat_ws('/', t, o, n, u, k) from unnest(ticket, outbox_id, r.n, user_id, token) x(t, o, n, u, k))), ' ' order by id)
   from push.receipt_batch r where app = 'parts'),
   't:{t3/3/3/u3/token-3,t4/4/4/u4/token-4} f:{t1/1/1/u1/token-1,t6/6/6/u6/token-6}');
-select test.equal('an answer that comes late is taken', push.settle_receipts('parts', '{t1,t3}', '{null,null}'), 2::bigint);
+select test.equal('a late answer is accepted', push.settle_receipts('parts', '{t1,t3}', '{null,null}'), 2::bigint);
 select test.equal('a call''s tickets can be erased', push.erase_receipts('{4,99}'), 1::bigint);
 select test.equal('the rest is kept', (select string_agg(array_to_string(ticket, ' '), ' ') from push.receipt_batch where app = 'parts'), 't6');
 select test.equal('a batch without tickets is gone', (select count(*) from push.receipt_batch where app = 'parts'), 1::bigint);
@@ -277,7 +278,7 @@ select test.equal('resumed with apply: tokens not registered since are dead',
   (select format('%s %s %s %s', r.was_held, r.invalidated, r.forgotten,
   r.message ~ '^breaker/fcm: .*on hold since .* of 5 quarantined ones, 4 were invalidated, 1 live on$')
   from push.resume_invalidation('breaker', 'fcm', true) r) || ' ' || pg_temp.tokens(), 't 4 1 t alive 35 dead 12489 quarantined ');
-select test.equal('twice is harmless, and says so', (select format('%s %s %s %s', was_held, invalidated, forgotten, message)
+select test.equal('running it twice is harmless and reported', (select format('%s %s %s %s', was_held, invalidated, forgotten, message)
   from push.resume_invalidation('breaker', 'fcm', true)),
   'f 0 0 breaker/fcm: invalidation was not on hold; nothing to do');
 select push.hold_invalidation(:lane::smallint, '5 minutes', 'once more'), pg_temp.said(:lane, '5');
@@ -331,15 +332,15 @@ select pg_temp.lane_says(:g1, :apns, 0);
 select test.equal('a lane without a connection is', push.stuck_lanes(), array[:apns]::smallint[]);
 select pg_temp.enqueue('b2', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b2a'), 'fcmToken',
   'chance-token-0123456789-b2f')));
-select test.equal('an invite that has waited for 2 s is tried over the next channel, and goes on waiting',
+select test.equal('an invite that has waited for 2 s is tried over the next channel and goes on waiting',
   format('%s %s', push.bypass(), pg_temp.invites('b1')),
   '1 0:apns:u:b1a:ready 1:fcm:u:b1f:ready<0');
-select test.equal('one that came just now is not', pg_temp.invites('b2'), '0:apns:u:b2a:ready');
+select test.equal('a new one is not', pg_temp.invites('b2'), '0:apns:u:b2a:ready');
 select test.equal('once', format('%s %s', push.bypass(), pg_temp.invites('b1')), '0 0:apns:u:b1a:ready 1:fcm:u:b1f:ready<0');
 select pg_temp.age('b2', '3 s'), pg_temp.claim_all(:g1);
 update push.delivery d set state = 2, ready_lane = null, owner = null, due_at = clock_timestamp() + interval '9 s' from push.outbox o
   where o.id = d.outbox_id and o.call_id = 'b2';
-select test.equal('nor does it matter that it waits for its next try', format('%s %s', push.bypass(), pg_temp.invites('b2')),
+select test.equal('also if it waits for its next attempt', format('%s %s', push.bypass(), pg_temp.invites('b2')),
   '1 0:apns:u:b2a:waiting 1:fcm:u:b2f:ready<0');
 select pg_temp.settle('b1', '{1}', 4, 'UNREGISTERED');
 select test.equal('when the second fails for good, the third follows', pg_temp.invites('b1'),
@@ -382,7 +383,7 @@ select test.equal('the job does it', format('%s %s', push.run_job('escalate'), p
 select pg_temp.enqueue('b6', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b6a'), 'fcmToken',
   'chance-token-0123456789-b6f')));
 select pg_temp.age('b6', '3 s'), push.report_ringing('b6', 'u');
-select test.equal('a phone that says it rings needs no second chance', format('%s %s', push.bypass() is not null, pg_temp.invites('b6')),
+select test.equal('a phone that reports that it rings needs no second chance', format('%s %s', push.bypass() is not null, pg_temp.invites('b6')),
   't 0:apns:u:b6a:ready');
 select pg_temp.enqueue('b7', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b7a'), 'fcmToken',
   'chance-token-0123456789-b7f')), 55);
@@ -397,11 +398,11 @@ select pg_temp.enqueue('b9', jsonb_build_array(jsonb_build_object('userId', 'u',
 select pg_temp.age('b9', '3 s');
 insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, kind, user_id, token)
   select -1, i, clock_timestamp() + interval '9 minutes', :apns, :apns, 3, 'u', 'x' from generate_series(1, 5000) i;
-select test.equal('nor do messages by the thousand', format('%s %s', push.bypass(), pg_temp.invites('b9')),
+select test.equal('nor do thousands of messages', format('%s %s', push.bypass(), pg_temp.invites('b9')),
   '1 0:apns:u:b9a:ready 1:fcm:u:b9f:ready<0');
 delete from push.delivery where outbox_id = -1;
 select pg_temp.enqueue('b10', (select jsonb_agg(jsonb_build_object('userId', 'u' || i, 'voipPushToken', pg_temp.hex(lpad(to_hex(i), 3, '0'))))
   from generate_series(1, 600) i));
 select pg_temp.age('b10', '3 s');
-select test.equal('the job comes back at once while there are more', push.run_job('escalate') || ' ' || push.run_job('escalate'), 'true false');
-select test.equal('every one is looked at for the only time', push.bypass(), 0::bigint);
+select test.equal('the job is due at once while there are more', push.run_job('escalate') || ' ' || push.run_job('escalate'), 'true false');
+select test.equal('each is checked only once', push.bypass(), 0::bigint);

@@ -57,7 +57,7 @@ select test.equal('and each once', pg_temp.owed('mask-4'), '0:u:one 0:v:two');
 select pg_temp.enqueue('mask-5', '[{"userId": "u", "pushToken": "ExponentPushToken[one-same]"}, {"userId": "u", '
   '"pushToken": "ExponentPushToken[two-same]"}]'), pg_temp.claim_all(:g1), pg_temp.settle('mask-5', '{0}', 0), pg_temp.settle('mask-5', '{1}', 4),
   push.end_call('mask-5', 'declined') \g /dev/null
-select test.equal('a cancel goes to the token that was rung, not to its like', pg_temp.owed('mask-5'), '1:u:one');
+select test.equal('a cancel goes to the token that was rung, not to another with its mask', pg_temp.owed('mask-5'), '1:u:one');
 
 -- Cancels over VoIP: only if the app says that its phones treat one as the end of a call.
 select push.register_app('sdk4', 60, p_voip_cancel => true), push.register_app('sdk3', 60, p_voip_cancel => false),
@@ -70,7 +70,7 @@ create function pg_temp.cancels(p_call text) returns text language sql as $$
     from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l on l.id = d.lane where o.call_id = p_call and d.kind = 1 $$;
 select pg_temp.enqueue(app || '-1', :'phones', app), pg_temp.claim_all(:g1, app), pg_temp.settle(app || '-1', '{0,1}', 0),
   push.end_call(app || '-1', 'declined') from unnest('{sdk3,sdk4}'::text[]) app \g /dev/null
-select test.equal('none to a VoIP token as a rule', pg_temp.cancels('sdk3-1'), 'fcm:v:fff:0:0');
+select test.equal('by default none to a VoIP token', pg_temp.cancels('sdk3-1'), 'fcm:v:fff:0:0');
 select test.equal('one where phones take it', pg_temp.cancels('sdk4-1'), 'apns:u:ccc:1:1:nl fcm:v:fff:0:0');
 select pg_temp.enqueue('sdk4-2', :'phones', 'sdk4'), pg_temp.claim_all(:g1, 'sdk4'), push.answer_call('sdk4-2', 'v') \g /dev/null
 select test.equal('also while a gateway has the invite', pg_temp.cancels('sdk4-2'), 'apns:u:ccc:1:1:nl');
@@ -81,7 +81,7 @@ select pg_temp.enqueue('sdk4-4', jsonb_build_array(jsonb_build_object('userId', 
   'mask-token-0123456789-ddd'), jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('eee'))), 'sdk4'),
   pg_temp.claim_all(:g1, 'sdk4'), pg_temp.settle('sdk4-4', '{0,1,2,3}', 0),
     push.answer_call('sdk4-4', 'u', device => 'mask-token-0123456789-ddd') \g /dev/null
-select test.equal('none to the phone that answered, by whichever of its tokens; its user''s other one is told', pg_temp.cancels('sdk4-4'),
+select test.equal('none to the phone that answered, by any of its tokens; its user''s other phone gets one', pg_temp.cancels('sdk4-4'),
   'apns:u:eee:0:1');
 select pg_temp.enqueue('sdk4-6', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('ddd')),
   jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('eee')), jsonb_build_object('userId', 'v', 'fcmToken', 'mask-token-0123456789-ggg')),

@@ -36,4 +36,4 @@ insert into push.devices (user_id, provider, token, platform) values ('reg', 'ap
   ('reg', 'expo', 'ExponentPushToken[alerts-e01]', null);
 select push.enqueue_call('{"callId": "reg", "from": "x"}', '["reg"]') \g /dev/null
 select pg_temp.fail('reg', :g, 3) \g /dev/null
-select test.equal('a registered token of unknown system is taken for the phone that failed', pg_temp.owed('reg'), 'reg:expo:1');
+select test.equal('a registered token of unknown platform counts as the phone that failed', pg_temp.owed('reg'), 'reg:expo:1');

@@ -52,7 +52,7 @@ select test.equal('call_id is callId, else messageId, else a UUID', (select stri
   ' ' order by id) from push.outbox where id in (:m1, :m2, :m3)), 'c m uuid');
 insert into push.outbox (kind, call_id, payload, recipients, state, end_reason, answered_by)
   values ('message', 'given', '{"from": "x", "chatId": "r", "callId": "c2"}', '[]', 'ringing', 'r', 'u');
-select test.equal('a call_id that is given stays; it is born ended and lives four hours',
+select test.equal('a given call_id is kept; the notification is ended from the start and lives four hours',
   (select format('%s %s %s %s %s %s', state, end_reason, ended_at = created_at, answered_by, ring_seconds, deadline_at - created_at) from push.outbox
   where call_id = 'given'),
   'ended notification t  14400 04:00:00');
@@ -63,7 +63,7 @@ select test.equal('the same message twice is one', (select concat_ws(' ', a.dupl
 select test.equal('messages without an id are many', (select count(distinct outbox_id) from generate_series(1, 3) i,
   lateral push.enqueue_call(jsonb_build_object('from', 'x' || i, 'chatId', 'r'), '[]', kind => 'message')), 3::bigint);
 select outbox_id as lives from push.enqueue_call('{"from": "x", "chatId": "r"}', '[]', ring_seconds => 2419200, kind => 'message') \gset
-select test.equal('a time to live of its own', (select deadline_at - created_at from push.outbox where id = :lives), '28 days'::interval);
+select test.equal('its own time to live', (select deadline_at - created_at from push.outbox where id = :lives), '28 days'::interval);
 
 -- Where it goes.
 insert into push.devices (user_id, provider, token, platform, voip, enabled) values

@@ -29,7 +29,7 @@ select test.equal('a call that is ended while it rings: four hours from its end'
 select test.call('late-end', 1, 'life');
 select pg_temp.lapse('late-end', '3 hours');
 select push.end_call('late-end', app => 'life');
-select test.equal('one that is ended after its ring window was over then', pg_temp.minutes_left('late-end'), 60);
+select test.equal('a call ended after its ring window', pg_temp.minutes_left('late-end'), 60);
 
 delete from push.delivery;
 select push.take_tally() \g /dev/null
@@ -39,7 +39,7 @@ select pg_temp.lapse('old', '3 days');
 select test.equal('a call of days ago', push.miss(), 1::bigint);
 select test.equal('becomes missed', (select state from push.outbox where call_id = 'old'), 'missed');
 select test.equal('but no missed call is sent any more', pg_temp.owed('old'), null);
-select test.equal('and history says so, of each user', pg_temp.past('old'),
+select test.equal('and history shows it for each user', pg_temp.past('old'),
   'missed_call:u1:expired:DeadlinePassed missed_call:u2:expired:DeadlinePassed');
 select test.equal('metrics count it as expired, not as announced',
   (select string_agg(concat_ws(' ', what, provider, kind, outcome, reason, untried, count), ', ')
@@ -55,6 +55,6 @@ select test.equal('the timeline tells it', (select string_agg(event || ' ' || ki
 
 insert into push.outbox (app, kind, payload, recipients, ring_seconds)
   values ('life', 'message', '{"callId": "note", "chatId": "c", "from": "x"}', '[{"userId": "u", "fcmToken": "life-token-0123456789"}]', 600);
-select test.equal('a notification is good for as long as it says, from when it was enqueued',
+select test.equal('a notification lives for its ring_seconds from when it was enqueued',
   (select d.deadline_at - o.created_at from push.deliveries d join push.outbox o on o.id = d.outbox_id where o.call_id = 'note'),
   interval '10 minutes');

@@ -30,8 +30,8 @@ end $$;
 select pg_temp.old_calls('a', 400, 300);
 insert into push.ring_reports (outbox_id, user_id) select id, 'u' from push.outbox;
 select test.equal('calls that are still owed do not block the others', pg_temp.bites(10, 10) >= 10, true);
-select test.equal('the next bite goes on behind', (select after_id > 0 from push.prune_cursor) and pg_temp.bites(10, 10) >= 10, true);
-select test.equal('the job goes on to the end, and says so', (select bool_or(not push.run_job('prune')) from generate_series(1, 1000)
+select test.equal('the next step continues after it', (select after_id > 0 from push.prune_cursor) and pg_temp.bites(10, 10) >= 10, true);
+select test.equal('the job continues to the end, and returns that', (select bool_or(not push.run_job('prune')) from generate_series(1, 1000)
   where (select after_id > 0 from push.prune_cursor)), true);
 select test.equal('all is gone that may go', pg_temp.kept('a'), 300::bigint);
 select test.equal('with its other rows', (select count(*) from push.ring_reports) || ' ' || (select count(*) from push.call_key), '300 300');
@@ -43,7 +43,7 @@ select test.equal('not what is', pg_temp.kept('a'), 1::bigint);
 select pg_temp.old_calls('b', 3, 0);
 select test.equal('a pass that does not end in one bite', pg_temp.bites(1, 1, 14), 1::bigint);
 select test.equal('is not begun anew before it has', pg_temp.bites(2, 1, 14), 2::bigint);
-select test.equal('then it comes to the end', pg_temp.bites(1, 1, 14), 0::bigint);
+select test.equal('then it reaches the end', pg_temp.bites(1, 1, 14), 0::bigint);
 select test.equal('and begins at the front the next time', (select after_id from push.prune_cursor), 0::bigint);
 select pg_temp.old_calls('c', 3, 0);
 update push.prune_cursor set until = until - interval '1 day';

@@ -16,7 +16,7 @@ update push.delivery set state = 1, owner = :g where lane = :lane and kind = 0 a
 update push.delivery set state = 2, ready_lane = null, due_at = now() + interval '1 s' where lane = :lane and kind = 0 and n between 4 and 6;
 select test.equal('below the bound all is counted', pg_temp.told(1000000), '00:6 01:3 02:3 30:3217');
 select test.equal('above the limit the backlog is estimated and rounded; calls are counted', pg_temp.told(20), '00:6 01:3 02:3 30:3220');
-select test.equal('the oldest and the first deadline are told', (select bool_and(now() - oldest between '7 s' and '8 s'
+select test.equal('the oldest and the first deadline are returned', (select bool_and(now() - oldest between '7 s' and '8 s'
   and first_deadline - now() between '1 hour' and '61 minutes') from push.count_owed(20) where kind = 3), true);
 select test.equal('and the owners of claimed deliveries are shown',
   (select string_agg(owner || ':' || count, ' ') from push.count_owed(20) where state = 1),

@@ -42,7 +42,7 @@ insert into push.devices (user_id, app, provider, token, platform, voip, registe
 insert into push.devices (user_id, app, provider, token, platform, registered_at) select 'reg', a, 'expo', 'ExponentPushToken[' || a || '-r04]',
   'ios', now() from unnest('{plain,off,newest,all}'::text[]) a;
 
-select test.equal('as long as nothing is said: one phone a user, that of the best channel', pg_temp.missed('plain'),
+select test.equal('without a setting: one phone for each user, that of the best channel', pg_temp.missed('plain'),
   'a:apns:a03 b:expo:01] reg:fcm:pla');
 select test.equal('its newest', (select right(d.token, 6) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'plain'
   and d.user_id = 'reg' and d.kind = 2), 'r02pla');
@@ -59,7 +59,7 @@ select push.enqueue_call('{"callId": "newest-c", "from": "x"}', '[{"userId": "a"
 select test.equal('of entries of one channel the first', pg_temp.tokens('newest-c'), '89-z09');
 insert into push.outbox (app, kind, payload, recipients) values ('newest', 'message', '{"callId": "mixed-1", "chatId": "c", "from": "x"}',
   pg_temp.users()), ('newest', 'missed_call', '{"callId": "mixed-2", "from": "x"}', pg_temp.users());
-select test.equal('in one statement with a message, that goes to all',
+select test.equal('in one statement with a message, which goes to all',
   (select string_agg(count::text, ' ' order by call_id) from (select o.call_id, count(*) from push.outbox o join push.delivery d on d.outbox_id = o.id
   where o.call_id like 'mixed-_' group by 1) x), '8 3');
 select test.equal('messages go to all phones', (select deliveries from push.enqueue_call('{"chatId": "c", "from": "x"}', pg_temp.users(), 'newest',
@@ -71,7 +71,8 @@ select test.equal('all: every phone', pg_temp.missed('all'),
 select test.equal('the same for missed calls of the backend', pg_temp.announced('all'), pg_temp.told('all'));
 select test.equal('off: none', pg_temp.missed('off'), null);
 select test.equal('nor for missed calls of the backend', pg_temp.announced('off'), null);
-select test.equal('which says why', (select string_agg(s.user_id || ' ' || s.reason || ' ' || s.field, ', ' order by s.field) from push.outbox o cross
+select test.equal('with the reason',
+  (select string_agg(s.user_id || ' ' || s.reason || ' ' || s.field, ', ' order by s.field) from push.outbox o cross
   join lateral push.skipped_recipients(o.id) s where o.call_id = 'off-b'),
   'a MissedCallsOff recipients[0], b MissedCallsOff recipients[3], reg MissedCallsOff recipients[4]');
 select test.equal('and counts it', (select format('%s %s', deliveries, skipped)
@@ -84,11 +85,11 @@ select test.equal('its messages are shown', (select deliveries from push.enqueue
 select push.enqueue_call('{"callId": "shared", "from": "x"}', '[{"userId": "a", "fcmToken": "missed-token-0123456789-s01"}, {"userId": "b", '
   '"fcmToken": "missed-token-0123456789-s01"}, {"userId": "a", "fcmToken": "missed-token-0123456789-s01"}]', 'all'),
   push.end_call('shared') \g /dev/null
-select test.equal('a phone that several entries name is told once', pg_temp.told('shared'), 'a:fcm:s01');
+select test.equal('a phone in several entries gets one missed call', pg_temp.told('shared'), 'a:fcm:s01');
 select test.equal('a call that a gateway announced is not announced by the backend, too',
   (select duplicate from push.enqueue_call('{"callId": "shared", "from": "x"}', pg_temp.users(), 'all', kind => 'missed_call')) || ' '
   || pg_temp.told('shared'), 'true a:fcm:s01');
-select test.equal('nor one that the backend announced by a gateway, too',
+select test.equal('nor is one of the backend announced again by a gateway',
   (select duplicate from push.enqueue_call('{"callId": "all-b", "from": "x"}', pg_temp.users(), 'all')) || ' ' || push.end_call('all-b') || ' '
   || (pg_temp.told('all-b') = pg_temp.told('all')), 'true false true');
 select test.equal('ended twice: once', push.end_call('shared') || ' ' || pg_temp.told('shared'), 'false a:fcm:s01');
@@ -100,8 +101,8 @@ select push.register_app('all', 50) \g /dev/null
 select test.equal('a gateway of an older release does not say, and changes nothing',
   (select missed_calls || ring_seconds from push.apps where app = 'all'), 'all50');
 select push.register_app('all', 60, p_missed_calls => 'default') \g /dev/null
-select test.equal('one that says nothing of it takes it back', (select missed_calls from push.apps where app = 'all'), null);
-select test.equal('another word is none', pg_temp.error($$select push.register_app('all', 60, p_missed_calls => 'some')$$) ~ '^23514', true);
+select test.equal('default resets it', (select missed_calls from push.apps where app = 'all'), null);
+select test.equal('another value is refused', pg_temp.error($$select push.register_app('all', 60, p_missed_calls => 'some')$$) ~ '^23514', true);
 
 -- Only after a cancel to the same phone, its number is from 40000 and the number of the cancel from 30000: some apps show
 -- the missed call by the cancel, and in the others either replaces the other.
@@ -121,7 +122,7 @@ select test.equal('of an invite that had not left there is no cancel before the 
   'missed_call/20000:-01 missed_call/20001:-02');
 select pg_temp.two('half') \g /dev/null
 select pg_temp.claim(:g, :fcm, 1), push.end_call('half') \g /dev/null
-select test.equal('a cancel for one of a user''s phones, of which one says it all', regexp_replace(pg_temp.pushes('half'), 'invite\S+ ', ''),
+select test.equal('a cancel to one of a user''s phones', regexp_replace(pg_temp.pushes('half'), 'invite\S+ ', ''),
   'missed_call/20001:-02 cancel/30000:-01 missed_call/40000:-01');
 select pg_temp.two('out'), pg_temp.claim(:g, :fcm, 9) \g /dev/null
 update push.outbox set state = 'missed' where call_id = 'out';

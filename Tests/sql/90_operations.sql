@@ -21,7 +21,7 @@ select push.park(:g1, array[outbox_id], array[n], array[1], array[1], array[2000
 select test.equal('the summary counts owed deliveries', (select string_agg(format('%s %s %s %s', provider, kind, state, count), ', ' order by state)
   from push.summary where app = 'ops'),
   'fcm invite claimed 1, fcm invite ready 3, fcm invite waiting 1');
-select test.equal('it says how old and how urgent', (select bool_and(oldest_age between now() - clock_timestamp() and '0'
+select test.equal('it shows age and time left', (select bool_and(oldest_age between now() - clock_timestamp() and '0'
   and least_left between '60 s' and '60 s' + (clock_timestamp() - now())) from push.summary where app = 'ops'), true);
 
 -- Lanes.
@@ -73,7 +73,7 @@ update push.delivery set created_at = now() - interval '40 s', due_at = now() - 
 update push.delivery set state = 1, owner = :g1 where outbox_id = :s and n = 1;
 update push.delivery set state = 2, ready_lane = null, due_at = now() - interval '6 s' where outbox_id = :s and n = 2;
 update push.delivery set deadline_at = now() - interval '6 s' where outbox_id = :s and n = 3;
-select test.equal('stuck says why', pg_temp.stuck(), '0:ready:ready, and not claimed, 1:claimed:claimed, and '
+select test.equal('push.stuck shows the reason', pg_temp.stuck(), '0:ready:ready, and not claimed, 1:claimed:claimed, and '
   'not settled, 2:waiting:due, and still waiting, 3:ready:past its deadline, and not expired');
 select test.equal('it shows the replica, the age and the time left',
   (select format('%s %s %s %s', gateway = :g1, age > '39 s', "left" between '60 s' and '60 s' + (clock_timestamp() - now()), user_id) from push.stuck
@@ -123,7 +123,7 @@ select test.equal('the failed one of a living token has a new invite, the waitin
 select test.equal('twice is harmless', (select requeued || ' ' || message from push.requeue('r')),
   '0 call r: nothing to requeue: no invite of a living token has failed or is waiting');
 update push.devices set invalidated_at = now(), invalid_reason = 'Unregistered' where user_id = 'reg2';
-select test.equal('registered devices, too, if they live', (select requeued from push.requeue('r2')), 1);
+select test.equal('registered devices, too, if they are alive', (select requeued from push.requeue('r2')), 1);
 select test.equal('and only those', pg_temp.owed('r2'), '2:reg:ready');
 select push.claim(:g1, 1, array(select id from push.lane where app = 'requeue'), array[9, 9], array['-infinity', '-infinity']::timestamptz[]);
 select pg_temp.settle(:g1, 'r2', '{2}', 0);
@@ -179,7 +179,7 @@ delete from push.job where name in ('miss', 'prune');
 select test.equal('a job that has no row is bad', (select state || ' ' || value from push.health where item = 'housekeeping'),
   'bad no row in push.job: miss, prune');
 rollback to jobs;
-select test.equal('one that comes every hour may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
+select test.equal('an hourly job may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
 select test.equal('a replica alive is well', (select state from push.health where item = 'replicas alive'), 'ok');
 savepoint lanes;
 update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where alive;

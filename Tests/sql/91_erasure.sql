@@ -149,11 +149,11 @@ select test.equal('unsent deliveries are void, those of other users are owed',
   pg_temp.owed('message') || ' ' || pg_temp.owed('missed') ~ 'victim', false);
 select test.equal('the others'' message is still owed', pg_temp.owed('message') ~ '^(bystander:notification:ready ?)+$', true);
 select test.equal('their missed call, too', pg_temp.owed('missed') ~ 'bystander:missed_call:ready', true);
-select test.equal('u''s phones are told to stop: a cancel for each invite in flight, and each that was delivered',
+select test.equal('u''s phones get a cancel for each claimed and each delivered invite',
   (select count(*) filter (where d.kind = 0) || ' ' || count(*) filter (where d.kind = 1) from push.delivery d join push.outbox o
   on o.id = d.outbox_id where call_id = 'rings' and user_id = 'victim.7731'), '2 3');
 select test.equal('the call rings on for the others', (select state from push.outbox where call_id = 'rings'), 'ringing');
-select test.equal('a VoIP token is told, too', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l
+select test.equal('a VoIP token gets one, too', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l
   on l.id = d.lane where call_id = 'rings' and d.kind = 1 and l.provider = 'apns' and user_id = 'victim.7731'), 1::bigint);
 select test.equal('no device is left', (select count(*) from push.devices where user_id = 'victim.7731' and app = 'erase'), 0::bigint);
 select test.equal('u is found only where the call that rings needs it, and as a digest', pg_temp.found('victim.7731', 'bad'),
@@ -208,7 +208,7 @@ begin
   return format('%s %s', v_bites > 1, v_removed > 0);
 end $$;
 select pg_temp.found('bystander', 'cab') \g /dev/null
-select test.equal('a bite goes on where the last one ended, and counts are those of the pass', pg_temp.bites('bystander'), 't t');
+select test.equal('a step continues where the last one ended, and counts are those of the pass', pg_temp.bites('bystander'), 't t');
 select pg_temp.claim_all(:g, 20) \g /dev/null
 select pg_temp.settle(call_id) from push.outbox where app = 'erase' \g /dev/null
 select push.finish_erasures() \g /dev/null

@@ -49,7 +49,7 @@ select test.equal('enqueue_call is called as ever with five arguments',
   (select format('%s %s', :'duplicate', traceparent is null) from push.outbox where call_id = 'by-five'), 'f t');
 
 select push.register_gateway('one', '1') as g \gset
-select test.equal('a claim brings it', (select string_agg(call_id || ' ' || coalesce(traceparent, 'none'), ', ' order by call_id)
+select test.equal('a claim returns it', (select string_agg(call_id || ' ' || coalesce(traceparent, 'none'), ', ' order by call_id)
   from push.claim(:g, 1, array(select id from push.lane), array_fill(9, array[9]), array_fill('-infinity'::timestamptz, array[9]))
     where call_id ~ 'traced$'),
   'traced ' || :'trace' || ', untraced none');
