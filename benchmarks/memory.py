@@ -160,4 +160,4 @@ class Sampler:
                 if self._stop.wait(0.1):
                     return
         except BenchError:
-            return  # it has ended: whoever waits for it says so
+            return  # it has ended; the code that waits for it reports this

@@ -41,7 +41,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 class Process:
     """A running child. Leaving its `with` block stops it: TERM, then KILL after ten seconds.
 
-    A Ctrl-C in the terminal does not reach it (it has a session of its own): whoever started it ends it, in order.
+    A Ctrl-C in the terminal does not reach it (it has a session of its own): the program that started it stops it, in order.
     """
 
     def __init__(

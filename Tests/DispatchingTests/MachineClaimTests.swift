@@ -71,7 +71,7 @@ import Testing
   }
 
   @Test(
-    "when an invite that failed is settled, its next channel is claimed at once; after a success nothing is new",
+    "after a failed invite is settled, the next channel is claimed at once; after a success no claim is due",
     arguments: [(.rejected(reason: "Unregistered"), 1), (.accepted(messageID: "m"), 0)] as [(PushOutcome, Int)])
   func nextChannel(outcome: PushOutcome, claims: Int) throws {
     var rig = try MachineRig.open()

@@ -170,7 +170,7 @@ import Testing
   }
 
   @Test(
-    "hints without end: an invite is looked up twice, and then sent",
+    "under endless hints an invite is looked up twice and then sent",
     arguments: [OutboxEvent.manyMayHaveEnded, .mayHaveEnded([1])])
   func hintsWithoutEnd(hint: OutboxEvent) throws {
     var rig = try MachineRig.open()

@@ -57,7 +57,7 @@ import Testing
   }
 
   @Test(
-    "what people see is not sent again because it was reclaimed in flight, nor when its answer is lost then",
+    "a visible push reclaimed in flight is not sent again, even if its answer is then lost",
     arguments: [PushKind.missedCall, .notification])
   func visibleInFlight(kind: PushKind) throws {
     var rig = try MachineRig.open()

@@ -128,7 +128,7 @@ import Testing
   // MARK: - Unknown fate
 
   @Test(
-    "what people see is not repeated when its fate is unknown", arguments: [PushKind.missedCall, .notification])
+    "a visible push with an unknown result is not repeated", arguments: [PushKind.missedCall, .notification])
   func visible(kind: PushKind) throws {
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1, kind: kind)])

@@ -33,7 +33,7 @@ import Testing
     outbox.beginClaim(gateway, number, [LaneAllowance(lane: 1, limit: 1)], within: ClaimLimits(), at: now)
   }
 
-  @Test mutating func whatIsNotDurableIsLostFromTheEnd() {
+  @Test mutating func nonDurableCommitsAreLostFromTheEnd() {
     _ = ring(3)
     let counts = (1...3).map { claim($0) }
     #expect(counts == [1, 1, 1])
@@ -56,7 +56,7 @@ import Testing
     #expect(outbox.calls.values.count == 2)
   }
 
-  @Test mutating func whatTheWALWriterBroughtToTheDiskStays() {
+  @Test mutating func commitsFlushedByTheWALWriterStay() {
     _ = ring(2)
     let both = claim(1) + claim(2)
     #expect(both == 2)
@@ -65,7 +65,7 @@ import Testing
     #expect(outbox.deliveries.values.filter { $0.state == .claimed }.map(\.lease) == [1])
   }
 
-  @Test mutating func theEndOfACallIsTakenBackAsAWholeOrNotAtAll() {
+  @Test mutating func theEndOfACallIsUndoneCompletelyOrNotAtAll() {
     let call = ring()
     let first = claim(1)
     #expect(first == 1)

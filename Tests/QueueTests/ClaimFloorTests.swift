@@ -45,7 +45,7 @@ struct ClaimFloorTests {
   }
 
   @Test(
-    "after an expensive sweep the next claim goes on where it ended, so that short rings are found one after the other")
+    "after an expensive sweep the next claim continues where it ended, so that short calls are found in turn")
   func afterSweep() {
     var floor = ClaimFloor()
     #expect(claim(&floor, [600_000_000], passed: 99_999, cost: .milliseconds(30), at: at(0)) == .min)

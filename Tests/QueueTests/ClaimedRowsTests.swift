@@ -65,7 +65,7 @@ struct ClaimedRowsTests {
   }
 
   @Test(
-    "a kind that this version does not know, and a row whose call is missing, are no deliveries but leases to give back"
+    "rows of an unknown kind, and rows without their call, are leases to return and no deliveries"
   )
   func unreadable() async throws {
     let claimed = try await claimed([

@@ -5,7 +5,7 @@ import Testing
 @Suite("Errors of the outbox")
 struct OutboxErrorTests {
   @Test(
-    "whether a statement may have been executed, may be tried again, or has rows to blame is read from its SQLSTATE",
+    "the SQLSTATE decides whether a statement may have been executed, may be retried, or has faulty rows",
     arguments: [
       ("40001", .transient), ("40P01", .transient),  // serialization failure, deadlock
       ("55P03", .locked), ("57014", .transient),  // lock timeout, statement timeout

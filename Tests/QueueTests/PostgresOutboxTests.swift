@@ -55,7 +55,7 @@ struct PostgresOutboxTests {
   }
 
   @Test(
-    "a committed call is claimed with all that is needed to send it, and its settlement is dated by the database's clock"
+    "a committed call is claimed with all data to send it, and its settlement has the database's time"
   )
   func lifeOfADelivery() async throws {
     try await withOutbox { database, outbox, _, lane in

@@ -165,7 +165,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     #expect(order(["1", "2"]) == ["2", "1"], "it is not the one that worked any more")
   }
 
-  @Test func whatIsRememberedIsBounded() {
+  @Test func theNumberOfRememberedAddressesIsLimited() {
     book.didWork("2", of: "first")
     for number in 0..<1000 { book.didFail("1", of: "host-\(number)", now: now) }
     #expect(book.order([("1", false), ("2", false)], of: "first", now: now) == [0, 1])

@@ -27,7 +27,7 @@ import Testing
   }
 
   @Test(
-    "What no encoder writes is refused",
+    "Texts that no encoder writes are refused",
     arguments: ["Z", "Zg==", "Zm9v\n", "+/+/", "Zm9vY", "Zh", "Zm9", "Zm 9v", "Zm9vé", "."])
   func refused(text: String) {
     #expect(Base64URL.decode(Array(text.utf8)) == nil)

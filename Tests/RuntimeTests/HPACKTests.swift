@@ -48,7 +48,7 @@ private func fields(_ topic: String, _ number: Int) -> [String] {
 }
 
 @Suite struct HPACKTests {
-  @Test func sharedFieldsAreToldOnceAndNamedByAByteEachAfterwards() {
+  @Test func sharedFieldsAreSentOnceAndThenIndexedByOneByteEach() {
     var heads = Heads()
     let first = heads.pass(head(voip, 1))
     let second = heads.pass(head(voip, 2))
@@ -66,7 +66,7 @@ private func fields(_ topic: String, _ number: Int) -> [String] {
     }
   }
 
-  @Test func whatDoesNotFitIntoThePeersTableIsSentEveryTime() {
+  @Test func fieldsThatDoNotFitIntoThePeersTableAreSentEveryTime() {
     var heads = Heads()
     var kinds: [HTTP2SharedFields] = []
     for number in 0..<80 {

@@ -125,7 +125,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       probe.stop()
     }
 
-    @Test func whatWasPutOutButMayNotBeWrittenAnyMoreIsRefusedWithItsConnection() async throws {
+    @Test func requestsThatMayNoLongerBeWrittenAreRefusedWithTheirConnection() async throws {
       let server = try NghttpdServer()
       let probe = ConnectionProbe(try endpoint(server.port))
       await probe.wait { !$0.limits.isEmpty }
@@ -175,7 +175,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       probe.stop()
     }
 
-    @Test func aServerWhoseCANobodyVouchesForIsNotTrusted() async throws {
+    @Test func aServerWithAnUnknownCAIsNotTrusted() async throws {
       let server = try NghttpdServer()
       let probe = ConnectionProbe(try endpoint(server.port, tls: TLSContext.client()))
       await probe.wait { $0.isClosed }
@@ -185,7 +185,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       probe.stop()
     }
 
-    @Test func nobodyListeningIsAClearError() async throws {
+    @Test func aClosedPortIsAClearError() async throws {
       let port = try ServerProcess.freePort()
       let probe = ConnectionProbe(try endpoint(port, host: "127.0.0.1"))
       await probe.wait { $0.isClosed }
@@ -285,7 +285,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
   }
 
   @Test(
-    "what a GOAWAY says is a word or it is not repeated: it may quote a request with its token",
+    "the debug data of a GOAWAY is repeated only if it is one word: it may quote a request with its token",
     arguments: [
       ("max_age", "max_age"), (#"{"reason":"/3/device/00aabbcc"}"#, "(unreadable)"),
       ("/3/device/00aabbcc", "(unreadable)"),
@@ -413,7 +413,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func afterTheLastStreamIDTheConnectionIsDrainedAndWhatIsLeftIsRefused() async throws {
+  @Test func afterTheLastStreamIDTheConnectionIsDrainedAndOtherRequestsAreRefused() async throws {
     let server = try HTTP2TestServer { $0.respond(200) }
     let probe = ConnectionProbe(try server.endpoint()) { $0.session.firstStreamID = .max - 4 }
     await probe.wait { !$0.limits.isEmpty }

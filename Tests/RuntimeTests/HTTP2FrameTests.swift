@@ -235,7 +235,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.takeFrames().map { $0.split(separator: " ")[2] } == ["7", "7", "7", "7"])
   }
 
-  @Test func whatWasReceivedIsGivenBackToThePeer() throws {
+  @Test func receivedBytesAreReturnedToThePeersWindow() throws {
     var client = HTTP2SessionSettings()
     client.streamWindowBytes = 1000
     client.connectionWindowBytes = 70_000
@@ -267,7 +267,7 @@ private let data = HTTP2FrameType.data
 
   // MARK: - Streams
 
-  @Test func requestsWaitForAStreamAndCanBeTakenBackUnheard() throws {
+  @Test func requestsThatWaitForAStreamCanBeWithdrawnUnsent() throws {
     let wire = try Wire([(HTTP2Setting.streamsMax, 1)])
     try wire.request(tag: 1)
     let waiting = try wire.request(tag: 2)
@@ -459,7 +459,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.ends == ["0 FLOW_CONTROL_ERROR"])
   }
 
-  @Test func whoOnlyAsksAndNeverReadsIsCutOff() throws {
+  @Test func aPeerThatOnlySendsAndNeverReadsIsCutOff() throws {
     let wire = try Wire()
     let pings = (0..<1000).flatMap { _ in frame(HTTP2FrameType.ping, [0, 0, 0, 0, 0, 0, 0, 0]) }
     #expect(throws: HTTP2Error.self) { for _ in 0..<20 { try wire.hear(pings) } }
@@ -471,7 +471,7 @@ private let data = HTTP2FrameType.data
       ("a status behind another field", [0x10, 1, 0x61, 1, 0x62, 0x88]), ("a request's field", [0x88, 0x83]),
       ("a pseudo-header field that is none", [0x88, 0x10, 2, 0x3A, 0x61, 0]), ("an upgrade", [8, 3, 0x31, 0x30, 0x31]),
     ] as [(String, [UInt8])])
-  func anAnswerWhoseHeadContradictsItselfIsNone(what: String, block: [UInt8]) throws {
+  func anAnswerWithAContradictoryHeadIsInvalid(what: String, block: [UInt8]) throws {
     let wire = try Wire()
     try wire.request()
     try wire.request(tag: 1)

@@ -103,7 +103,7 @@ import Testing
     #expect(liveness.check(at(62_000)) == .fail)
   }
 
-  @Test func whoLooksLateSeesTheDoubtBeforeTheEnd() {
+  @Test func aLateCheckReportsTheDoubtBeforeTheEnd() {
     var liveness = waitingForBytes()
     _ = liveness.didRequest(at(60_000))
     #expect(liveness.check(at(70_000)) == .nothing)

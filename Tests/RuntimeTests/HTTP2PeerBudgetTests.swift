@@ -119,7 +119,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
           HTTP2FrameType.goAway, [0x7F, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0] + [UInt8](repeating: 0x61, count: 4_000))
       ),
     ].map(Flood.init))
-  fileprivate func whatBringsNoAnswerIsCutOff(flood: Flood) throws {
+  fileprivate func floodsOfFramesWithoutAnAnswerAreCutOff(flood: Flood) throws {
     let (what, bytes) = (flood.what, flood.frame)
     let wire = try Wire()
     try wire.request(tag: 1)
@@ -265,7 +265,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     #expect(wire.drainOutput().suffix(17) == enhanceYourCalm[...])
   }
 
-  @Test func theServerIsToldHowLongAListMayBe() {
+  @Test func theLimitOfAHeaderListIsSentToTheServer() {
     var session = HTTP2ClientSession()
     var bytes: [UInt8] = []
     session.drainOutput(into: &bytes)
@@ -291,7 +291,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
   // MARK: - Bodies that were not sent whole
 
   @Test(arguments: [HTTP2ErrorCode.cancel, .internalError, .protocolError, .refusedStream])
-  func aRequestHeldBackByFlowControlIsRefusedWhateverTheCode(code: HTTP2ErrorCode) throws {
+  func aRequestHeldBackByFlowControlIsRefusedForEveryCode(code: HTTP2ErrorCode) throws {
     let wire = try Wire([(HTTP2Setting.streamWindow, 0)])
     try wire.request(body: 10, tag: 1)
     try wire.request(tag: 2)
@@ -300,7 +300,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     #expect(wire.ends == ["1 REFUSED_STREAM", "2 \(code)"])
   }
 
-  @Test func aRequestIsWholeOnceItsLastByteIsOut() throws {
+  @Test func aRequestIsCompleteWhenItsLastByteIsSent() throws {
     let wire = try Wire([(HTTP2Setting.streamWindow, 4)])
     let head = try wire.request(tag: 1)
     let headEnd = wire.departures[0].outputBefore + UInt64(wire.drainOutput().count)

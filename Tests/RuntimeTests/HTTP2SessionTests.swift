@@ -248,7 +248,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     try pair.settle()
   }
 
-  @Test func whatHasNotLeftAsAWholeCanBeRefusedAndWhatHasGoesOn() throws {
+  @Test func partlySentRequestsCanBeRefusedAndCompleteOnesContinue() throws {
     var small = HTTP2SessionSettings()
     small.streamWindowBytes = 1000
     small.streamsMax = 2
@@ -291,7 +291,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(numbers == [0x0102_0304_0506_0708])
   }
 
-  @Test func whatIsNotHTTP2FinishesTheSession() throws {
+  @Test func bytesThatAreNotHTTP2EndTheSession() throws {
     var client = HTTP2ClientSession()
     let text = Array("HTTP/1.1 400 Bad Request\r\n\r\n".utf8)
     #expect(throws: HTTP2Error.self) { try text.withUnsafeBytes { try client.receive($0) } }

@@ -24,7 +24,7 @@ import Testing
     #expect(numbers[40_001] == .open(9) && numbers[39_999] == .closed)
   }
 
-  @Test func whatHasGoneInFrontIsForgottenAndTheRestKeepsItsPlaces() {
+  @Test func endedStreamsAtTheFrontAreRemovedAndTheOthersKeepTheirSlots() {
     var numbers = numbers(10_000)
     // Beyond the point at which the entries are moved to the front, one by one.
     for gone in 0..<9_000 {

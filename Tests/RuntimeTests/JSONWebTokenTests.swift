@@ -77,7 +77,7 @@ import Testing
   }
 
   @Test(
-    "A header cannot choose another way to be verified",
+    "A header cannot choose another algorithm",
     arguments: [
       #"{"alg":"none"}"#, #"{"alg":"RS256"}"#, #"{"alg":"es256"}"#, #"{}"#, #"[]"#, #"{"alg":1}"#, "x",
       #"{"alg":"ES256","crit":["exp"]}"#, #"{"alg":"ES256","alg":"none"}"#,
@@ -90,7 +90,7 @@ import Testing
   }
 
   @Test(
-    "What is no compact token is refused",
+    "A text that is no compact token is refused",
     arguments: [
       "", ".", "..", "...", "a", "a.b", "e30.e30", "e30.e30.", ".e30.e30", "e30..e30", "e30.e30.e30.e30", "e30.e30.e3=",
       "e30.e30.e30 ", "{}.{}.{}", "\0\0.\0\0.\0\0", "é.é.é",

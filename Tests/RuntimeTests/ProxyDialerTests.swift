@@ -77,7 +77,7 @@ import Testing
     (nil, "answers 407, it asks for a user and password: set proxy.credentials_file"),
     ("gateway:other", "check proxy.credentials_file"),
   ])
-  func `a login that is not taken is told as one`(login: String?, words: String) async throws {
+  func `a refused login is reported as such`(login: String?, words: String) async throws {
     let server = try HTTP2TestServer { $0.respond(200) }
     let relay = try TinyProxy(login: "gateway word")
     let proxy = HTTPProxy(host: "proxy.test", port: relay.port, credentials: login.map(Self.credentials))
@@ -106,7 +106,7 @@ import Testing
     let relay = try TinyProxy()
     let proxy = HTTPProxy(host: "proxy.test", port: relay.port)
     let book = AddressBook()
-    // Nobody listens at the first.
+    // The first address has no listener.
     let names = Names(["127.0.0.3", "127.0.0.1"])
     #expect(try await Self.dial(server.port, through: proxy, names: names, book: book) == nil)
     #expect(book.hasWorked("127.0.0.1:\(relay.port)", of: "proxy.test:\(relay.port)"))

@@ -5,7 +5,7 @@ import Testing
 @Suite("UTC time", .timeLimit(.minutes(10)))
 struct UTCTimeTests {
   @Test(
-    "a time is written as RFC 3339 has it",
+    "a time is written in the format of RFC 3339",
     arguments: [
       (0, "1970-01-01T00:00:00.000000Z"),
       (-1, "1969-12-31T23:59:59.999999Z"),

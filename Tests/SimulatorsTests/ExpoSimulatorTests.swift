@@ -57,7 +57,7 @@ struct ExpoSimulatorTests {
   }
 
   @Test(
-    "a message that is not as documented refuses the request",
+    "an undocumented message refuses the request",
     arguments: [
       #"[]"#, #"5"#, #"{"to":"ExpoPushToken[a]"}"#, #"{"ttl":1}"#, #"{"to":"abc","ttl":1}"#,
       #"{"to":"ExpoPushToken[]","ttl":1}"#,
@@ -164,7 +164,7 @@ struct ExpoSimulatorTests {
   }
 
   @Test(
-    "a token brings each error of a request about",
+    "a token causes each error of a request",
     arguments: [
       ("TOO_MANY_REQUESTS", 429), ("PUSH_TOO_MANY_EXPERIENCE_IDS", 400), ("PUSH_TOO_MANY_NOTIFICATIONS", 400),
       ("PUSH_TOO_MANY_RECEIPTS", 400), ("UNAUTHORIZED", 401), ("INTERNAL_SERVER_ERROR", 500),

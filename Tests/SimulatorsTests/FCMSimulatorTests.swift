@@ -157,7 +157,7 @@ struct FCMSimulatorTests {
   }
 
   @Test(
-    "a token's prefix brings each error about",
+    "a token's prefix causes each error",
     arguments: [
       ("INVALID_ARGUMENT", 400, "INVALID_ARGUMENT"), ("THIRD_PARTY_AUTH_ERROR", 401, "THIRD_PARTY_AUTH_ERROR"),
       ("UNAUTHENTICATED", 401, ""), ("SENDER_ID_MISMATCH", 403, "SENDER_ID_MISMATCH"), ("NOT_FOUND", 404, ""),

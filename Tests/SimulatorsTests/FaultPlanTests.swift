@@ -35,7 +35,7 @@ struct FaultPlanTests {
   }
 
   @Test(
-    "a mistake is told with the rule and the key",
+    "an error names the rule and the key",
     arguments: [
       (#"{}"#, "the fault plan must be a JSON array of rules"),
       (#"[{}]"#, "rule 1 of the fault plan: needs a provider: apns, fcm, oauth or expo"),

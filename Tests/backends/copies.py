@@ -1,4 +1,4 @@
-"""The same calls enqueued by several sessions at once, by COPY and INSERT; and what errors print of what was enqueued."""
+"""The same calls enqueued by several sessions at once, by COPY and INSERT, and the contents of errors."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +31,7 @@ def inserts(db, *calls):
 
 
 def printed(error):
-    """All that a client is told of an error."""
+    """All fields of an error that a client gets."""
     return " ".join(str(part) for part in (getattr(error.diag, field) for field in (
         "message_primary", "message_detail", "message_hint", "context", "internal_query", "constraint_name", "statement_position")) if part)
 
@@ -45,7 +45,7 @@ def outcome(work, *parameters):
 
 
 def there(like):
-    """Calls, different ones, and deliveries."""
+    """The numbers of calls, of different calls, and of deliveries."""
     return owner("""select format('%%s %%s %%s', count(*), count(distinct call_id),
         (select count(*) from push.delivery d where d.outbox_id = any (array_agg(o.id))))
         from push.outbox o where app = %s and call_id like %s""", APP, like)
@@ -81,7 +81,7 @@ def one_after_the_other(way, level):
 
 
 def all_at_once():
-    """Many sessions, in one order, overlapping: as backends do that were told the same thing."""
+    """Many overlapping sessions in one order, like backends that got the same event."""
     calls = [f"at-once-{i:04}" for i in range(300)]
 
     def session(number):
@@ -95,7 +95,7 @@ def all_at_once():
 
 
 def in_opposite_orders():
-    """Each has a call that the other wants: Postgres ends one of them."""
+    """Each has a call that the other needs: Postgres ends one of them."""
     for how, work in (("COPY", copies), ("INSERT", inserts)):
         calls = [f"opposite-{how}-{i}" for i in (1, 2)]
         with connect() as one, connect() as two, ThreadPoolExecutor(1) as thread:
@@ -117,7 +117,7 @@ def in_opposite_orders():
             if how == "INSERT":
                 check("INSERT: the error prints nothing of a call", "secret" in said[0], False)
             else:
-                # Postgres itself adds the line: docs/operations.md says so.
+                # Postgres itself adds the line; see docs/operations.md.
                 quoted = said[0][said[0].index("COPY outbox, line 1: "):]
                 check("COPY: Postgres prints at most 100 characters of the line that waited", len(quoted) < 130, True)
             work(one, *calls)
@@ -126,13 +126,13 @@ def in_opposite_orders():
 
 
 def as_text(value):
-    """A value as COPY reads it."""
+    """A value in COPY's text format."""
     value = value.obj if isinstance(value, Jsonb) else value
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def errors():
-    """What can be wrong, and whether the error prints any of what was given: payload, token, user."""
+    """Invalid inputs: no error may contain the payload, a token or a user."""
     app, payload, recipients = line("errors")
     broken = payload[:-1]
     columns = "app, payload, recipients"
@@ -184,7 +184,7 @@ def errors():
         "push.answer_call, device": query("select push.answer_call('at-once-0001', 'secret-user', %s, %s)", APP, SECRET + "\\"),
         "push.decline_call, user": query("select push.decline_call('at-once-0001', 'secret-stranger', %s)", APP),
         "push.end_call, reason": query("select push.end_call('at-once-0001', repeat('secret', 100), %s)", APP),
-        # Postgres's own: it cannot read what it was given, and no trigger has run yet.
+        # Errors of Postgres itself: it cannot parse the input, and no trigger has run yet.
         "COPY, broken JSON *": copy(f"{app}\t{broken}\t{recipients}\n"),
         "COPY, a column too few *": copy(f"{app}\t{payload}\n"),
         "COPY, a column too many *": copy(f"{app}\t{payload}\t{recipients}\tx\n"),
@@ -198,11 +198,11 @@ def errors():
                 got = outcome(work, db)
                 check(f"{way}: {name.rstrip(' *')}: refused, {'Postgres prints it' if '*' in name else 'and prints nothing of it'}",
                     (got == "done", "secret" in got.lower() if got != "done" else got), (False, "*" in name))
-    # A token that nobody could have registered is none.
+    # A token that cannot be registered is not found.
     with connect(autocommit=True) as db:
         check("push.drop_device: a backslash is not read as bytea's",
             db.execute("select push.drop_device(%s, 'fcm', %s)", (APP, "\\x" + SECRET)).fetchone()[0], False)
-    # And two that register one token at once.
+    # Two sessions that register the same token at once.
     with connect() as one, connect() as two, ThreadPoolExecutor(1) as thread:
         pid = two.execute("select pg_backend_pid()").fetchone()[0]
         register = "select push.register_device(%s, %s, 'fcm', %s)"

@@ -1,5 +1,5 @@
-"""A user declines while something else happens to the call: two transactions, each way round. The second one waits where it has
-to, and whoever commits first, nobody who declined is rung again, nobody else stops ringing, and the call ends once."""
+"""A user declines while another transaction changes the call, in both orders. The second transaction waits where necessary.
+Whichever commits first: no user who declined is rung again, no other user stops ringing, and the call ends once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
@@ -20,11 +20,11 @@ def token(user):
 
 
 class Gateway:
-    """A gateway, in a session of its own."""
+    """A gateway with its own session."""
 
     def __init__(self):
         self.db = psycopg.connect(OWNER, autocommit=True)
-        # Where it must not wait, it would wait for this program.
+        # If it waited where it must not, it would wait for this program.
         self.db.execute("set lock_timeout = '5s'")
         self.claims = 0
         self.lanes = [owner("select push.register_lane(%s, %s)", APP, provider) for provider in ("fcm", "expo")]
@@ -34,13 +34,13 @@ class Gateway:
         return self.db.execute(statement, parameters or None).fetchone()[0]
 
     def claim(self):
-        """All there is; returns how many."""
+        """Claims all deliveries; returns their number."""
         self.claims += 1
         return self.one("select count(*) from push.claim(%s, %s, %s::smallint[], '{1000,1000}', '{-infinity,-infinity}')",
             self.id, self.claims, self.lanes)
 
     def settle(self, call_id, outcome=0, user=None):
-        """What it holds of a call, or of one user of it, in the transaction that is open."""
+        """Settles its deliveries of a call, or of one user of it, in the open transaction."""
         return self.one(
             """select push.settle(%s, array_agg(d.ctid order by n), array_agg(d.outbox_id order by n), array_agg(d.n order by n),
               array_agg(d.lease order by n), array_agg(1), array_agg(%s::smallint), array_agg(410::smallint), array_agg('x'::text),
@@ -57,7 +57,7 @@ class Gateway:
 
 
 def ring(call_id, bruno=True):
-    """Ana has two phones, one of them with two channels; Bruno has one, unless he is not called."""
+    """Enqueues a call: Ana has two phones, one of them with two channels; Bruno has one, unless he is left out."""
     recipients = [{"userId": "ana", "fcmToken": token("ana")},
         {"userId": "ana", "fcmToken": token("ana-2"), "pushToken": "ExponentPushToken[decline-ana-2]"}]
     if bruno:
@@ -67,7 +67,7 @@ def ring(call_id, bruno=True):
 
 
 def call(call_id):
-    """How it is, and who declined."""
+    """The state of the call, and the users who declined."""
     return owner(
         """select concat_ws(' ', o.state, o.end_reason, o.answered_by,
           (select string_agg(s.key || ':' || (s.value ->> 'reason'), ' ' order by s.key) from jsonb_each(o.declined) s))
@@ -81,28 +81,28 @@ def owed(call_id, kind="invite"):
 
 
 def past(call_id):
-    """How invites ended."""
+    """The outcomes of invites."""
     return owner(
         """select string_agg(h.user_id || ':' || h.outcome, ' ' order by h.user_id, h.n) from push.delivery_history h
         where h.call_id = %s and h.kind = 'invite'""", call_id)
 
 
 def promote():
-    """What any gateway does a moment later."""
+    """Runs the jobs that a gateway runs a moment later."""
     owner("select push.promote()")
     owner("select push.run_job('check_ends')")
 
 
 class Race:
-    """Two sessions. What the first did is not committed yet when the second begins."""
+    """Two sessions. The second begins before the first commits."""
 
     def __init__(self, way):
         self.one, self.two = connect(way), connect(way)
         self.thread = ThreadPoolExecutor(1)
 
     def second(self, db, statement, parameters, finish):
-        """Runs a statement in DB while the first transaction is open, which then ends by FINISH; returns whether it waited, and what
-        it gave."""
+        """Runs a statement in DB while the first transaction is open, which then ends by FINISH. Returns whether the statement
+        waited, and its result."""
         pid = db.execute("select pg_backend_pid()").fetchone()[0]
         result = self.thread.submit(lambda: db.execute(statement, parameters).fetchone()[0])
         until, waited = monotonic() + PATIENCE, False
@@ -121,7 +121,7 @@ class Race:
 
 
 def together(way, gateway):
-    """Between backends."""
+    """Races between backends."""
     def name(text):
         return f"{way}: {text}"
 
@@ -186,7 +186,7 @@ def together(way, gateway):
             race.second(two, DECLINE, (c, "ana", "declined"), house.commit), (True, False))
     check(name("who came too late has missed it"), owed(c, "missed_call"), "ana:ready bruno:ready")
 
-    # A snapshot of before.
+    # An older snapshot.
     two.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     c = ring(f"{way}-snapshot-1")
     two.execute("select count(*) from push.outbox").fetchone()
@@ -210,7 +210,7 @@ def together(way, gateway):
 
 
 def against_gateways(gateway):
-    """What a gateway does with the invites meanwhile. Nothing of it waits for a decline."""
+    """Meanwhile a gateway processes the invites. None of its statements waits for a decline."""
     race = Race("direct")
     one, two = race.one, race.two
 
@@ -224,7 +224,7 @@ def against_gateways(gateway):
     check("a settlement does not wait for a decline", gateway.settle(c), 3)
     one.commit()
     promote()
-    check("what was delivered meanwhile is told to stop", (past(c), owed(c), owed(c, "cancel")),
+    check("a device reached meanwhile gets a cancel", (past(c), owed(c), owed(c, "cancel")),
         ("ana:delivered ana:delivered bruno:delivered", None, "ana:ready ana:ready"))
 
     c = ring("settle-2")
@@ -260,19 +260,19 @@ def against_gateways(gateway):
     check("a decline waits for a next channel in flight, and voids it", (waited, declined, past(c)),
         (True, True, "ana:dead ana:dead ana:void"))
 
-    # Given back, claimed, gone round.
+    # Released, claimed, bypassed.
     c = ring("back")
     gateway.claim()
     first(DECLINE, c, "ana", "declined")
-    check("what is given back during a decline is not ready", (gateway.give_back(c), owed(c)), (3, "ana:waiting ana:waiting bruno:waiting"))
+    check("an invite returned during a decline is not ready", (gateway.give_back(c), owed(c)), (3, "ana:waiting ana:waiting bruno:waiting"))
     one.commit()
     promote()
-    check("hers is void afterwards, the others' ready", (past(c), owed(c)), ("ana:void ana:void", "bruno:ready"))
+    check("afterwards her invite is void, the others' are ready", (past(c), owed(c)), ("ana:void ana:void", "bruno:ready"))
     gateway.claim()
     c = ring("claim")
     first(DECLINE, c, "ana", "declined")
     gateway.claim()
-    check("a claim passes by her invites during a decline, and takes the others'", owed(c), "ana:ready ana:ready bruno:claimed")
+    check("a claim skips her invites during a decline and takes the others'", owed(c), "ana:ready ana:ready bruno:claimed")
     one.commit()
     gateway.claim()
     check("and takes nothing of hers afterwards", (past(c), owed(c)), ("ana:void ana:void", "bruno:claimed"))
@@ -283,7 +283,7 @@ def against_gateways(gateway):
         "from push.outbox o where o.id = d.outbox_id and o.call_id = %s returning 1", c)
     first(DECLINE, c, "ana", "declined")
     made = owner("select push.bypass()")
-    # Only Bruno's is looked at: hers are passed by.
+    # Only Bruno's invite is checked: Ana's are skipped.
     check("during a decline none of hers is sent round its channel",
         (made, owner("select count(*) from push.deliveries where call_id = %s and user_id = 'ana' and state = 'ready'", c)), (1, 0))
     one.commit()

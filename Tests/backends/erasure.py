@@ -1,5 +1,5 @@
-"""One user's data is erased while calls come in, are sent, answered and declined: nobody gets an error, nobody else's call suffers,
-and at the end nothing of the user is left. And who may not do it."""
+"""One user's data is erased while calls are enqueued, sent, answered and declined. No statement fails, no other user's call is
+affected, and at the end nothing of the user is left. Also checks which roles may not erase."""
 
 from threading import Event, Thread
 
@@ -86,7 +86,7 @@ def others():
 
 
 def of_traffic():
-    # An app that nobody has served is refused.
+    # An app that no gateway has served is refused.
     owner("select push.register_app(%s, 60, 1)::text", APP)
     threads = [worker(body) for body in (gateways, erasers, erasers, others)]
     writer = worker(backends)
@@ -120,7 +120,7 @@ def of_those_who_may_not():
     for login in ("nobody", "enqueuer"):
         with connect(login=login, autocommit=True) as db, refused(f"{login} erases nobody", "42501"):
             db.execute("select push.erase_user('u', %s)", (APP,))
-    # What push.erase_user sets is a setting like any other, and gives nobody its rights.
+    # The setting that push.erase_user uses gives no role its rights.
     with connect(autocommit=True) as db:
         db.execute("set push.erasing = 'on'")
         db.execute("update push.outbox set answered_by = 'somebody' where app = %s and ended_at is not null", (APP,))
@@ -129,7 +129,7 @@ def of_those_who_may_not():
 
 
 def of_a_lock():
-    """Whoever holds a call's row, for as long as it likes, delays that call only."""
+    """A session that locks a call's row, for any time, delays only that call."""
     with connect() as held:
         with connect(autocommit=True) as db:
             for call in ("held", "free"):
@@ -137,7 +137,7 @@ def of_a_lock():
                 db.execute("select push.end_call(%s, 'busy', %s)", (f"erasing-{call}", APP))
         held.execute("select id from push.outbox where call_id = 'erasing-held' for no key update")
         with connect(login="ops", autocommit=True) as db:
-            check("a call that somebody has locked is passed by, and said to wait",
+            check("a locked call is skipped and reported as waiting",
                 db.execute("select sum(waiting), bool_and(is_complete) from push.erase_user(%s, %s, 60000)", (VICTIM, APP)).fetchone(),
                 (1, True))
         check("others are masked meanwhile", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-free'"),
@@ -149,7 +149,7 @@ def of_a_lock():
 
 
 def of_a_ringing_lock():
-    """Whoever holds the row of a call that rings delays its decline. The phones' tokens stay until it was declined."""
+    """A session that locks the row of a ringing call delays its decline. The phones' tokens stay until it is declined."""
     user, call = "holder-4242", "erasing-ringing"
     with connect() as held:
         with connect(autocommit=True) as db:

@@ -1,5 +1,5 @@
-"""deploy/psql/harden.sql, in the end, for what it takes away is gone: how a login that may only connect fills Postgres's table of
-locks before, and that it cannot afterwards; and that all others work as before."""
+"""deploy/psql/harden.sql: before it, a login that may only connect can fill Postgres's lock table; after it, it cannot, and all
+other logins work as before. Runs last, because the rights that it revokes are gone."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ from harness import PATIENCE, check, connect, owed, owner, refused
 import psycopg
 
 HARDEN = pathlib.Path(__file__).resolve().parents[2] / "deploy/psql/harden.sql"
-# Each takes one lock more with each number, or with each savepoint.
+# Each statement takes another lock with each number, or with each savepoint.
 WAYS = (
     "select pg_advisory_lock({})", "select pg_advisory_lock(1, {})", "select pg_try_advisory_lock({})", "select pg_advisory_xact_lock({})",
     "select pg_try_advisory_xact_lock_shared({})", "select pg_advisory_lock_shared({})", "select lo_create({})", "select lo_creat({})",
@@ -33,7 +33,7 @@ def locks(db):
 
 
 def taken(count, ways_there_are=WAYS):
-    """Those of the ways in which a login that may only connect has taken so many locks; the others are refused."""
+    """The statements with which a login that may only connect has taken this number of locks; the others are refused."""
     ways = []
     for place, way in enumerate(ways_there_are):
         with connect(login="nobody") as nobody:
@@ -84,7 +84,7 @@ with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
     db.execute("grant create on schema public to public")
 with connect(login="nobody", autocommit=True) as nobody:
     nobody.execute("select lo_create(%s), lo_create(%s)", (OBJECT, OBJECT + 1))
-check("and with what it has made", taken(100, LATER), list(LATER))
+check("and with its own objects", taken(100, LATER), list(LATER))
 check("push.health says that it could", others(), "warn")
 check("deploy/psql/harden.sql, twice", (harden(), harden()), ((0, "", 1),) * 2)
 with refused("then it may not even connect", None):
@@ -92,7 +92,7 @@ with refused("then it may not even connect", None):
 with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
     db.execute(f"grant connect on database {owner('select current_database()')} to {os.environ['LOGIN_PREFIX']}nobody")
 check("and if it may, it takes no lock that way", taken(1), [])
-check("nor with what it made before", taken(1, LATER), [])
+check("nor with objects that it created before", taken(1, LATER), [])
 with connect(login="nobody") as nobody:
     with refused("nor by removing that", "42501"):
         nobody.execute("select lo_unlink(%s)", (OBJECT + 1,))

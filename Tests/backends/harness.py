@@ -1,4 +1,4 @@
-"""What the backend tests share: checks, which print one line each as those of Tests/sql do, and connections.
+"""Shared by the backend tests: checks, which print one line each as in Tests/sql, and connections.
 
 As a program it prints a connection string: harness.py direct|pooled LOGIN [DATABASE].
 """
@@ -14,12 +14,12 @@ OWNER = os.environ["OWNER_URL"]
 # Clients of a pool in transaction mode must not prepare statements: the next one meets another server session.
 PREPARE = {"direct": 5, "pooled": None}
 WAYS = tuple(PREPARE)
-# Longer than any check takes; what is waited for has happened by then, or never will.
+# Longer than any check takes: an event that has not happened by then never will.
 PATIENCE = 60
 
 
 def conninfo(way, login, database=None):
-    """Where LOGIN connects to, straight or through the pool. Its password does for both."""
+    """The address for LOGIN, direct or through the pool. Its password is valid for both."""
     settings = conninfo_to_dict(OWNER)
     settings.update(user=os.environ["LOGIN_PREFIX"] + login, password=os.environ["LOGIN_PASSWORD"])
     if way == "pooled":
@@ -37,13 +37,13 @@ _owner = psycopg.connect(OWNER, autocommit=True)
 
 
 def owner(statement, *parameters):
-    """The owner's view: the one value of the one row that a statement gives, or None."""
+    """Runs a statement as the owner: its single value, or None."""
     row = _owner.execute(statement, parameters or None).fetchone()
     return row and row[0]
 
 
 def owed(call_id):
-    """What of a call is committed and still to be sent."""
+    """The committed deliveries of a call that are still to be sent."""
     return owner(
         "select string_agg(user_id || ':' || kind || ':' || state, ' ' order by n) from push.deliveries where call_id = %s",
         call_id,
@@ -59,7 +59,7 @@ def check(name, got, want):
 
 @contextmanager
 def refused(name, sqlstate, message=""):
-    """The body must fail with this code and with a message that begins so."""
+    """The body must fail with this code and with a message that begins with this text."""
     try:
         yield
     except psycopg.Error as error:

@@ -1,4 +1,4 @@
-"""Neighbours: a login that may only connect, and one that may enqueue. What they can do stops nobody else's call."""
+"""Neighbours: a login that may only connect, and one that may enqueue. Neither can stop the calls of others."""
 
 import os
 from threading import Event, Thread
@@ -15,7 +15,7 @@ RECIPIENTS = Jsonb([{"userId": "u", "fcmToken": "neighbour-token-0123456789"}])
 
 
 class Gateway:
-    """One that has nothing but the service's role."""
+    """A gateway with only the service's role."""
 
     def __init__(self):
         self.db = connect(login="gateway", autocommit=True)
@@ -28,7 +28,7 @@ class Gateway:
         return self.db.execute(statement, parameters).fetchone()[0]
 
     def claimed(self):
-        """The calls of a claim, which are settled then."""
+        """Claims, settles, and returns the calls of the claim."""
         self.claims += 1
         rows = self.db.execute(
             "select outbox_id, n, call_id from push.claim(%s, %s, array[%s]::smallint[], '{100}', '{-infinity}') order by outbox_id, n",
@@ -49,7 +49,7 @@ def enqueue(call_id, db):
 
 
 def rings(name, call_id):
-    """A call is enqueued by somebody else, claimed, settled; the gateway beats."""
+    """A call of another login is enqueued, claimed and settled; the gateway sends a heartbeat."""
     with connect(autocommit=True) as db:
         enqueue(call_id, db)
     check(name, (gateway.claimed(), owed(call_id), gateway.one("select alive from push.beat(%s, true)", gateway.id)),
@@ -75,7 +75,7 @@ def of_a_login_that_may_only_connect():
             nobody.execute("select lo_unlink(lo_create(0)) > 0, set_config('push.entries_scanned', '0', false)").fetchone(), (True, "0"))
         rings("beside them a call rings", "beside")
 
-    # Notifications that gateways listen to, by somebody who knows every number. They are hints: nothing is dropped for one.
+    # Notifications for gateways, from a login that knows every number. They are hints: nothing is dropped because of one.
     with connect(login="nobody", autocommit=True) as nobody:
         with connect(autocommit=True) as db:
             enqueue("named", db)
@@ -83,7 +83,7 @@ def of_a_login_that_may_only_connect():
         nobody.execute("select pg_notify('push_control', p) from unnest(array['void ' || %s, 'void *', 'void -1', 'void', 'resume 1', "
             "repeat('x', 7999)]) p", (number,))
         nobody.execute("select pg_notify('push_control', 'void ' || n), pg_notify('push_outbox', n::text) from generate_series(1, 2000) n")
-        check("a call that anybody says has ended: it rings on",
+        check("a false notification that a call has ended: it rings on",
             (owner("select state from push.outbox where call_id = 'named'"), owed("named"),
             gateway.one("select push.ended(array[%s::bigint])::text", number)), ("ringing", "u:invite:ready", "{}"))
         check("it is claimed", gateway.claimed(), ["named"])
@@ -91,7 +91,7 @@ def of_a_login_that_may_only_connect():
         check("housekeeping is done meanwhile",
             gateway.one("select count(*) from (select push.run_job(j.name) from push.job j where j.name <> 'tally') r") > 5, True)
 
-    # It listens, and keeps a transaction open: what is notified cannot be dropped.
+    # It listens and keeps a transaction open, so notifications stay in the queue.
     with connect(login="nobody", autocommit=True) as nobody:
         nobody.execute("listen pile")
         with nobody.transaction():
@@ -107,7 +107,7 @@ def of_a_login_that_may_only_connect():
 
 
 def of_notifications_without_end():
-    """A commit that notifies takes a lock of the whole cluster, and holds it for as long as its notifications take to be written."""
+    """A commit that notifies takes a cluster-wide lock, and holds it until its notifications are written."""
     done, ended, storms, calls = Event(), Event(), [0], [0]
 
     def storm():
@@ -138,13 +138,13 @@ def of_notifications_without_end():
         done.set()
         for thread in threads:
             thread.join()
-    # Without a limit it waits nearly all of the time, up to seven seconds at once.
+    # Without a limit it waits nearly all the time, up to seven seconds at once.
     check("and a backend seldom waits for them", waits * 2 < looks or f"at {waits} of {looks} looks, {calls[0]} calls", True)
 
 
 def of_a_login_that_may_enqueue():
     with connect() as slow:
-        # Minutes, for all anybody knows.
+        # It could be minutes.
         enqueue("open", slow)
         slow.execute("select id from push.outbox where call_id = 'open' for no key update")
         rings("a transaction that is left open: another's call rings", "beside-open")
@@ -159,7 +159,7 @@ def of_a_login_that_may_enqueue():
         with connect(autocommit=True) as db:
             enqueue("held", db)
             enqueue("held-2", db)
-        # A backend may lock the rows that it may update: of all calls, for as long as it likes.
+        # A backend can lock the rows that it may update: all calls, for any time.
         held.execute("select id from push.outbox where app = %s for no key update", (APP,))
         check("rows that are locked: their calls are claimed all the same", gateway.claimed(), ["held", "held-2"])
         rings("and so are others", "beside-held")
@@ -167,7 +167,7 @@ def of_a_login_that_may_enqueue():
             db.execute("insert into push.outbox (app, payload, recipients, ring_seconds) values (%s, '{\"callId\": \"short\", \"from\": "
                 "\"x\"}', '[]', 1)", (APP,))
             db.execute("select pg_sleep(1.1)")
-        check("calls whose rows are locked are passed by when others are missed",
+        check("locked calls are skipped when others are missed",
             owner("select push.miss()") >= 1 and owner("select state from push.outbox where call_id = 'short'"), "missed")
         held.rollback()
 
@@ -184,7 +184,7 @@ def of_a_login_that_may_enqueue():
 
 
 def of_a_transaction_that_has_read_history():
-    """It keeps a day's partition from being made, and nobody from finishing a push meanwhile."""
+    """A reader of history delays the creation of a day's partition, and no settlement."""
     owner("select push.ensure_partitions(60)")
     furthest = owner("select 'push.history_' || to_char(current_date + 60, 'YYYYMMDD')")
     with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
@@ -217,13 +217,13 @@ def of_a_transaction_that_has_read_history():
             over.set()
             gateway.db.execute("reset lock_timeout")
         maker.join()
-        check("a day's partition waits for whoever has read history, and no push that is finished waits for it", late, [])
+        check("creating a partition waits for readers of history, and no settlement waits for it", late, [])
         reader.rollback()
     check("then it is made", owner("select push.ensure_partitions(60)"), 1)
 
 
 def first_channel_fails(calls, meanwhile):
-    """Of calls with two channels each the first one is tried, and fails for good."""
+    """In calls with two channels, the first channel is tried and fails for good."""
     apns = owner("select id from push.lane where app = %s and provider = 'apns'", APP)
     for call_id, token in calls.items():
         with connect(autocommit=True) as db:
@@ -241,7 +241,7 @@ def first_channel_fails(calls, meanwhile):
 
 
 def of_rows_that_stay_locked():
-    """A backend keeps the rows of calls locked while their first channel fails: one of them it has ended, and it commits late."""
+    """A backend locks calls while their first channel fails; it has ended one of them, and commits late."""
     with connect() as held, connect() as ending:
         def meanwhile():
             held.execute("select id from push.outbox where call_id = 'locked' for update")
@@ -258,26 +258,26 @@ def of_rows_that_stay_locked():
         held.rollback()
         ending.commit()
         owner("select push.check_ends()")
-        check("the one that rings has no cancel; the one whose end was committed afterwards has", (owed("locked"), owed("ending")),
+        check("the call that rings has no cancel; the one whose end was committed afterwards has one", (owed("locked"), owed("ending")),
             (None, "u:cancel:ready"))
         check("and nothing is left to be looked at", owner("select count(*) from push.ends_unchecked"), 0)
         check("that is sent", gateway.claimed(), ["ending"])
     with connect() as held:
         first_channel_fails({"many-1": "c3", "many-2": "d4"},
             lambda: held.execute("select id from push.outbox where call_id like 'many-%' for update"))
-        check("as many as a bite has are not waited with: others are behind them", owner("select push.promote(2)"), 2)
+        check("a full step does not wait: other deliveries are behind it", owner("select push.promote(2)"), 2)
         gateway.claimed()
     owner("select push.check_ends()")
 
 
 def numbers():
-    """How far each sequence has come of those that can be used up: eight bytes cannot."""
+    """The values of all sequences that can be exhausted (not those of eight bytes)."""
     return owner("select jsonb_object_agg(sequencename, coalesce(last_value, 0)) from pg_sequences where schemaname = 'push' and data_type "
         "<> 'bigint'::regtype")
 
 
 def of_numbers():
-    """Sequences keep what a rolled back statement took."""
+    """Sequences do not take back numbers of a rolled back statement."""
     before = numbers()
     check("there are sequences that could be used up", {"lane_id_seq", "gateways_id_seq", "api_keys_id_seq"} <= set(before), True)
     with connect() as db:
@@ -292,7 +292,7 @@ def of_numbers():
             db.execute("select push.register_device('u', %s, 'fcm', 'burnt-token-0123456789')", (f"burnt-{attempt}",))
             db.execute("select push.end_call(%s, app => %s)", (f"burnt-{attempt}", APP))
             db.rollback()
-    check("what was enqueued and rolled back used up none of them", numbers(), before)
+    check("enqueueing and rolling back exhausts no sequence", numbers(), before)
     for sequence in owner("select array_agg(sequencename::text order by 1) from pg_sequences where schemaname = 'push'"):
         for login in ("enqueuer", "nobody"):
             with connect(login=login, autocommit=True) as db:

@@ -1,4 +1,4 @@
-"""A schema whose owner is no superuser, as managed servers give it: it applies, and does what needs rights of its own."""
+"""A schema whose owner is no superuser, as on managed servers: it can be applied, and functions that need rights work."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def main(server):
         db.execute("select push.end_call('ended', 'busy')")
         db.execute("select push.erase_user('victim', 'default')")
         state = "select declined ? 'victim', recipients::text ~ 'victim' from push.outbox where call_id = %s"
-        check("a user who is erased declines the call that rings", db.execute(state, ("rings",)).fetchone()[0], True)
+        check("erasing a user declines the call that rings", db.execute(state, ("rings",)).fetchone()[0], True)
         check("and is masked in the one that has ended", db.execute(state, ("ended",)).fetchone()[1], False)
         check("the setting of the erasure is gone afterwards", db.execute("show push.erasing").fetchone()[0], "")
 

@@ -1,4 +1,4 @@
-"""A gateway's session that began on empty tables and lives on while they fill: its plans must stay those of an index.
+"""A gateway's session that began on empty tables and continues while they fill: its plans must keep using indexes.
 
 PostgreSQL keeps the plan of a function's statement for the session's life, and makes it from what it knows at that moment.
 """
@@ -15,7 +15,7 @@ SCAN = re.compile(rf"^.*?((?:Parallel )?(?:Seq|Index Only|Index|Bitmap Heap) Sca
 
 
 def faults(plan):
-    """Scans of a table that grows which read all of it: a sequential one, or one of an index without a condition."""
+    """Scans that read all of a growing table: a sequential scan, or an index scan without a condition."""
     found, pending = [], None
     for line in plan.splitlines():
         scan = SCAN.match(line)
@@ -24,7 +24,7 @@ def faults(plan):
             pending = None
         if scan and "Seq Scan" in scan[1]:
             found.append(scan[1])
-        # The few suspects, as a rule none, are looked through.
+        # The few suspects, usually none, may be scanned.
         elif scan and "delivery_suspect" not in scan[1]:
             pending = scan[1]
         elif "Index Cond" in line or "Recheck Cond" in line:
@@ -33,7 +33,7 @@ def faults(plan):
 
 
 class Session:
-    """One session whose nested statements report their plans."""
+    """A session whose nested statements report their plans."""
 
     def __init__(self):
         self.db = psycopg.connect(OWNER, autocommit=True, prepare_threshold=None)
@@ -51,11 +51,11 @@ class Session:
     def plans_of(self, statement, *parameters):
         self.plans.clear()
         rows = self.db.execute(statement, parameters or None).fetchall()
-        # The outer statement is the caller's, and only calls the function.
+        # The outer statement only calls the function.
         return rows, [p for p in self.plans if "plan:" in p and "push." in p]
 
     def work(self, call_id):
-        """All that a gateway and a backend do to a call, with the plans of each."""
+        """All statements of a gateway and a backend for a call, with the plans of each."""
         did = {}
 
         def does(name, statement, *parameters):
@@ -73,7 +73,7 @@ class Session:
                  "'{-infinity,-infinity,-infinity}', '0') order by n")
         self.claims += 1
         claimed = does("claim", claim, self.gateway, self.claims, self.lanes)
-        # Its answer was lost.
+        # The answer of the claim was lost.
         rows = does("forget", "select push.forget(%s, %s)", self.gateway, self.claims)
         assert rows[0][0] == len(claimed), rows
         self.claims += 1
@@ -115,7 +115,7 @@ class Session:
         for name in ("promote", "miss", "expire", "expire_all", "escalate", "prune"):
             does(name, "select push.run_job(%s)", name)
         does("take_job", "select push.take_job(%s)", self.gateway)
-        # Somebody died with one of them.
+        # A gateway died with one of them.
         other = self.one("select push.register_gateway('died', '1')")[0]
         self.one("select count(*) from push.claim(%s, 1, %s::smallint[], '{1,1,1}', '{-infinity,-infinity,-infinity}', '0')", other,
             self.lanes)

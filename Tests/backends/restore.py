@@ -78,8 +78,8 @@ OWED = ("claimed:invite:claimed missed:missed_call:ready note:notification:ready
 
 
 def living(outbox):
-    """Some of everything is owed."""
-    # Calls that ring for longer than all of this takes, however busy the machine is.
+    """Some deliveries of every kind are owed."""
+    # Calls that ring for longer than the whole test, even on a busy machine.
     outbox.one("select push.register_app(%s, 600, 5)", APP)
     outbox.register()
     for call_id in ("claimed", "parked", "answered"):
@@ -99,11 +99,11 @@ def living(outbox):
 
 
 def quiet(way, name):
-    """What was restored is not sent; what is enqueued since is."""
+    """Restored deliveries are not sent; those enqueued since are."""
     restored = Outbox(name)
-    check(f"{way}: what was owed is there", restored.owed(), OWED)
+    check(f"{way}: the owed deliveries are there", restored.owed(), OWED)
     check(f"{way}: a new call is taken", restored.ring("new"), 1)
-    # A process that had its gateway in the other database, and does not know that it looks at this one.
+    # A process whose gateway is from the other database, and that does not know that the database has changed.
     restored.gateway = restored.one("select max(id) from push.gateways")
     check(f"{way}: a gateway of the other database is none here", (restored.beat(), restored.claim(), restored.beat()), (True, [], False))
     restored.register()
@@ -112,20 +112,20 @@ def quiet(way, name):
     restored.housekeeping()
     check(f"{way}: only the new call is given to gateways", restored.claim(), [("new/0",)])
     check(f"{way}: nothing else is owed", restored.owed(), "new:invite:claimed")
-    check(f"{way}: what was owed is void, and says why",
+    check(f"{way}: the owed deliveries are void, with a reason",
         restored.one("select string_agg(call_id || ':' || outcome || ':' || reason, ' ' order by call_id) from push.delivery_history where "
             "reason = 'Restored' and app = %s", APP),
         "claimed:void:Restored missed:void:Restored note:void:Restored parked:void:Restored ready:void:Restored")
     check(f"{way}: the calls are over", restored.one("select string_agg(distinct state, ' ' order by state) from push.outbox where app = "
         "%s and call_id not in ('new')", APP), "answered ended missed")
-    check(f"{way}: it is a database like others",
+    check(f"{way}: the database works like any other",
         (restored.one("select push.restored_at()"), restored.one("select opened_at is not null from push.life")), (None, True))
     restored.one("update push.outbox set state = 'ended' where call_id = 'new' returning id")
     restored.db.execute("delete from push.outbox where call_id = 'new'")
 
 
 def refill(name):
-    """What the living database owes, once more, in a restored one."""
+    """Deliveries of the living database, in a restored copy."""
     outbox = Outbox(name)
     outbox.db.execute("truncate push.outbox, push.history")
     living(outbox)
@@ -156,7 +156,7 @@ with tempfile.TemporaryDirectory() as work, psycopg.connect(OWNER, autocommit=Tr
             run("psql", "-Xqo", f"{work}/out", "-1", "-v", "ON_ERROR_STOP=1", "-f", f"{work}/push.sql", database(second)), (0, ""))
         quiet("a dump of a restored database", second)
 
-        # Data alone into a schema that is there: not what the page says, and full of errors, but nothing rings.
+        # Restores only data into an existing schema: not the documented way, and with many errors, but nothing rings.
         third = new("third")
         run(f"{ROOT}/scripts/apply-schema.sh", database(third))
         run("pg_restore", "--data-only", "--no-owner", f"--dbname={database(third)}", dump)

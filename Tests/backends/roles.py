@@ -1,4 +1,4 @@
-"""What a login with each role may do, and what it may not: by running it, and by asking the catalogue for anything else."""
+"""The rights of a login with each role: checked by running statements, and for everything else in the catalogue."""
 
 import os
 import re
@@ -10,15 +10,15 @@ from harness import check, connect, owner
 
 GROUPS = ("enqueuer", "ops", "keys", "gateway")
 ROLES = (*GROUPS, "nobody")
-# Who knows calls.
+# Roles that may read calls.
 ALL = {"enqueuer", "ops", "gateway"}
 # The service shows what operators see, and has their rights.
 OPS = {"ops", "gateway"}
 ENQUEUE = "select push.enqueue_call('{\"callId\": \"role\", \"from\": \"x\"}', " \
     "'[{\"userId\": \"u\", \"fcmToken\": \"role-token-0123456789\"}]')"
 
-# Statement -> who may run it. Each is run as each role, in a transaction that is rolled back; whoever may not is told
-# "permission denied" (42501), and whoever may has no error at all.
+# Statement -> roles that may run it. Each is run as each role, in a transaction that is rolled back. Roles that may not get
+# "permission denied" (42501); roles that may get no error.
 STATEMENTS = {
     # Backends.
     ENQUEUE: {"enqueuer", "gateway"},
@@ -47,7 +47,7 @@ STATEMENTS = {
     "select * from push.skipped_recipients(1)": ALL,
     "select id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent from "
     "push.outbox": ALL,
-    # Never: tokens, payloads, and what is not theirs to change.
+    # Never: tokens, payloads, and columns that they must not change.
     "select payload from push.outbox": set(),
     "select recipients from push.outbox": set(),
     "select * from push.outbox": set(),
@@ -108,9 +108,9 @@ STATEMENTS = {
     "select push.finish_erasures()": set(),
     "select push.erase_tokens('default', '', now(), true, '{}', '{}')": set(),
     "select token_hashes from push.erasure": set(),
-    # The setting of push.erase_user gives nobody its right.
+    # The setting of push.erase_user gives no role its rights.
     "set push.erasing = 'on'; update push.outbox set recipients = '[]' where call_id = 'ringing'": set(),
-    # Keys of the HTTP API: neither operators nor the service make them.
+    # Keys of the HTTP API: neither operators nor the service can create them.
     "select * from push.create_api_key('default', 'x')": {"keys"},
     "select * from push.create_api_key('default', 'x', '{read}', null, '{10.0.0.0/8}')": {"keys"},
     "select * from push.revoke_api_key(1)": {"keys"},
@@ -171,13 +171,13 @@ STATEMENTS = {
     "select * from push.good_api_keys(10)": {"gateway"},
     "select push.note_api_key_uses('{1}', '{0}', '{::1}')": {"gateway"},
     "select * from push.expiring_api_keys()": set(),
-    # Anybody who may connect.
+    # Every role that may connect.
     "listen push_outbox; listen push_control; select pg_try_advisory_lock(7781, 2), pg_advisory_unlock(7781, 2)": {*ROLES},
 }
 
-# Functions that a role may execute, beyond those of the statements above.
+# Functions that a role may execute, in addition to those of the statements above.
 ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"check_health", "lane_conditions", "count_owed", "epoch_ms", "length_ms"})}
-# Relations and what may be done with some column of them.
+# Relations, and the rights to at least one of their columns.
 OPS_RELATIONS = {"outbox": "SELECT", "lanes": "SELECT UPDATE", **dict.fromkeys((
     "summary", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
     "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit", "job", "app_grants"), "SELECT")}
@@ -191,7 +191,7 @@ RELATIONS = {
 
 
 def prepare():
-    """A call that rings, a history of a day long gone, an API key, and the tables that push-gateway migrate makes."""
+    """Creates a call that rings, an old history partition, an API key, and the tables of push-gateway migrate."""
     owner("select push.register_lane('default', 'fcm')")
     owner("select push.register_gateway('one', '1')")
     owner("insert into push.outbox (payload, recipients) values ('{\"callId\": \"ringing\", \"from\": \"x\"}', "
@@ -205,7 +205,7 @@ def prepare():
 
 
 def run(db, statement):
-    """yes, no, or the error that it should not have had."""
+    """Returns yes, no, or an unexpected error."""
     try:
         with db.transaction(force_rollback=True):
             if statement.startswith("copy"):
@@ -232,13 +232,13 @@ def by_running():
 
 
 def by_catalogue():
-    """Nothing is open that is not in the tables above."""
+    """Roles have no rights except those in the tables above."""
     for role in ROLES:
         login = os.environ["LOGIN_PREFIX"] + role
         functions = set(owner("""select array_agg(distinct proname::text) from pg_proc where pronamespace = 'push'::regnamespace
             and has_function_privilege(%s, oid, 'execute') and has_schema_privilege(%s, 'push', 'usage')""", login, login) or [])
         listed = {f for s, allowed in STATEMENTS.items() if role in allowed for f in re.findall(r"push\.(\w+)\s*\(", s)} - {"outbox"}
-        check(f"{role} may execute what is listed, and nothing else", sorted(functions ^ (listed | ALSO.get(role, set()))), [])
+        check(f"{role} may execute the listed functions, and no others", sorted(functions ^ (listed | ALSO.get(role, set()))), [])
         relations = owner("""select jsonb_object_agg(relname, can) from (
             select c.relname, string_agg(p, ' ' order by n) as can
             from pg_class c cross join unnest('{SELECT,INSERT,UPDATE,REFERENCES}'::text[]) with ordinality u(p, n)
@@ -260,7 +260,7 @@ def by_catalogue():
 
 
 def of_the_service():
-    """Every statement of the program's service is planned, and its functions are found executable, with its role."""
+    """The service's role can plan every statement of the program and execute its functions."""
     sources = Path(os.environ["ROOT"]) / "Sources"
     files = [f for f in [*sources.glob("Queue/**/*.swift"), *sources.glob("Gateway/**/*.swift")]
              if not {"Commands", "Migrations"} & set(f.parts)]
@@ -277,7 +277,7 @@ def of_the_service():
                         db.execute(statement)
                     else:
                         db.execute(f"prepare s{found} as {statement}")
-                        # Without running it, the executor looks whether the functions may be.
+                        # Without running it, the executor checks the rights to its functions.
                         db.execute(f"explain execute s{found}" + (f" ({', '.join(['null'] * count)})" if count else ""))
                     got = "yes"
                 except psycopg.Error as error:

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Backends and their roles: what docs/sql.md promises, asked through psql, psycopg and pgbouncer, as a login
-# that has nothing but push_enqueuer; what each role may do and may not; and the plans of the gateway's functions.
+# Backends and their roles: the promises of docs/sql.md, checked through psql, psycopg and pgbouncer, with a login that
+# has only push_enqueuer; the rights of each role; and the plans of the gateway's functions.
 #
-#   Tests/backends/run.sh [DATABASE_URL]     (else the variable DATABASE_URL; somebody who may make databases and roles)
+#   Tests/backends/run.sh [DATABASE_URL]     (else the variable DATABASE_URL; a role that may create databases and roles)
 #
 # Makes a scratch database and logins beside the given one, applies the schema, starts a pgbouncer in transaction mode on
 # a free port of the loopback, and removes all of it. Ends with "N passed, N failed"; non-zero when any failed.
@@ -15,7 +15,7 @@ given=${1:-${DATABASE_URL:-}}
 for program in /usr/sbin/pgbouncer /usr/bin/python3; do
   [ -x $program ] || { echo "run.sh: $program is missing: run scripts/setup.sh" >&2; exit 69; }
 done
-# Debian's psycopg belongs to Debian's Python, which need not be the first in PATH.
+# Debian's psycopg needs Debian's Python, which may not be the first in PATH.
 python() { PYTHONPATH='' PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -s "$@"; }
 python -c 'import psycopg' 2>/dev/null || { echo "run.sh: python3-psycopg is missing: run scripts/setup.sh" >&2; exit 69; }
 
@@ -54,10 +54,10 @@ sql -c "alter role ${name}_enqueuer inherit" -c "grant push_enqueuer to ${name}_
   -c "alter role ${name}_ops inherit" -c "grant push_ops to ${name}_ops" \
   -c "alter role ${name}_keys inherit" -c "grant push_keys to ${name}_keys" \
   -c "alter role ${name}_gateway inherit" -c "grant push_gateway to ${name}_gateway"
-# As a gateway does when it starts: calls of these apps are taken.
+# As a gateway does when it starts: calls of these apps are accepted.
 sql -c "select push.register_app(a, 60) from unnest('{default,porteiro,copies,tenant_a,tenant_b}'::text[]) a" >"$work/out"
 
-# --- pgbouncer: two server connections a login, so that clients have to share them ---
+# --- pgbouncer: two server connections for each login, so that clients must share them ---
 # It refuses to run as root, and changes to the user of its configuration.
 user=
 if [ "$(id -u)" -eq 0 ]; then
@@ -89,7 +89,7 @@ SETTINGS
   /usr/sbin/pgbouncer "$work/pool/pgbouncer.ini" >"$work/pool.log" 2>&1 &
   pool=$!
   while kill -0 "$pool" 2>/dev/null; do
-    # The admin console answers, and it is this one: another program may have taken the port.
+    # Checks that the admin console is that of this pgbouncer: another program may have taken the port.
     if [ "$(PGCONNECT_TIMEOUT=2 psql -XAtq "postgres://${name}_nobody:$password@127.0.0.1:$1/pgbouncer" \
       -c 'show databases' 2>/dev/null | grep -c "^$name|")" = 1 ]; then
       return 0
@@ -112,7 +112,7 @@ pooled="$(python "$here/harness.py" pooled enqueuer)"
 equal "the pool is in transaction mode" \
   "$(psql -XAtq "$(python "$here/harness.py" pooled nobody pgbouncer)" -c 'show config' | grep -c '^pool_mode|transaction|')" 1
 
-# psql, with nothing but the statements of docs/sql.md.
+# psql, with only the statements of docs/sql.md.
 for way in direct pooled; do
   case $way in direct) to=$direct ;; *) to=$pooled ;; esac
   cat >"$work/$way.tsv" <<CALLS

@@ -1,5 +1,5 @@
-"""Backends whose transactions see the database as it was when they began (REPEATABLE READ, SERIALIZABLE): how they end,
-delete and enqueue calls while gateways go on. Straight and through the pool."""
+"""Backends in REPEATABLE READ and SERIALIZABLE transactions, which see an older snapshot: they end, delete and enqueue calls
+while gateways continue. Direct and through the pool."""
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -15,7 +15,7 @@ def token(user):
 
 
 class Gateway:
-    """A gateway with one lane, that claims and settles as it is told."""
+    """A gateway with one lane, which claims and settles on request."""
 
     def __init__(self):
         self.claims = 0
@@ -29,7 +29,7 @@ class Gateway:
             self.id, self.claims, self.lane)
 
     def settle(self, call_id, outcome=0, reason=None):
-        """What it holds of a call."""
+        """Settles its deliveries of a call."""
         return owner(
             """select push.settle(%s, array_agg(d.ctid order by n), array_agg(d.outbox_id order by n), array_agg(d.n order by n),
               array_agg(d.lease order by n), array_agg(1), array_agg(%s::smallint), array_agg(200::smallint), array_agg(%s::text),
@@ -53,7 +53,7 @@ def ring(call_id):
 
 
 def check_ends():
-    """What any gateway does a moment later."""
+    """Runs the jobs that a gateway runs a moment later."""
     return owner("select push.run_job('check_ends')")
 
 
@@ -64,7 +64,7 @@ def past(call_id):
 
 
 def snapshot(db):
-    """The transaction begins, and sees what there is now."""
+    """Begins the transaction and takes its snapshot."""
     db.execute("select state from push.outbox limit 1").fetchall()
 
 
@@ -158,7 +158,7 @@ def ends(way, level, gateway):
 
 
 def deletions(level, gateway):
-    """By whoever owns the schema."""
+    """As the owner of the schema."""
     def name(text):
         return f"{level}: {text}"
 

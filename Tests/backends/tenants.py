@@ -1,5 +1,5 @@
-"""Tenants: two logins that are bound to an app each attack the other's calls by every function, table and view that they can
-reach; whatever is granted later without an attack here fails. An unbound login works as before beside them."""
+"""Tenants: two logins, each bound to an app, attack the other's calls with every function, table and view that they can use. The
+test fails if a later grant has no attack here. An unbound login works as before."""
 
 import os
 
@@ -10,11 +10,11 @@ from harness import OWNER, WAYS, check, connect, owner, refused
 
 PREFIX = os.environ["LOGIN_PREFIX"]
 TENANTS = ("tenant_a", "tenant_b")
-# What no tenant has. Longer than the real ones in no way that an answer could show once names are taken out of it.
+# Names that no tenant has. Their length does not differ from real ones in answers from which names are removed.
 NOWHERE = {"app": "tenant_x", "call": "call-of-tenant_x", "user": "user-of-tenant_x", "id": "999999999"}
 
-# Function -> how it answers, and statements for the app, call, user or id of another tenant, with the app named and left out. Each
-# must answer as it does for what does not exist, and change nothing.
+# Function -> its kind of answer, and statements for the app, call, user or id of another tenant, with and without the app. Each
+# must answer as for an object that does not exist, and change nothing.
 FUNCTIONS = {
     "enqueue_call": ("42501 app: this login may not act for app", [
         """select * from push.enqueue_call('{{"callId": "{call}", "from": "x"}}', '["{user}"]', '{app}')""",
@@ -39,7 +39,7 @@ FUNCTIONS = {
     "timeline": ("[]", ["select * from push.timeline('{call}', '{app}')", "select * from push.timeline('{call}')"]),
     "skipped_recipients": ("[]", ["select * from push.skipped_recipients({id})"]),
 }
-# Relation -> what may be done with some of its columns, how it answers, and statements for what is another's.
+# Relation -> the rights to some of its columns, its kind of answer, and statements for rows of another tenant.
 RELATIONS = {
     "outbox": ("INSERT", "42501", [
         """insert into push.outbox (app, payload, recipients) values ('{app}', '{{"callId": "{call}", "from": "x"}}', '["{user}"]')""",
@@ -51,7 +51,7 @@ RELATIONS = {
           ('{app}', '{{"callId": "{call}", "from": "x"}}', '["{user}"]')""",
         "insert into push.outbox (payload, recipients) values ('{{\"callId\": \"{call}\", \"from\": \"x\"}}', '[\"{user}\"]')",
         "COPY {app} {call} {user}",
-        # Neither to be read nor updated by a tenant, not even its own rows.
+        # A tenant may neither read nor update it, not even its own rows.
         "select call_id from push.outbox", "select count(*) from push.outbox where call_id = '{call}'", "table push.outbox",
         "insert into push.outbox (app, payload, recipients) values ('{own}', '{{}}', '[]') returning id",
         "insert into push.outbox (app, payload, recipients) values ('{own}', '{{}}', '[]') on conflict (call_id, app) do nothing",
@@ -61,7 +61,7 @@ RELATIONS = {
 
 
 def names(tenant):
-    """What a tenant has. Its calls bear its name."""
+    """Creates a tenant's data. The names of its calls contain its name."""
     call = f"call-of-{tenant}"
     return {"app": tenant, "call": call, "user": f"user-of-{tenant}",
         "id": str(owner("select id from push.outbox where call_id = %s", call) or 0),
@@ -69,7 +69,7 @@ def names(tenant):
 
 
 def answer(db, statement):
-    """All that a client is told: rows, or every field of the error. What was done is rolled back."""
+    """Everything that a client gets: rows, or every field of the error. Changes are rolled back."""
     try:
         with db.transaction(force_rollback=True):
             if statement.startswith("COPY"):
@@ -88,16 +88,16 @@ def answer(db, statement):
 
 
 def told(db, statement, of, own):
-    """The answer, with the names taken out that the statement itself named."""
+    """The answer without the names in the statement itself."""
     said = answer(db, statement.format(**{"device": "1", **of}, own=own))
     for key in ("call", "user", "app"):
         said = said.replace(of[key], key.upper())
-    # Where a parser stopped differs by the lengths of names.
+    # The position of a parser error depends on the lengths of names.
     return said
 
 
 def state(tenant):
-    """Everything there is of a tenant."""
+    """All data of a tenant."""
     return owner("""select md5(concat(
         (select string_agg(o::text, ' ' order by o.id) from push.outbox o where o.app = %(app)s),
         (select string_agg(k::text, ' ' order by k.call_id) from push.call_key k where k.app = %(app)s),
@@ -110,20 +110,20 @@ def state(tenant):
 
 
 def attack(name, db, own):
-    """By everything, as one who has OWN, against the other tenant."""
+    """Runs every attack as a login with OWN against the other tenant."""
     other, = set(TENANTS) - {own}
     there, before = names(other), state(other)
     for entry, (begins, statements) in [*FUNCTIONS.items(), *((r, s) for r, (_, *s) in RELATIONS.items())]:
         for statement in statements:
             got = told(db, statement, there, own)
-            check(f"{name}: {entry}: another tenant's is as what does not exist: {statement}",
+            check(f"{name}: {entry}: another tenant's object is treated as missing: {statement}",
                 (got[:len(begins)], "COPY outbox" in got, got),
                 (begins, False, told(db, statement, {**NOWHERE, "device": "999999999"}, own)))
     check(f"{name}: nothing of the other tenant's has changed", state(other), before)
 
 
 def works(name, db, app):
-    """Everything, for an app that the login acts for."""
+    """Runs every function for an app that the login acts for."""
     call, device = f"{name}-{app}".replace(" ", "-").replace(":", ""), "own-token-0123456789"
     with db.transaction(force_rollback=True):
         def one(statement, *parameters):
@@ -147,7 +147,7 @@ def works(name, db, app):
 
 
 def decided():
-    """Whatever a backend may reach is attacked above."""
+    """Everything that a backend can use is attacked above."""
     for group in ("push_enqueuer", "push_tenant"):
         functions = owner("""select array_agg(distinct proname::text) from pg_proc where pronamespace = 'push'::regnamespace
             and has_function_privilege(%s, oid, 'execute')""", group)
@@ -190,7 +190,7 @@ def enqueue_as(login, app, call):
 
 
 def through_a_function(login, owned_by, app, call):
-    """Enqueues by a function that runs with its owner's rights, called by somebody who need not have any."""
+    """Enqueues through a SECURITY DEFINER function, called by a login that need not have any rights."""
     with connect(login=login, autocommit=True) as db:
         try:
             db.execute(f"select deputies.by_{owned_by}(%s, %s)", (app, call))
@@ -206,9 +206,9 @@ def prepare():
         with connect(login=login, autocommit=True) as db:
             db.execute(f"""create function deputies.by_{login}(app text, call text) returns void language sql security definer as
                 $$ select push.enqueue_call(jsonb_build_object('callId', call, 'from', 'x'), '[]', app) $$""")
-    # Members of push_tenant are of the whole cluster.
+    # Members of push_tenant belong to the whole cluster.
     if owner("select count(*) from pg_auth_members where roleid = 'push_tenant'::regrole") == 0:
-        check("as long as there are no tenants, a backend's function enqueues for whoever calls it",
+        check("without tenants, a backend's function enqueues for every caller",
             through_a_function("nobody", "enqueuer", "tenant_b", "deputy-0"), "enqueued")
     with connect(login="tenant_a", autocommit=True) as db:
         works("before it is bound", db, "tenant_b")
@@ -236,7 +236,7 @@ def both_ways():
                 attack(f"{way} {tenant}", db, tenant)
                 check(f"{way} {tenant}: a call id that both have needs no app, and is its own",
                     db.execute("select push.call('shared') ->> 'app', push.end_call('shared', 'busy')").fetchone()[0], tenant)
-    # Two sessions: what another tenant is enqueueing at this moment is not waited for.
+    # Two sessions: a tenant does not wait for a call that another tenant is enqueueing.
     with connect(login="tenant_b") as held, connect(login="tenant_a", autocommit=True) as db:
         held.execute("select push.enqueue_call('{\"callId\": \"held\", \"from\": \"x\"}', '[]', 'tenant_b')")
         with refused("a call that another tenant has not committed yet is not waited for", "42501",
@@ -246,7 +246,7 @@ def both_ways():
 
 
 def counts():
-    """What a tenant's own transaction has read of push.outbox is no different for another's call than for none."""
+    """A tenant's own transaction reads the same number of rows of push.outbox for another's call as for a missing one."""
     read = """select pg_stat_get_xact_tuples_fetched(c.oid) + pg_stat_get_xact_tuples_returned(c.oid) from pg_class c
         where c.oid in ('push.outbox'::regclass, 'push.outbox_call'::regclass, 'push.call_key'::regclass, 'push.call_key_pkey'::regclass)"""
     for statement in ("select count(*) from push.timeline(%s)", "select count(*) from push.timeline(%s, 'tenant_b')",
@@ -255,7 +255,7 @@ def counts():
         counted = []
         for call in ("call-of-tenant_b", "call-of-nobody"):
             with connect(login="tenant_a") as db:
-                # From the sixth time on its plan is one for whatever may be asked.
+                # From the sixth execution on, its plan is generic.
                 for _ in range(10):
                     try:
                         with db.transaction():
@@ -268,7 +268,7 @@ def counts():
 
 
 def escapes():
-    """Out of what one is bound to."""
+    """Attempts to leave the granted apps."""
     with connect(login="tenant_a", autocommit=True) as db:
         for statement in ("set role push_enqueuer", "set role push_gateway", f"set role {PREFIX}tenant_b",
                 f"set session authorization {PREFIX}tenant_b",
@@ -284,7 +284,7 @@ def escapes():
         db.execute("set role push_tenant")
         check("switched to the group it acts for nothing", answer(db, "select push.call('shared')").split()[0], "P0002")
         db.execute("reset role")
-        # Operators, functions and tables of its own, found before those of push and pg_catalog.
+        # Its own operators, functions and tables, found before those of push and pg_catalog.
         for statement in ("create function deputies.yes(text, text) returns boolean language sql immutable as 'select true'",
                 "create function deputies.no(text, text) returns boolean language sql immutable as 'select false'",
                 "create operator deputies.= (function = deputies.yes, leftarg = text, rightarg = text)",
@@ -299,10 +299,10 @@ def escapes():
     run("drop operator deputies.= (text, text)", "drop operator deputies.<> (text, text)",
         "drop function deputies.pg_has_role(name, oid, text)", "drop function deputies.current_setting(text)")
 
-    # A tenant's function, called by a login that has nothing to do with push.
+    # A tenant's function, called by a login without any role of push.
     check("a tenant's own function enqueues for its app", through_a_function("tenant_a", "tenant_a", "tenant_a", "deputy-1"), "enqueued")
     check("and for no other", through_a_function("tenant_a", "tenant_a", "tenant_b", "deputy-2"), "42501")
-    check("nor when somebody without rights calls it", through_a_function("nobody", "tenant_a", "tenant_b", "deputy-3"), "42501")
+    check("nor when a login without rights calls it", through_a_function("nobody", "tenant_a", "tenant_b", "deputy-3"), "42501")
     check("a backend's function does not lend a tenant its rights", through_a_function("tenant_a", "enqueuer", "tenant_b", "deputy-4"),
         "42501")
     check("where there are tenants, one without rights acts by no function",
@@ -364,7 +364,7 @@ def faults():
 
 
 def binding():
-    check("push.app_grants lists who is bound", faults(), ["group: tenant_b", "tenant_a: tenant_a"])
+    check("push.app_grants lists the bound roles", faults(), ["group: tenant_b", "tenant_a: tenant_a"])
     with connect(login="ops", autocommit=True) as db:
         check("for operators, too", db.execute("select count(*) from push.app_grants").fetchone()[0] >= 2, True)
     check("binding is written down", owner("select detail ->> 'changed' from push.audit where action = 'grant_app' and target = %s",
@@ -389,11 +389,12 @@ def binding():
     check("and one again", (owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"),
         enqueue_as("tenant_a", "tenant_c", "c2"),
         enqueue_as("tenant_a", "tenant_a", "c3")), (True, "42501", 0))
-    check("what was not granted is not revoked", owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"), False)
+    check("an app that was not granted is not revoked",
+        owner("select changed from push.revoke_app(%s, 'tenant_c')", PREFIX + "tenant_a"), False)
     check("that, too, is written down",
         owner("select count(*) from push.audit where action = 'revoke_app' and target = %s", f"tenant_c/{PREFIX}tenant_a"), 2)
 
-    # With push_enqueuer it could read the table: it does nothing until one of both is revoked.
+    # With push_enqueuer it could read the table: it can do nothing until one of the two roles is revoked.
     run("grant push_enqueuer to $tenant_a")
     check("push_enqueuer given to a tenant later: it acts for nothing", (enqueue_as("tenant_a", "tenant_a", "c4"), faults()),
         ("42501", ["group: tenant_b", "tenant_a: tenant_a: acts for no app: has push_enqueuer as well; revoke it"]))
@@ -403,7 +404,7 @@ def binding():
     check("and to a member of one", (enqueue_as("tenant_b", "tenant_b", "b1"), faults()[0]),
         ("42501", f"group: tenant_b: these members act for no app: {PREFIX}tenant_b have push_enqueuer as well; revoke it"))
     run("revoke push_enqueuer from $tenant_b")
-    # By another name it is another role, as in a cluster that the database was restored to.
+    # With another name it is another role, as in a cluster into which the database was restored.
     run("alter role $tenant_a rename to $renamed")
     check("a role that was renamed acts for nothing", faults(),
         ["group: tenant_b", "renamed: acts for no app but those of roles it is a member of", "tenant_a: tenant_a: there is no such role"])

@@ -1,4 +1,4 @@
-"""Transactions of backends: what others see of them, and what two do at once. Straight and through the pool."""
+"""Transactions of backends: their visibility to others, and two at once. Direct and through the pool."""
 
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
@@ -27,7 +27,7 @@ class Bells:
         self.db.add_notify_handler(lambda notice: self.heard.append(notice.payload))
 
     def rung(self):
-        """Whether a bell has rung. Notifications come in the order of their commits, so the session's own is the last."""
+        """Whether a notification has arrived. They arrive in the order of their commits, so the session's own is the last."""
         self.db.execute("notify push_outbox, 'probe'")
         self.db.execute("select 1")
         heard, self.heard = self.heard, []
@@ -36,7 +36,7 @@ class Bells:
 
 
 def waits(db):
-    """Until a session waits for a lock."""
+    """Waits until a session waits for a lock."""
     until = monotonic() + PATIENCE
     while monotonic() < until:
         if owner("select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", db):
@@ -114,7 +114,7 @@ def together(way):
     with connect(way) as one, connect(way) as two, ThreadPoolExecutor(1) as thread:
 
         def second(statement, parameters, end_of_first):
-            """Runs a statement in TWO, which has to wait for ONE, whose transaction then ends so."""
+            """Runs a statement in TWO, which has to wait for ONE, whose transaction then ends in this way."""
             pid = two.execute("select pg_backend_pid()").fetchone()[0]
             result = thread.submit(lambda: two.execute(statement, parameters).fetchone()[0])
             waited = waits(pid)

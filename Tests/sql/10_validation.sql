@@ -1,4 +1,4 @@
--- What is refused, and what the error says.
+-- Calls and devices that are refused, and their errors.
 select test.refuses('payload must be an object', 'payload: must be an object (call without callId)', '["secret"]');
 select test.refuses('payload may not be null', 'payload: must be an object (call without callId)', null);
 select test.refuses('callId is required', 'payload.callId: must be a string of 1 to 128 characters (call without callId)', '{"from": "x"}');
@@ -38,14 +38,14 @@ select test.refuses('more than two megabytes of recipients are too many',
   format('recipients: has %s bytes, the limit is 2097152; split the call (call a)', pg_column_size(big)), '{"callId": "a", "from": "x"}', big)
   from (select jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', repeat('secret', 500000))) as big) b;
 
--- One bad call in a statement refuses all of it.
+-- One invalid call refuses the whole statement.
 do $$ begin
   insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'all-' || g, 'from', case when g < 10 then 'x' end), '[]'
     from generate_series(1, 10) g;
 exception when invalid_parameter_value then end $$;
 select test.equal('one bad call refuses the whole statement', (select count(*) from push.outbox where call_id like 'all-%'), 0::bigint);
 
--- Sizes: what each provider's rendering of the payload may have.
+-- Sizes: the limit of each provider for the rendered payload.
 create function pg_temp.sized(p_characters int, p_recipient jsonb) returns text language plpgsql as $$
 begin
   insert into push.outbox (payload, recipients) values (

@@ -1,6 +1,6 @@
--- One recipient that cannot be used costs one device: it is passed over, with field, reason and remedy, and everybody else rings.
+-- An invalid recipient affects only itself: it is skipped, with field, reason and remedy, and all others ring.
 create function pg_temp.voip(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
--- Whom a call of these recipients reaches, and what it says of the others.
+-- The users that a call with these recipients reaches, and its report about the others.
 create function pg_temp.story(p_recipients jsonb, p_app text default 'default', p_kind text default 'incoming_call') returns text language plpgsql
   as $$
 declare
@@ -58,7 +58,7 @@ select test.equal(format('a VoIP token of %s digits is none', digits),
   from unnest(array[62, 65, 202]) digits;
 select test.equal('nor is an FCM token of 4097 characters', pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken',
   repeat('a', 4097)))) ~ '^u recipients.0..fcmToken TokenMalformed', true);
-select test.equal('what has more than 16384 bytes is not looked into, and the others ring',
+select test.equal('an entry of more than 16384 bytes is not examined, and the others ring',
   pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', repeat('secret', 3000)),
   '{"userId": "z", "fcmToken": "skipped-token-0123456789-zzz"}'::jsonb)),
   'z:zzz; u recipients[0] RecipientMalformed must have at most 16384 bytes; is one of its tokens something else?');
@@ -74,19 +74,19 @@ select test.equal('as if left out', (select format('%s %s %s', environment, plat
 select test.equal('nothing of a recipient is ever in the answer', pg_temp.silent(pg_temp.story('["ok", {"userId": "u", "voipPushToken": "secret"}, '
   '{"userId": "v", "pushToken": "secret-raw-fcm-token-0123456789:APA91b"}]')), true);
 
--- Harmless dirt.
-select test.equal('what a phone prints is cleaned', pg_temp.story(jsonb_build_array(
+-- Characters around a token that are removed.
+select test.equal('a token as printed by a phone is cleaned', pg_temp.story(jsonb_build_array(
   jsonb_build_object('userId', 'a', 'voipPushToken', '<' || regexp_replace(pg_temp.voip('abc'), '(.{8})', '\1 ', 'g') || '>'),
   jsonb_build_object('userId', 'b', 'fcmToken', E' skipped-token-0123456789-bbb\n'),
     jsonb_build_object('userId', 'c', 'pushToken', ' ExponentPushToken[skipped-ccc] '))), 'a:abc b:bbb c:cc]');
 select test.equal('it is the clean token that is owed', (select count(*) from push.delivery
   where token in (pg_temp.voip('abc'), 'skipped-token-0123456789-bbb', 'ExponentPushToken[skipped-ccc]')), 3::bigint);
-select test.equal('nothing but dirt is no token',
+select test.equal('a text of blanks alone is no token',
   pg_temp.story('[{"userId": "a", "voipPushToken": "<> ", "fcmToken": "skipped-token-0123456789-aaa"}]'), 'a:aaa');
 insert into push.token_invalidations (app, provider, token, reason) values ('default', 'fcm', 'skipped-token-0123456789-ded', 'UNREGISTERED');
 select test.equal('a dirty token may be a dead one', pg_temp.story('[{"userId": "a", "fcmToken": " skipped-token-0123456789-ded"}]'),
   'a recipients[0] TokenInvalid the provider reported every token as dead; the phone must register a new one');
-select test.equal('a dirty VoIP token gets no alert, whoever calls it an alert token',
+select test.equal('a VoIP token with blanks gets no alert, even if it is also given as an alert token',
   pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'a', 'voipPushToken', '<' || pg_temp.voip('abd') || '>', 'apnsToken',
   pg_temp.voip('abd'), 'fcmToken', 'skipped-token-0123456789-aaa'),
   jsonb_build_object('userId', 'b', 'apnsToken', pg_temp.voip('abe')),
@@ -94,21 +94,21 @@ select test.equal('a dirty VoIP token gets no alert, whoever calls it an alert t
   'a:aaa b:abe; c recipients[2] NoDevice has no device for this; register one, or give a token');
 
 -- The next token of the same entry, and the other entries of the same user.
-select test.equal('an entry with another token uses it, and says what was wrong',
+select test.equal('an entry with another token uses it and reports the fault',
   pg_temp.story('[{"userId": "a", "voipPushToken": "secret", "fcmToken": "skipped-token-0123456789-aaa"}]'),
   'a:aaa; a recipients[0].voipPushToken TokenMalformed must be 64 to 200 hexadecimal digits, an even number');
 select test.equal('one of a user''s two phones',
   pg_temp.story('[{"userId": "a", "fcmToken": "secret"}, {"userId": "a", "fcmToken": "skipped-token-0123456789-aaa"}]'),
   'a:aaa; a recipients[0].fcmToken TokenMalformed must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -');
-select test.equal('who wants nothing is not asked for a better token',
+select test.equal('a user without notifications is not asked for a better token',
   pg_temp.story('[{"userId": "a", "fcmToken": "secret", "notificationEnabled": false}]'),
   'a recipients[0] NotificationsDisabled the user wants no notifications; nothing to do');
 
--- What is wrong with the call refuses it, whoever its recipients are.
+-- A fault of the call itself refuses it, whatever its recipients.
 select test.refuses('a call without from', 'payload.from: must be a string (call a)', '{"callId": "a"}',
   '[7, {"userId": "u", "voipPushToken": "secret"}]');
 
--- COPY, INSERT and the function alike; the story and the missed call of a call whose tokens had to be cleaned.
+-- COPY, INSERT and the function behave alike; the timeline and the missed call of a call with cleaned tokens.
 insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'alike-' || g, 'from', 'x'),
   jsonb_build_array(7, jsonb_build_object('userId', 'a', 'fcmToken', ' skipped-token-0123456789-a0' || g)) from generate_series(1, 2) g;
 select test.equal('an array of rows', (select string_agg(call_id || ':' || user_id || ':'
@@ -119,11 +119,11 @@ select test.equal('the timeline tells it', (select string_agg(concat_ws(' ', eve
 select push.register_gateway('skips', '1') as g1 \gset
 select count(*) from push.claim(:g1, 1, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99]));
 select push.end_call('alike-1', 'declined'), push.end_call('alike-2');
-select test.equal('a phone whose token was cleaned is told of the end, and of the missed call',
+select test.equal('a phone whose token was cleaned gets the cancel and the missed call',
   (select string_agg(call_id || ' ' || kind || ' ' || user_id, ', ' order by call_id, n) from push.deliveries where call_id like 'alike-%'
   and kind <> 'invite'), 'alike-1 cancel a, alike-2 cancel a, alike-2 missed_call a');
 select push.enqueue_call('{"callId": "nobody", "from": "x"}', '[7, {"userId": "u", "fcmToken": "secret"}, "nobody"]');
-select test.equal('a call that can ring nobody rings, for it may be answered in another way',
+select test.equal('a call without a device still rings, because it may be answered in another way',
   (select state from push.outbox where call_id = 'nobody') || ' ' || push.answer_call('nobody', 'nobody'), 'ringing true');
 
 -- A next channel is never a token that cannot be used.
@@ -138,7 +138,7 @@ select test.equal('the next channel is the next token that can be used',
 
 -- A provider that the app has not configured.
 select push.register_app('partial', 60, p_providers => '{fcm}');
-select test.equal('it is passed over', pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.voip('aaa')),
+select test.equal('it is skipped', pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.voip('aaa')),
   '{"userId": "b", "fcmToken": "skipped-token-0123456789-bbb"}'::jsonb), 'partial'),
   'b:bbb; a recipients[0].voipPushToken ProviderNotConfigured app partial has no apns in the gateway''s configuration; add it, '
   'or give another token');
@@ -156,7 +156,7 @@ select test.equal('of a registered user the best channel that there is', pg_temp
 select push.enqueue_call('{"callId": "unmissed", "from": "x"}', jsonb_build_array('alert',
   jsonb_build_object('userId', 'inline', 'apnsToken', pg_temp.voip('a04'), 'pushToken', 'ExponentPushToken[skipped-in]'), 'reg'), 'partial'),
   push.end_call('unmissed', app => 'partial');
-select test.equal('nobody is told of a missed call over it', (select string_agg(user_id || ':' || provider, ' ') from push.deliveries
+select test.equal('it gets no missed call', (select string_agg(user_id || ':' || provider, ' ') from push.deliveries
   where call_id = 'unmissed'), 'reg:fcm');
 select test.equal('nor does that make a lane', (select string_agg(provider, ' ') from push.lanes where app = 'partial'), 'fcm');
 select push.register_lane('partial', 'expo');
@@ -164,7 +164,7 @@ select outbox_id as gone from push.enqueue_call('{"callId": "gone", "from": "x"}
   '[{"userId": "a", "fcmToken": "skipped-token-0123456789-gon", "pushToken": "ExponentPushToken[skipped-gon]"}]', 'partial') \gset
 select count(*) from push.claim(:g1, 3, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99]));
 select test.settle(:g1, :gone, 0, 3, 4, 'UNREGISTERED');
-select test.equal('nor is one of former times a next channel', (select count(*) from push.deliveries where outbox_id = :gone), 0::bigint);
+select test.equal('nor is the lane of a former provider a next channel', (select count(*) from push.deliveries where outbox_id = :gone), 0::bigint);
 select push.register_app('partial', 50);
 select test.equal('a gateway of an older release changes nothing of it',
   (select format('%s %s', ring_seconds, providers) from push.apps where app = 'partial'), '50 {fcm}');

@@ -1,4 +1,4 @@
--- Who gets an invite, and over which channel.
+-- Which devices get an invite, and over which channel.
 create function pg_temp.voip(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
 
 select push.register_app('default', 60) \g /dev/null
@@ -15,7 +15,7 @@ insert into push.outbox (app, payload, recipients, ring_seconds, state, created_
   ('porteiro', '{"callId": "own-end", "from": "x"}', '[]', 20, 'answered', default, '2100-01-01', default);
 select test.equal('the app''s ring window holds', (select ring_seconds from push.outbox where call_id = 'app'), 45);
 select test.equal('a ring window of its own holds', (select ring_seconds from push.outbox where call_id = 'own'), 20);
-select test.equal('nobody backdates a call or answers it beforehand',
+select test.equal('a call cannot be backdated or answered in advance',
   (select state || ' ' || (created_at > now() - interval '1 hour') || ' ' || (deadline_at - created_at)
   from push.outbox where call_id = 'own'), 'ringing true 00:00:20');
 select test.equal('nor gives it another end', (select state || ' ' || (deadline_at - created_at) from push.outbox where call_id = 'own-end'),
@@ -26,7 +26,7 @@ insert into push.outbox (app, call_id, payload, recipients, ring_seconds, state,
     now() - interval '1 hour', now() - interval '59 minutes', 'u', now(), 'answered', false),
   ('porteiro', 'past-2', '{"callId": "past-2", "from": "x"}', '[{"userId": "u", "fcmToken": "past-token-0123456789"}]', 600, 'ringing',
     now() - interval '1 minute', now() + interval '9 minutes', null, null, null, false);
-select test.equal('a call with both is restored from a dump: it stays as it was, and rings nobody',
+select test.equal('a call with both times is restored from a dump: it stays as it was and rings no phone',
   (select string_agg(concat_ws(' ', call_id, state, created_at < now(), answered_by, (select count(*) from push.delivery d where d.outbox_id = o.id)),
   ', ' order by call_id)
   from push.outbox o where call_id like 'past%'), 'past answered t u 0, past-2 ringing t 0');
@@ -61,7 +61,7 @@ select test.equal('notificationEnabled true or null is served', test.fan_out(
 select test.equal('the same token twice is one delivery', test.fan_out(
   '[{"userId": "u", "fcmToken": "token-0123456789-0123-fff"}, {"userId": "v", "fcmToken": "token-0123456789-0123-fff"}]'), 'fcm::production:u:fff');
 select test.call('thousand', 1000) as thousand \gset
-select test.equal('1000 recipients are taken, numbered from 0', (select format('%s %s %s', count(*), min(n), max(n)) from push.delivery
+select test.equal('1000 recipients are accepted, numbered from 0', (select format('%s %s %s', count(*), min(n), max(n)) from push.delivery
   where outbox_id = :thousand), '1000 0 999');
 
 insert into push.token_invalidations (app, provider, token, reason) values
@@ -100,7 +100,7 @@ select test.equal('a dead device leaves the next channel', test.fan_out('["gone"
 select test.equal('devices belong to an app', test.fan_out('["both"]', 'other'), 'fcm:android:production:both:r-1');
 select test.equal('an inline token that a user has as well is one delivery', test.fan_out(
   '["expo", {"userId": "expo", "pushToken": "ExponentPushToken[expo-any]"}]'), 'expo::production:expo:ny]');
--- What a backend enqueues takes no numbers from the sequence, and there are not arbitrarily many lanes of apps that nobody serves.
+-- Enqueueing takes no numbers from the sequence of lanes, and cannot create lanes for apps without a gateway.
 select max(id) as newest, count(*) as lanes from push.lane \gset
 select test.refuses('an app that no gateway has served',
   'app: no gateway has served app strange yet; start one that has it in its configuration, or correct the name (call strange)',
@@ -128,6 +128,6 @@ select outbox_id as f2 from push.enqueue_call('{"callId": "f2", "from": "x"}', '
 select test.equal('enqueue_call takes a ring window', (select ring_seconds from push.outbox where id = :f2), 7);
 insert into push.outbox (payload, recipients) values ('{"callId": "f1", "from": "x"}', '["both"]'), ('{"callId": "f3", "from": "x"}', '["both"]'),
   ('{"callId": "f3", "from": "x"}', '["both"]');
-select test.equal('a plain insert skips what exists, in the same statement too',
+select test.equal('a plain insert skips existing calls, also in the same statement',
   (select count(*) from push.outbox where call_id in ('f1', 'f3') and app = 'default'), 2::bigint);
 select test.equal('and fans out once', (select count(*) from push.deliveries where call_id = 'f3'), 4::bigint);

@@ -1,4 +1,4 @@
--- Many calls in one statement, for the HTTP API: what is good of them is made, the rest is left out.
+-- Many calls in one statement, for the HTTP API: valid calls are enqueued, the others are left out.
 create function pg_temp.made(p_calls jsonb) returns text language sql as $$
   select string_agg(concat_ws(':', coalesce(n::text, 'none'), call_id, deliveries, skipped), ' ' order by n) from push.enqueue_calls(p_calls) $$;
 create function pg_temp.ask(p_id text, p_recipients text default '["u"]', p_more text default '{}') returns jsonb language sql as $$
@@ -9,7 +9,7 @@ select push.register_app(a, 60) from unnest('{default,another}'::text[]) a \g /d
 select test.equal('good calls are made, by their place', pg_temp.made(jsonb_build_array(pg_temp.ask('g2',
   '[{"userId": "u", "fcmToken": "group-token-one-of-u"}]'), pg_temp.ask('g1'))),
   '0:g2:1:0 1:g1:0:1');
-select test.equal('what exists already is left out', pg_temp.made(jsonb_build_array(pg_temp.ask('g1'), pg_temp.ask('g3'))), '1:g3:0:1');
+select test.equal('existing calls are left out', pg_temp.made(jsonb_build_array(pg_temp.ask('g1'), pg_temp.ask('g3'))), '1:g3:0:1');
 select test.equal('of the same call twice the first is made', pg_temp.made(jsonb_build_array(pg_temp.ask('g4'), pg_temp.ask('g4', '["v"]'))),
   '0:g4:0:1');
 select test.equal('the first, indeed', (select recipients::text from push.outbox where call_id = 'g4'), '["u"]');
@@ -28,7 +28,7 @@ select test.equal('as they were', (select concat_ws(' ', ring_seconds, kind, sub
   '33 video_call 01234567');
 select test.equal('a notification without an id has one made', (select call_id ~ '^[0-9a-f-]{36}$' from push.enqueue_calls(
   '[{"app": "default", "kind": "message", "payload": {"from": "x", "chatId": "room"}, "recipients": ["u"]}]')), true);
-select test.equal('what fails as a whole makes nothing, and says so', pg_temp.made(jsonb_build_array(
+select test.equal('a statement that fails as a whole enqueues nothing and reports it', pg_temp.made(jsonb_build_array(
   pg_temp.ask('g12'), pg_temp.ask('g13', '["u"]', '{"traceparent": "nonsense"}'))), 'none');
 select test.equal('nothing, indeed', (select count(*) from push.outbox where call_id in ('g12', 'g13')), 0::bigint);
 select test.equal('no call, no row', pg_temp.made('[]'), null);

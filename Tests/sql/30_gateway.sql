@@ -1,4 +1,4 @@
--- Claim, settle, park, release; the fence.
+-- Claim, settle, park and release, and their condition on the lease.
 select test.call('long', 1, p_ring => 60) as long \gset
 select test.call('short', 2, p_ring => 10) as short \gset
 select test.call('hopeless', 1, p_ring => 1) as hopeless \gset
@@ -6,9 +6,10 @@ update push.delivery set deadline_at = now() + interval '100 ms' where outbox_id
 select push.register_gateway('one', '1') as g1, push.register_gateway('two', '1') as g2 \gset
 select test.equal('gateways have identities of their own', :g1 <> :g2, true);
 
-select test.equal('the claim takes the earliest deadlines, not what is almost late', test.claim(:g1, 2), 'short/0#1@1 short/1#1@1');
-select test.equal('what is claimed is not claimed again', test.claim(:g2), 'long/0#1@1');
-select test.equal('a claim returns what a push needs', (select format('%s %s %s %s %s', state, attempt, lease, gateway, kind) from push.deliveries
+select test.equal('the claim takes the earliest deadlines, except those that are too near', test.claim(:g1, 2), 'short/0#1@1 short/1#1@1');
+select test.equal('claimed deliveries are not claimed again', test.claim(:g2), 'long/0#1@1');
+select test.equal('a claim returns the columns that a push needs',
+  (select format('%s %s %s %s %s', state, attempt, lease, gateway, kind) from push.deliveries
   where call_id = 'short' and n = 0),
   format('claimed 1 1 %s invite', :g1));
 select test.equal('settle by another gateway changes nothing', test.settle(:g2, :short, 0, 1), 0::bigint);
@@ -25,12 +26,14 @@ select test.equal('its reason says why', (select outcome || ' ' || reason from p
 -- A batch: some leases lost.
 select test.call('batch', 5) as batch \gset
 select test.equal('claim of a batch', test.claim(:g1), 'batch/0#1@1 batch/1#1@1 batch/2#1@1 batch/3#1@1 batch/4#1@1');
-select test.equal('a batch counts what it accepted', push.settle(:g1, null, array[:batch, :batch, :batch]::bigint[], array[0, 1, 2], array[1, 9, 1],
+select test.equal('a batch returns the number of accepted settlements',
+  push.settle(:g1, null, array[:batch, :batch, :batch]::bigint[], array[0, 1, 2], array[1, 9, 1],
   array[1, 1, 3],
   array[0, 0, 4]::smallint[], array[200, 200, 410]::smallint[], array[null, null, 'Unregistered'], array['a', 'b', null],
     array['batch', 'batch', 'batch'],
   array[now(), now(), null]::timestamptz[], array[now(), now(), null]::timestamptz[]), 2::bigint);
-select test.equal('the dead are told from the delivered', (select string_agg(format('%s %s %s %s', n, outcome, attempts, reason), ', ' order by n)
+select test.equal('dead and delivered pushes are distinguished',
+  (select string_agg(format('%s %s %s %s', n, outcome, attempts, reason), ', ' order by n)
   from push.delivery_history where outbox_id = :batch),
   '0 delivered 1 , 2 dead 3 Unregistered');
 
@@ -47,9 +50,9 @@ select test.equal('a parked delivery waits', (select state || ' ' || attempt || 
   from push.deliveries where outbox_id = :batch and n = 3), 'waiting 2 TooManyRequests true');
 select test.equal('it waits no longer than its deadline', (select due_at = deadline_at from push.delivery where outbox_id = :batch and n = 4), true);
 select test.equal('a waiting delivery is not claimed', test.claim(:g1), null);
-select test.equal('promote leaves what is not due', push.promote(), 0::bigint);
+select test.equal('promote leaves deliveries that are not due', push.promote(), 0::bigint);
 update push.delivery set due_at = now() - interval '1 s' where outbox_id = :batch and n = 3;
-select test.equal('promote takes what is due', push.promote(), 1::bigint);
+select test.equal('promote takes due deliveries', push.promote(), 1::bigint);
 select test.equal('a promoted delivery counts on', test.claim(:g1), 'batch/3#1@3');
 
 -- Floor, slack, lanes.
@@ -63,6 +66,6 @@ select test.call('other', 1, 'other') as other \gset
 select test.equal('several lanes in one call, each with its own number', (select string_agg(call_id, ' ' order by call_id) from push.claim(:g1, 1,
   array(select id from push.lane where provider = 'fcm' order by app), array[1, 0], array['-infinity', '-infinity']::timestamptz[])), 'floor');
 select test.equal('no lanes, no rows', (select count(*) from push.claim(:g1, 1, '{}', '{}', '{}')), 0::bigint);
-select test.equal('the claim brings the call', (select format('%s %s %s %s', app_call_kind, payload ->> 'callId', user_id,
+select test.equal('the claim returns the call', (select format('%s %s %s %s', app_call_kind, payload ->> 'callId', user_id,
   remaining_us between 50000000 and 60000000) from push.claim(:g1, 1,
   array(select id from push.lane where app = 'other'), array[5], array['-infinity']::timestamptz[])), 'incoming_call other u1 t');

@@ -1,7 +1,7 @@
--- Claims over several lanes: who comes first, how far a claim goes, and what goes last.
+-- Claims over several lanes: the order, the limits, and what comes last.
 select push.register_gateway('claims', 'test') as g1 \gset
 
--- The lanes of five apps; each has a call with so many devices.
+-- The lanes of five apps, each with a call with this number of devices.
 create function test.lanes() returns smallint[] language sql as $$
   select array_agg(id order by app) from push.lane where app like 'fair-%' and provider = 'fcm'
 $$;
@@ -19,28 +19,28 @@ create function test.claimed(
 $$;
 select test.call('fair-' || a, n, 'fair-' || a, p_ring => 60) from (values ('a', 900), ('b', 900), ('c', 20), ('d', 1), ('e', 1)) v(a, n);
 
-select test.equal('lanes give what they may in the order in which they were asked for, until the total is reached',
+select test.equal('lanes give their limits in the given order until the total is reached',
   test.claimed(:g1, test.lanes(), 700, p_max => 300), 'fair-a:300 fair-b:300 fair-c:20 fair-d:1 fair-e:1');
 select test.equal('the last may be cut', test.claimed(:g1, test.lanes(), 700, p_max => 400), 'fair-a:400 fair-b:300');
-select test.equal('what is not reached is not taken',
+select test.equal('lanes after the total give nothing',
   test.claimed(:g1, array(select l from unnest(test.lanes()) with ordinality u(l, i) order by i desc), 210), 'fair-b:210');
-select test.equal('without a total each lane gives what it may', test.claimed(:g1, test.lanes()), 'fair-a:200 fair-b:90');
+select test.equal('without a total each lane gives its limit', test.claimed(:g1, test.lanes()), 'fair-a:200 fair-b:90');
 
--- A missed call has hours: it goes after what rings, and has its own bound.
+-- A missed call has hours left: it comes after calls, and has its own limit.
 select test.call('fair-a2', 3, 'fair-a', p_ring => 60) as ringing \gset
 update push.delivery d set deadline_at = now() + interval '4 hours' where outbox_id = :ringing;
 select test.call('fair-b2', 2, 'fair-b', p_ring => 600);
 select test.equal('no background, no missed calls', test.claimed(:g1, test.lanes(), 100, 0), 'fair-b:2');
 select test.call('fair-c2', 1, 'fair-c', p_ring => 600);
-select test.equal('what rings goes first, and the background has its bound', test.claimed(:g1, test.lanes(), 100, 2), 'fair-a:2 fair-c:1');
+select test.equal('calls come first, and the background has its own limit', test.claimed(:g1, test.lanes(), 100, 2), 'fair-a:2 fair-c:1');
 select test.call('fair-b3', 3, 'fair-b', p_ring => 600);
-select test.equal('when rings reach the total, no background is taken', test.claimed(:g1, test.lanes(), 3, 2), 'fair-b:3');
+select test.equal('when calls reach the total, no background is taken', test.claimed(:g1, test.lanes(), 3, 2), 'fair-b:3');
 select test.call('fair-a3', 2, 'fair-a', p_ring => 600);
-select test.equal('in a lane with rings only these are taken', test.claimed(:g1, test.lanes()), 'fair-a:2');
-select test.equal('the rest of the background comes next', test.claimed(:g1, test.lanes()), 'fair-a:1');
+select test.equal('in a lane with calls only these are taken', test.claimed(:g1, test.lanes()), 'fair-a:2');
+select test.equal('the rest of the background is taken next', test.claimed(:g1, test.lanes()), 'fair-a:1');
 select test.equal('nothing is left', test.claimed(:g1, test.lanes()), null);
 
--- Half of what a lane may send at once is for rings.
+-- Half of what a lane may send at once is reserved for calls.
 select test.call('fair-a4', 5, 'fair-a', p_ring => 60) as later \gset
 update push.delivery d set deadline_at = now() + interval '4 hours' where outbox_id = :later;
 create function test.claimed_later(p_gateway int, p_later_max int[]) returns bigint language sql as $$
@@ -50,10 +50,10 @@ select test.equal('a lane without room for its background gives none', test.clai
 update push.lanes set paused = true where id = (test.lanes())[1];
 select test.equal('nor does a paused one', test.claimed_later(:g1, '{2}'), 0::bigint);
 update push.lanes set paused = false where id = (test.lanes())[1];
-select test.equal('nor what lies below the floor of the background',
+select test.equal('nor deliveries below the floor of the background',
   (select count(*) from push.claim(:g1, 1, (test.lanes())[:1], '{10}', '{-infinity}', p_later_floor => array[now() + interval '5 hours'])),
   0::bigint);
 select test.equal('and no more than it has room for', test.claimed_later(:g1, '{2}'), 2::bigint);
 select test.call('fair-a5', 4, 'fair-a', p_ring => 60);
-select test.equal('what rings has all of the room', test.claimed_later(:g1, '{0}'), 4::bigint);
-select test.equal('where nobody says, all of it is the background''s, too', test.claimed_later(:g1, '{}'), 3::bigint);
+select test.equal('calls get all the room', test.claimed_later(:g1, '{0}'), 4::bigint);
+select test.equal('without a limit the background may use all of it', test.claimed_later(:g1, '{}'), 3::bigint);

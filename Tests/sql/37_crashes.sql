@@ -1,8 +1,8 @@
--- What a gateway held when it died: sent again, not sent again, taken carefully, or given up.
+-- Deliveries of a gateway that died: sent again, not sent again, claimed one at a time, or dead.
 create function pg_temp.gateway(p_name text) returns int language sql as $$ select push.register_gateway(p_name, '1') $$;
 create function pg_temp.claim(p_gateway int, p_max int default 100, p_app text default 'default') returns text language sql as $$
   select test.claim(p_gateway, p_max, p_app) $$;
--- One dies, and another, which lives on, finds out.
+-- One gateway dies, and another detects it.
 create function pg_temp.dies(p_gateway int, p_reaper int) returns void language plpgsql as $$
 begin
   update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when p_gateway then now() - interval '10 s'
@@ -17,17 +17,17 @@ create function pg_temp.past(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s', h.n, h.outcome, h.reason), ', ' order by h.n) from push.delivery_history h where h.call_id = p_call $$;
 select pg_temp.gateway('reaper') as reaper, pg_temp.gateway('a') as a, pg_temp.gateway('b') as b, pg_temp.gateway('c') as c \gset
 
--- Twice with one that died: a suspect, third time: dead.
+-- With two gateways that died: a suspect; with a third: dead.
 select test.call('crash', 3) as crash \gset
 select test.equal('claimed', pg_temp.claim(:a, 2), 'crash/0#1@1 crash/1#1@1');
 select pg_temp.dies(:a, :reaper);
-select test.equal('what it had counts a crash, what it had not does not', pg_temp.tell('crash'), '0:ready:1@1, 1:ready:1@1, 2:ready:0@0');
+select test.equal('its deliveries count a crash, others do not', pg_temp.tell('crash'), '0:ready:1@1, 1:ready:1@1, 2:ready:0@0');
 select test.equal('claimed again', pg_temp.claim(:b), 'crash/0#1@2 crash/1#1@2 crash/2#1@1');
 select pg_temp.dies(:b, :reaper);
 select test.equal('after two crashes a delivery is a suspect', pg_temp.tell('crash'), '0:ready:2@2 aside, 1:ready:2@2 aside, 2:ready:1@1');
 select test.equal('ops see them waiting for their turn', (select string_agg(state, ' ') from push.deliveries where call_id = 'crash'),
   'ready ready ready');
-select test.equal('a claim brings one suspect beside the others', pg_temp.claim(:c), 'crash/0#1@3 crash/2#1@2');
+select test.equal('a claim takes one suspect besides the others', pg_temp.claim(:c), 'crash/0#1@3 crash/2#1@2');
 select test.equal('and no other while that is held', pg_temp.claim(:c), null);
 select pg_temp.gateway('d') as d \gset
 select test.equal('another gateway takes another', (select string_agg(format('%s/%s', crashes, n), ' ')
@@ -37,15 +37,15 @@ select pg_temp.dies(:c, :reaper);
 select test.equal('a suspect is blamed, and nothing beside it', pg_temp.tell('crash'), '2:ready:1@2');
 select test.equal('at the third crash it is dead', pg_temp.past('crash'), '0:dead:GatewayCrashed, 1:delivered:');
 select test.equal('nothing takes its place', (select count(*) from push.deliveries where call_id = 'crash' and fallback_of is not null), 0::bigint);
-select test.equal('nobody is said to have settled it', (select gateway from push.delivery_history where call_id = 'crash' and n = 0), null);
+select test.equal('its history has no owner', (select gateway from push.delivery_history where call_id = 'crash' and n = 0), null);
 select test.equal('metrics count it', (select format('%s %s %s %s', kind, outcome, reason, count) from push.tally where what = 'ended'
   and reason = 'GatewayCrashed'), '0 4 GatewayCrashed 1');
 select push.answer_call('crash', null);
-select test.equal('a phone that may ring is told', (select count(*) from push.deliveries where call_id = 'crash' and kind = 'cancel'
+select test.equal('a phone that may ring gets a cancel', (select count(*) from push.deliveries where call_id = 'crash' and kind = 'cancel'
   and device like '%9-1'), 1::bigint);
 delete from push.delivery where outbox_id = :crash;
 
--- How suspects are taken.
+-- Claiming suspects.
 select test.call('careful', 4) as careful, test.call('other', 1, 'other') as other \gset
 update push.delivery set crashes = 2, ready_lane = null where outbox_id in (:careful, :other);
 update push.delivery set deadline_at = now() + interval '4 hours' where outbox_id = :careful and n = 3;
@@ -53,17 +53,17 @@ select pg_temp.gateway('e') as e \gset
 update push.lanes set paused = true where app = 'default' and provider = 'fcm';
 select test.equal('no suspect from a paused lane', pg_temp.claim(:e), null);
 update push.lanes set paused = false where app = 'default' and provider = 'fcm';
-select test.equal('none from a lane that may give nothing', pg_temp.claim(:e, 0), null);
-select test.equal('nor from one that was not asked', (select count(*) from push.claim(:e, 1, '{}', '{}', '{}')), 0::bigint);
-select test.equal('nor when nothing may be taken', (select count(*) from push.claim(:e, 1, array(select id from push.lane where app = 'default'),
+select test.equal('none from a lane with a limit of 0', pg_temp.claim(:e, 0), null);
+select test.equal('nor from a lane that is not in p_lanes', (select count(*) from push.claim(:e, 1, '{}', '{}', '{}')), 0::bigint);
+select test.equal('nor with a total of 0', (select count(*) from push.claim(:e, 1, array(select id from push.lane where app = 'default'),
   '{9}', '{-infinity}', p_total => 0)), 0::bigint);
-select test.equal('what has less than the slack is left', pg_temp.claim(:e, 1, 'none'), null);
+select test.equal('deliveries with less than the slack are left', pg_temp.claim(:e, 1, 'none'), null);
 select test.call('beside', 3) as beside \gset
 select test.equal('a suspect counts for the lane''s limit', pg_temp.claim(:e, 2), 'careful/0#1@1 beside/0#1@1');
 select push.park(:e, array[:careful::bigint], '{0}', '{1}', '{1}', '{0}', '{x}');
 select test.equal('parked and promoted it is still one', push.promote() || ' ' || pg_temp.tell('careful'),
   '1 0:ready:2@1 aside, 1:ready:2@0 aside, 2:ready:2@0 aside, 3:ready:2@0 aside');
-select test.equal('and taken alone again', (select string_agg(crashes::text, ' ' order by crashes)
+select test.equal('and claimed alone again', (select string_agg(crashes::text, ' ' order by crashes)
   from push.claim(:e, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_total => 2)), '0 2');
 select push.release(:e, array[:careful::bigint], '{0}', '{1}');
 select test.equal('released it is ready, and still one', pg_temp.tell('careful') ~ '^0:ready:2@1 aside', true);
@@ -73,7 +73,7 @@ select push.forget(:e, 1);
 select test.equal('forgotten, too', pg_temp.tell('careful') ~ '^0:ready:2@1 aside', true);
 delete from push.delivery where outbox_id = :careful and n < 3;
 select pg_temp.gateway('f') as f \gset
-select test.equal('one with hours is background: none where no background is taken',
+select test.equal('a suspect with hours left is background: none if no background is taken',
   (select count(*) from push.claim(:f, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}', p_background => 0)
   where crashes = 2), 0::bigint);
 select test.equal('or the lane has no room for it', (select count(*)
@@ -87,9 +87,9 @@ select test.equal('it is not claimed', pg_temp.claim(:reaper, 9, 'other'), null)
 select test.equal('until it expires', push.expire() || ' ' || pg_temp.past('other'), '1 0:expired:DeadlinePassed');
 delete from push.delivery;
 
--- What people see.
+-- Visible pushes.
 select push.register_app('once', 60), push.register_app('twice', 60, null, true);
-select test.equal('an app says whether it wants to be told twice', (select string_agg(app || ':' || at_least_once, ' ' order by app) from push.apps
+select test.equal('an app can be at_least_once', (select string_agg(app || ':' || at_least_once, ' ' order by app) from push.apps
   where app in ('once', 'twice')), 'once:false twice:true');
 insert into push.outbox (app, kind, payload, recipients) select a, 'message',
   jsonb_build_object('from', 'x', 'chatId', 'y', 'messageId', 'note-' || a), '[{"userId": "u", "fcmToken": "seen-token-0123456789"}]'
@@ -108,14 +108,14 @@ select test.equal('and an invite more', test.call('given-back', 1, 'once') is no
 select push.release(:g, array[d.outbox_id], array[n], array[lease]) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = 'given-back';
 select pg_temp.dies(:g, :reaper);
-select test.equal('what people see is not sent again, but by the app that wants it',
+select test.equal('visible pushes are not sent again, except in an app that is at_least_once',
   (select string_agg(format('%s:%s:%s', app, kind, state), ' ' order by app, kind) from push.deliveries where call_id not like 'given%'),
   'once:invite:ready plain:invite:ready twice:invite:ready twice:missed_call:ready twice:notification:ready');
 select test.equal('it is dead', (select string_agg(format('%s:%s:%s:%s', app, kind, outcome, reason), ' ' order by app, kind)
   from push.delivery_history where reason = 'GatewayCrashed' and call_id <> 'crash'),
   'once:missed_call:dead:GatewayCrashed once:notification:dead:GatewayCrashed '
   'plain:missed_call:dead:GatewayCrashed plain:notification:dead:GatewayCrashed');
-select test.equal('what had been given back counts no crash', (select crashes from push.delivery d join push.outbox o on o.id = d.outbox_id
+select test.equal('returned deliveries count no crash', (select crashes from push.delivery d join push.outbox o on o.id = d.outbox_id
   where call_id = 'given-back'), 0::smallint);
 delete from push.delivery;
 
@@ -131,10 +131,11 @@ select test.equal('one of a call that rings is ready', pg_temp.tell('on'), '0:re
 -- Retired.
 select pg_temp.claim(:i) is not null as claimed \gset
 select push.retire_gateway(:i);
-select test.equal('who retires counts no crash', pg_temp.tell('on'), '0:ready:1@2');
+select test.equal('a gateway that retires counts no crash', pg_temp.tell('on'), '0:ready:1@2');
 
--- Until nothing is claimed in its name. Those that ended more than a second ago may have been looked at again by now.
-select test.equal('what has just ended is looked at again', (select free_due_at is not null from push.gateways where id = :i), true);
+-- Repeats until the gateway has no claimed delivery. Gateways that ended more than a second ago may have been checked again
+-- by now.
+select test.equal('a gateway that has just ended is checked again', (select free_due_at is not null from push.gateways where id = :i), true);
 update push.gateways set free_due_at = clock_timestamp() where not alive;
 update push.gateways set ended_at = now() - interval '2 days' where not alive;
 select push.prune();
@@ -147,7 +148,8 @@ select test.equal('then nothing is left to look for', (select count(*) from push
 select test.equal('all lanes are right', (select count(*) from push.delivery where ready_lane is distinct from case when state < 2 and crashes < 2
   then lane end), 0::bigint);
 
--- The server stood still, or its clock was set ahead: whoever is heard first finds nobody silent; 3 s later it does.
+-- The server stood still, or its clock was set ahead: the gateway with the first heartbeat finds none silent; 3 s later it
+-- does.
 delete from push.gateways where alive;
 select pg_temp.gateway('first') as first, pg_temp.gateway('second') as second \gset
 update push.gateways set heartbeat_at = now() - interval '6 s', steady_since = '-infinity' where alive;
@@ -157,7 +159,8 @@ select test.equal('all live after a pause', (select count(*) from push.gateways 
 update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
 select push.beat(:first, true);
 select push.beat(:first, true);
-select test.equal('nobody dies at the first look, nor at one right after it', (select count(*) from push.gateways where alive), 2::bigint);
+select test.equal('no gateway is declared dead at the first check, nor at one right after it',
+  (select count(*) from push.gateways where alive), 2::bigint);
 update push.gateways set doubted_at = doubted_at - interval '1 s' where id = :second;
 select push.beat(:second, false);
 update push.gateways set heartbeat_at = now() - interval '6 s' where id = :second;
@@ -167,9 +170,9 @@ update push.gateways set doubted_at = now() + interval '1 hour' where id = :seco
 select push.beat(:first, true);
 update push.gateways set doubted_at = doubted_at - interval '1 s' where id = :second;
 select push.beat(:first, true);
-select test.equal('who was not heard since then does not live', (select ended_reason from push.gateways where id = :second), 'silent');
+select test.equal('a gateway without a heartbeat since then is declared dead', (select ended_reason from push.gateways where id = :second), 'silent');
 
--- The server crashed, and the last beats of one were lost with it: whoever is heard first in the new life waits, too.
+-- The server crashed and lost the last heartbeats of one gateway: the first heartbeat in the new life also waits.
 select pg_temp.gateway('second') as second \gset
 update push.gateways set heartbeat_at = case id when :second then now() - interval '4 s' else clock_timestamp() end, steady_since = '-infinity'
   where alive;
@@ -179,26 +182,27 @@ select test.equal('all live after a crash that lost beats', (select count(*) fro
 select push.confirm_reclaimed(:first);
 update push.gateways set doubted_at = now() - interval '1 s', steady_since = now() - interval '3 s' where alive;
 select push.beat(:first, true);
-select test.equal('who was not heard in the new life does not', (select ended_reason from push.gateways where id = :second), 'silent');
+select test.equal('a gateway without a heartbeat in the new life is declared dead',
+  (select ended_reason from push.gateways where id = :second), 'silent');
 
--- What is on the disk.
+-- Commits that wait for the disk.
 set local synchronous_commit = off;
 select push.sync(:first);
 select test.equal('its commit waits for the disk, and for no standby', current_setting('synchronous_commit'), 'local');
 set local synchronous_commit = remote_apply;
 select push.sync(:first);
-select test.equal('who wants more keeps that', current_setting('synchronous_commit'), 'remote_apply');
+select test.equal('a stronger setting is kept', current_setting('synchronous_commit'), 'remote_apply');
 reset synchronous_commit;
 
 -- The clock was set back.
 select pg_temp.gateway('second') as second \gset
 update push.gateways set heartbeat_at = now() + interval '1 hour' where alive;
 select push.beat(:first, true);
-select test.equal('nobody is dead after a step back', (select count(*) from push.gateways where alive), 2::bigint);
+select test.equal('no gateway is dead after a step back of the clock', (select count(*) from push.gateways where alive), 2::bigint);
 update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
 update push.gateways set doubted_at = now() - interval '1 s' where id = :second;
 select push.beat(:first, true);
-select test.equal('a heartbeat of before it is none', (select ended_reason from push.gateways where id = :second), 'silent');
+select test.equal('a heartbeat from before the crash does not count', (select ended_reason from push.gateways where id = :second), 'silent');
 update push.job set every = '1 hour', due_at = now() + case name when 'prune' then interval '1 day' else interval '30 minutes' end;
 select test.equal('a job of before it is due', push.take_job(:first), 'prune');
 select test.equal('others are not', push.take_job(:first), null);

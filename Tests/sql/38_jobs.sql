@@ -1,4 +1,4 @@
--- The housekeeping, taken by whoever comes.
+-- Housekeeping jobs, which any gateway can take.
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
   execute p_statement;
@@ -17,29 +17,30 @@ select test.equal('the first one due is taken first', push.take_job(:g1), 'expir
 select test.equal('its time moves on before it is done', (select due_at > now() + interval '59 minutes' and gateway = :g1 and taken_at is not null
   from push.job where name = 'expire'), true);
 create temp table taken as select push.take_job(:g2) as name from generate_series(1, 10);
-select test.equal('all others follow, whoever comes', (select string_agg(name, ' ' order by name) from taken),
+select test.equal('any gateway takes all the others', (select string_agg(name, ' ' order by name) from taken),
   'check_ends drop_partitions ensure_partitions erase escalate expire_all miss promote prune tally');
 select test.equal('then none is due', push.take_job(:g1), null);
 update push.job set due_at = now() - interval '1 minute' where name = 'miss';
 update push.gateways set alive = false, ended_at = now(), ended_reason = 'silent' where id = :g2;
-select test.equal('who was declared dead gets none', push.take_job(:g2), null);
-select test.equal('nor who never was', push.take_job(0), null);
-select test.equal('who lives does', push.take_job(:g1), 'miss');
+select test.equal('a gateway that was declared dead gets none', push.take_job(:g2), null);
+select test.equal('nor does an unknown gateway', push.take_job(0), null);
+select test.equal('a living gateway does', push.take_job(:g1), 'miss');
 
 select test.equal('each can be run, and there is not much to do', (select string_agg(name, ' ') from push.job where push.run_job(name)), null);
-select test.equal('one that nobody knows is an error', pg_temp.error($$select push.run_job('x')$$), '20000');
+select test.equal('an unknown job is an error', pg_temp.error($$select push.run_job('x')$$), '20000');
 select test.call('late-' || i, 1, p_ring => 1) from generate_series(1, 3) i;
 update push.delivery d set deadline_at = now() - interval '10 minutes' from push.outbox o where o.id = d.outbox_id and o.call_id = 'late-3';
 update push.delivery d set deadline_at = now() - interval '1 s' from push.outbox o where o.id = d.outbox_id and o.call_id in ('late-1', 'late-2');
 select test.equal('expire', push.run_job('expire') || ' ' || (select count(*) from push.deliveries where call_id like 'late-%'), 'false 3');
-select test.equal('takes what expired lately', (select string_agg(call_id, ' ') from push.deliveries where call_id like 'late-%'), 'late-3');
+select test.equal('expire takes deliveries that expired recently',
+  (select string_agg(call_id, ' ') from push.deliveries where call_id like 'late-%'), 'late-3');
 select push.run_job('expire_all');
-select test.equal('expire_all what is older, too', (select count(*) from push.deliveries where call_id like 'late-%'), 0::bigint);
+select test.equal('expire_all also takes older ones', (select count(*) from push.deliveries where call_id like 'late-%'), 0::bigint);
 
--- A full bite.
+-- A step that reaches its limit.
 select test.call('wait-' || i, 500) from generate_series(1, 5) i;
 update push.delivery set state = 2, ready_lane = null, due_at = now() - interval '1 s';
-select test.equal('a full bite says that there is more', push.run_job('promote'), true);
+select test.equal('a step that reaches its limit returns true', push.run_job('promote'), true);
 select test.equal('and is due again at once', (select due_at <= clock_timestamp() from push.job where name = 'promote'), true);
 select test.equal('it was a bite', (select count(*) from push.deliveries where state = 'ready'), 2000::bigint);
 select test.equal('the rest is less than one', push.run_job('promote'), false);

@@ -1,4 +1,4 @@
--- What people read.
+-- Views for operators.
 insert into push.outbox (payload, recipients) values ('{"callId": "t", "from": "x"}',
   '[{"userId": "a", "fcmToken": "secret-0123456789-token-1"}, {"userId": "b", "fcmToken": "secret-0123456789-token-2"}]');
 select id as t from push.outbox where call_id = 't' \gset
@@ -23,7 +23,7 @@ select test.equal('times count from the commit''s enqueueing', (select string_ag
 select test.equal('no view or timeline shows a token', (select count(*)
   from (select d::text from push.deliveries d union all select h::text from push.delivery_history h
   union all select t::text from push.timeline('t') t) x(line) where line like '%0123456789%'), 0::bigint);
-select test.equal('a call nobody knows has no timeline', (select count(*) from push.timeline('nobody')), 0::bigint);
+select test.equal('an unknown call has no timeline', (select count(*) from push.timeline('nobody')), 0::bigint);
 update push.lanes set paused = true, note = 'key rotated' where app = 'default';
 select test.equal('ops pause a lane through the view', (select provider || ' ' || note from push.lanes where paused), 'fcm key rotated');
 
@@ -34,7 +34,7 @@ select test.equal('every table, view and column has a comment', (select string_a
     and (obj_description(c.oid, 'pg_class') is null or a.attnum is not null and col_description(c.oid, a.attnum) is null)), null);
 select test.equal('every function has a comment', (select string_agg(p.proname, ' ' order by 1) from pg_proc p
   where p.pronamespace = 'push'::regnamespace and obj_description(p.oid, 'pg_proc') is null), null);
-select test.equal('nobody else may do anything', (select count(*) from pg_proc p where p.pronamespace = 'push'::regnamespace
+select test.equal('no other role has any right', (select count(*) from pg_proc p where p.pronamespace = 'push'::regnamespace
   and has_function_privilege('public', p.oid, 'execute'))
   + (select count(*) from pg_class c where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v')
     and has_table_privilege('public', c.oid, 'select, insert, update, delete'))

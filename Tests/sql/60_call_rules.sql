@@ -1,6 +1,6 @@
 -- How a call ends: unsent invites, cancels, missed calls, fences; which tokens are dead.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
--- What is owed for a call, and what became of it.
+-- The deliveries owed for a call, and its history.
 create function pg_temp.owed(p_call text) returns text language sql as $$
   select string_agg(format('%s/%s:%s:%s:%s:%s', kind, n, state, provider, user_id, right(device, 3)), ' ' order by n) from push.deliveries
     where call_id = p_call $$;
@@ -21,7 +21,7 @@ exception when others then
   return sqlstate || ' ' || sqlerrm;
 end $$;
 select push.register_gateway('one', '1') as g1, push.register_gateway('two', '1') as g2 \gset
--- Settles what gateway one holds of a call.
+-- Settles the deliveries of a call that gateway one has claimed.
 create function pg_temp.sent(p_call text, p_n int, p_outcome int, p_sent boolean default true, p_status int default 200) returns bigint language sql
   as $$
   select sum(push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], array[d.attempt::int], array[p_outcome]::smallint[],
@@ -34,16 +34,16 @@ select test.call('unsent', 3) as unsent \gset
 select test.equal('answer_call', push.answer_call('unsent', 'u2'), true);
 select test.equal('the row tells it', (select format('%s %s %s %s', state, answered_by, end_reason, ended_at is not null) from push.outbox
   where id = :unsent), 'answered u2 answered t');
-select test.equal('unsent invites are void, and nobody is told of what never rang', pg_temp.past('unsent') || coalesce(pg_temp.owed('unsent'), ''),
+select test.equal('unsent invites are void, and phones that never rang get no cancel', pg_temp.past('unsent') || coalesce(pg_temp.owed('unsent'), ''),
   'invite/0:void:CallAnswered invite/1:void:CallAnswered invite/2:void:CallAnswered');
 select test.equal('answering again is false', push.answer_call('unsent'), false);
 select test.equal('ending it afterwards is false', push.end_call('unsent'), false);
-select test.equal('neither changes who answered', (select state || answered_by from push.outbox where id = :unsent), 'answeredu2');
+select test.equal('neither changes answered_by', (select state || answered_by from push.outbox where id = :unsent), 'answeredu2');
 select test.call('waits', 1) as waits \gset
 select test.claim(:g1);
 select push.park(:g1, array[:waits]::bigint[], array[0], array[1], array[1], array[9000], array['Unavailable']);
 select test.equal('end_call', push.end_call('waits', 'declined'), true);
-select test.equal('a waiting invite is void; it was tried, so it may ring, and the device is told',
+select test.equal('a waiting invite is void; it was tried and may ring, so the device gets a cancel',
   pg_temp.past('waits') || ', ' || pg_temp.owed('waits'),
   'invite/0:void:CallEnded, cancel/10000:ready:fcm:u1:9-1');
 
@@ -59,7 +59,7 @@ select test.equal('a call of several apps needs the app', pg_temp.error($$select
 select test.equal('with the app it ends', push.end_call('twin', 'busy', 'other'), true);
 select test.equal('the other one rings on', (select state from push.outbox where id = :twin), 'ringing');
 update push.outbox set state = 'ended' where call_id = 'twin' and app = 'default';
-select test.equal('an update does what end_call does', (select format('%s %s %s', state, end_reason, ended_at is not null) from push.outbox
+select test.equal('an update does the same as end_call', (select format('%s %s %s', state, end_reason, ended_at is not null) from push.outbox
   where id = :twin)
   || (select outcome || reason from push.delivery_history where outbox_id = :twin), 'ended ended tvoidCallEnded');
 select test.equal('an ended call stays ended', pg_temp.error($$update push.outbox set state = 'answered' where call_id = 'twin'
@@ -69,7 +69,7 @@ select test.equal('it does not ring again', pg_temp.error($$update push.outbox s
   '22023 push.outbox.state: is ended already and cannot become ringing (call twin)');
 select test.equal('an unknown state', pg_temp.error($$update push.outbox set state = 'paused' where call_id = 'waits'$$),
   '22023 push.outbox.state: must be answered, ended or missed (call waits)');
-select test.equal('what was enqueued stays', pg_temp.error($$update push.outbox set payload = '{"secret": 1}' where call_id = 'waits'$$),
+select test.equal('enqueued values do not change', pg_temp.error($$update push.outbox set payload = '{"secret": 1}' where call_id = 'waits'$$),
   '22023 push.outbox: only state, answered_by and end_reason can be changed; enqueue another call (call waits)');
 select test.call('long-reason', 1);
 select test.equal('a reason is a word', pg_temp.error(format('select push.end_call(%L, %L)', 'long-reason', repeat('x', 65))),
@@ -78,10 +78,11 @@ update push.outbox set state = 'ended', end_reason = 'late words' where call_id 
 select test.equal('the reason of the end stays', (select end_reason from push.outbox where id = :twin), 'ended');
 insert into push.outbox (payload, recipients, state, answered_by, end_reason, ended_at)
   values ('{"callId": "born", "from": "x"}', '[]', 'ended', 'u', 'r', now());
-select test.equal('no call is born ended', (select format('%s %s %s %s', state, answered_by, end_reason, ended_at) from push.outbox
+select test.equal('no call is enqueued as ended', (select format('%s %s %s %s', state, answered_by, end_reason, ended_at) from push.outbox
   where call_id = 'born'), 'ringing   ');
 
--- Cancels: who may ring. Seven devices, one of them VoIP, one the answering user's, in every state an invite can have.
+-- Cancels go to devices that may ring. Seven devices, one of them VoIP, one of the answering user, in every state of an
+-- invite.
 insert into push.outbox (payload, recipients) values ('{"callId": "rings", "from": "x"}', jsonb_build_array(
   jsonb_build_object('userId', 'voip', 'voipPushToken', pg_temp.hex('aaa'), 'fcmToken', 'rings-token-0123456789-vvv'),
   jsonb_build_object('userId', 'a', 'fcmToken', 'rings-token-0123456789-001', 'locale', 'nl', 'platform', 'android'),
@@ -106,28 +107,29 @@ select test.equal('a cancel for delivered, expired after sending, dead without a
   (select string_agg(format('%s:%s:%s', user_id, provider, right(device, 3)), ' ' order by user_id) from push.deliveries where call_id = 'rings'
     and kind = 'cancel'),
   'a:fcm:001 c:fcm:003 d:fcm:004 g:fcm:007 h:expo:08]');
-select test.equal('a cancel lives a minute and speaks the device''s language',
+select test.equal('a cancel lives a minute and has the device''s locale',
   (select format('%s %s %s %s %s', n >= 10000, d.locale, d.platform, d.token,
   deadline_at - interval '60 s' between now() and clock_timestamp()) from push.delivery d where outbox_id = :rings and user_id = 'a'),
   't nl 2 rings-token-0123456789-001 t');
-select test.equal('answered: nobody missed it', (select count(*) from push.deliveries where kind = 'missed_call' and call_id = 'rings'), 0::bigint);
-select test.equal('the claim says why, for cancels', (select string_agg(distinct format('%s %s %s', kind, call_id, end_reason), ' ')
+select test.equal('an answered call creates no missed call',
+  (select count(*) from push.deliveries where kind = 'missed_call' and call_id = 'rings'), 0::bigint);
+select test.equal('the claim returns the reason for cancels', (select string_agg(distinct format('%s %s %s', kind, call_id, end_reason), ' ')
   from push.claim(:g2, 1,
   array(select id from push.lane where app = 'default'), array[100, 100, 100], array['-infinity', '-infinity', '-infinity']::timestamptz[])
     where call_id = 'rings'), '1 rings answered');
 select push.enqueue_call('{"callId": "later2", "from": "x"}', '["later"]');
 select test.claim(:g1); select pg_temp.sent('later2', 0, 0);
 select push.end_call('later2', 'declined');
-select test.equal('a registered user''s token is found again, and told in its language',
+select test.equal('a registered user''s token is found again and gets a cancel with its locale',
   (select format('%s %s %s %s', d.kind, token, platform, locale) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where call_id = 'later2'),
   '1 rings-token-0123456789-999 2 de');
 
--- Fences: what a gateway gives back of a call that has ended.
+-- Deliveries of an ended call that a gateway returns.
 select test.call('fence', 4) as fence \gset
 select test.claim(:g1);
 select push.end_call('fence', 'busy');
-select test.equal('claimed invites are the gateway''s, their devices are told',
+select test.equal('claimed invites stay with the gateway, their devices get a cancel',
   (select count(*) filter (where kind = 'invite' and state = 'claimed') || ' ' || count(*) filter (where kind = 'cancel')
   from push.deliveries where call_id = 'fence'), '4 4');
 select test.equal('park accepts it', push.park(:g1, array[:fence]::bigint[], array[0], array[1], array[1], array[10], array['Unavailable']),
@@ -150,7 +152,7 @@ select test.equal('a ringing call''s invite is ready again', pg_temp.owed('relea
 select test.claim(:g1);
 select push.end_call('release', 'busy');
 select push.release(:g1, array[outbox_id], array[n], array[lease]) from push.delivery where outbox_id = :release and n = 0;
--- What an end in progress left waiting, promote decides; the races in run.sh produce it.
+-- promote decides about invites that wait because a call was ending; run.sh produces the races.
 insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select :release, 7, now() + interval '1 minute', id, 2,
   'u', 'left-token-0123456789', now() from push.lane limit 1;
 select test.equal('promote makes nothing ready for an ended call', push.promote(), 0::bigint);
@@ -185,13 +187,13 @@ create function pg_temp.enqueue_missed(p_call text) returns void language sql as
     jsonb_build_object('userId', 'quiet', 'fcmToken', 'missed-token-0123456789-006', 'notificationEnabled', false),
     jsonb_build_object('userId', 'none', 'voipPushToken', pg_temp.hex('c04')))) $$;
 select pg_temp.enqueue_missed('m1');
-select test.equal('miss leaves what has time', push.miss(), 0::bigint);
+select test.equal('miss leaves calls with time left', push.miss(), 0::bigint);
 select pg_temp.lapse('m1');
-select test.equal('miss takes what is late', push.miss(), 1::bigint);
+select test.equal('miss takes late calls', push.miss(), 1::bigint);
 select test.equal('the row tells it', (select state || ' ' || end_reason from push.outbox where call_id = 'm1'), 'missed missed');
-select test.equal('a user: one missed call, APNs alert before FCM before Expo; never over a VoIP token, whoever calls it an alert token',
+select test.equal('each user gets one missed call, APNs alert before FCM before Expo; never over a VoIP token, even if also given as an alert token',
   pg_temp.missed('m1'), 'alert:apns:c02 dead:fcm:003 droid:fcm:d01 iphone:apns:b02 known:fcm:005 same:expo:me] swap:fcm:004');
-select test.equal('it lives four hours, in the phone''s language and environment',
+select test.equal('it lives four hours and has the phone''s locale and environment',
   (select format('%s %s %s %s %s', n >= 20000, environment, platform, locale,
   deadline_at - clock_timestamp() between interval '239 minutes' and interval '4 hours') from push.deliveries where call_id = 'm1'
     and user_id = 'iphone' and kind = 'missed_call'), 't sandbox ios pt-BR t');
@@ -208,7 +210,7 @@ insert into push.outbox (payload, recipients) select jsonb_build_object('callId'
 select pg_temp.lapse('large-' || c) from generate_series(1, 3) c;
 select test.equal('large calls are missed a few at a time', push.miss() || '/' || push.miss() || '/' || push.miss(), '2/1/0');
 insert into push.ends_unchecked (outbox_id) select id from push.outbox where call_id like 'large-%';
-select test.equal('and looked at once more a few at a time', push.check_ends() || '/' || push.check_ends() || '/' || push.check_ends(), '2/1/0');
+select test.equal('and checked again a few at a time', push.check_ends() || '/' || push.check_ends() || '/' || push.check_ends(), '2/1/0');
 insert into push.escalations_due (outbox_id, due_at) select id, now() - interval '1 s' from push.outbox where call_id like 'large-%';
 select push.escalate();
 select test.equal('and escalated a few at a time', (select count(*) from push.escalations_due), 1::bigint);
@@ -226,7 +228,7 @@ select test.call('m3', 1) as m3 \gset
 select test.claim(:g1);
 select push.park(:g1, array[:m3]::bigint[], array[0], array[1], array[1], array[9000], array['Unavailable']);
 select pg_temp.lapse('m3');
-select test.equal('miss before expire: the same, with what the provider said', push.miss() || '/' || push.expire() || ' ' || pg_temp.past('m3'),
+select test.equal('miss before expire: the same, with the provider''s reason', push.miss() || '/' || push.expire() || ' ' || pg_temp.past('m3'),
   '1/0 invite/0:expired:Unavailable');
 select test.call('m4', 1) as m4 \gset
 select test.claim(:g1); select pg_temp.sent('m4', 0, 0);
@@ -256,12 +258,13 @@ select test.equal('compare and clear', push.invalidate_tokens(array[:fcm, :fcm, 
   array['dead-token-0123456789-1', 'dead-token-0123456789-2', 'dead-token-0123456789-3', 'dead-token-0123456789-3', 'dead-token-0123456789-9'],
   array[null, now() - interval '2 hours', now() - interval '2 hours', now() - interval '1 minute', now() - interval '2 hours']::timestamptz[],
     array['A', 'B', 'B', 'C', 'D']), 3::bigint);
-select test.equal('dead: said without a time, or since it was registered; alive: registered later; one of no device is noted', pg_temp.alive(),
+select test.equal('dead: reported without a time, or with one after the registration; alive: registered later; a token without a device is noted',
+  pg_temp.alive(),
   '24 1uA 3uC 9-D');
 select test.equal('saying it again changes nothing', push.invalidate_tokens(array[:fcm, :fcm, :apns]::smallint[],
   array['dead-token-0123456789-1', 'dead-token-0123456789-9', null], array[null, null, null]::timestamptz[], array['X', 'X', 'X'])
   || pg_temp.alive(), '024 1uA 3uC 9-D');
-select test.equal('the device says why', (select invalid_reason from push.devices where token = 'dead-token-0123456789-3'), 'C');
+select test.equal('the device has the reason', (select invalid_reason from push.devices where token = 'dead-token-0123456789-3'), 'C');
 select test.equal('another provider''s token is another', push.invalidate_tokens(array[:apns]::smallint[], array['dead-token-0123456789-2'],
   array[null]::timestamptz[], array['X']) || left(pg_temp.alive(), 2), '124');
 select test.equal('a dead token is not enqueued to, registered or inline',
@@ -269,10 +272,10 @@ select test.equal('a dead token is not enqueued to, registered or inline',
 update push.devices set enabled = false where token = 'dead-token-0123456789-1';
 select push.register_device('u', 'tokens', 'fcm', 'dead-token-0123456789-1', locale => 'da');
 select push.register_device('i', 'tokens', 'fcm', 'dead-token-0123456789-9');
-select test.equal('registered again it lives again, inline too',
+select test.equal('a token registered again is alive again, also in recipients',
   test.fan_out('[{"userId": "i", "fcmToken": "dead-token-0123456789-1"}, {"userId": "i", "fcmToken": "dead-token-0123456789-9"}]', 'tokens'),
   'fcm::production:i:9-1 fcm::production:i:9-9');
-select test.equal('registering keeps what it does not say, and the user''s switch',
+select test.equal('registering keeps values that are not passed, and the user''s switch',
   (select format('%s %s %s %s', platform, locale, enabled, registered_at > now() - interval '1 minute') from push.devices
   where token = 'dead-token-0123456789-1'), 'android da f t');
 select push.register_device('v', 'tokens', 'fcm', 'dead-token-0123456789-1');

@@ -1,4 +1,4 @@
--- Per device and per user: members of their own for templates, the phone that answered, who declined.
+-- Values for each device and user: template data, the phone that answered, and users who declined.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
@@ -24,7 +24,7 @@ create function pg_temp.settle(p_call text, p_outcome int default 0, p_user text
     and (p_user is null or d.user_id = p_user) $$;
 select push.register_gateway('people', '1') as g \gset
 
--- Members of their own.
+-- Template data.
 select push.register_lane('default', p) from unnest('{apns,fcm,expo}'::text[]) p;
 insert into push.devices (user_id, provider, token, platform, voip) values ('reg', 'apns', pg_temp.hex('d01'), 'ios', true),
   ('reg', 'apns', pg_temp.hex('d02'), 'ios', false),
@@ -36,14 +36,14 @@ create function pg_temp.data(p_call text, p_kind int default 0) returns text lan
   select string_agg(d.user_id || ':' || right(d.token, 3) || ':' || coalesce(d.data ->> 'phone', '-'), ' ' order by d.user_id, right(d.token, 3))
     from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.kind = p_kind $$;
 select test.equal('each delivery has its recipient''s data', pg_temp.data('data'), 'a:aaa:+31 1 b:bbb:- reg:d01:+31 2 reg:d03:+31 2');
-select test.equal('a claim brings it', (select string_agg(user_id || ':' || data, ' ' order by user_id, token)
+select test.equal('a claim returns it', (select string_agg(user_id || ':' || data, ' ' order by user_id, token)
   from push.claim(:g, 1, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99])) where data is
   not null),
   'a:{"x": "\"é\"", "phone": "+31 1"} reg:{"phone": "+31 2"} reg:{"phone": "+31 2"}');
 select test.equal('settled', pg_temp.settle('data', 4, 'a') + pg_temp.settle('data', 4, 'reg') + pg_temp.settle('data', 0, 'b'), 4::bigint);
 select test.equal('the next channel has it, too', pg_temp.data('data'), 'a:aaa:+31 1 reg:04]:+31 2');
 select pg_temp.claim_all(:g, 2), pg_temp.settle('data'), push.end_call('data') \g /dev/null
-select test.equal('so have cancels, also of what is finished', pg_temp.data('data', 1), 'a:aaa:+31 1 b:bbb:- reg:04]:+31 2');
+select test.equal('so have cancels, also of finished invites', pg_temp.data('data', 1), 'a:aaa:+31 1 b:bbb:- reg:04]:+31 2');
 select test.equal('and missed calls', pg_temp.data('data', 2), 'a:aaa:+31 1 b:bbb:- reg:d02:+31 2');
 select push.enqueue_call('{"from": "x", "chatId": "c", "callId": "note"}',
   '[{"userId": "a", "fcmToken": "people-token-0123456789-aaa", "data": {"phone": "+31 3"}}]', kind => 'message') \g /dev/null
@@ -62,7 +62,7 @@ select test.equal(format('data %s is left out, and told', left(data::text, 20)),
 from (values ('"secret"'::jsonb), ('["secret"]'), ('{"phone": 1}'), ('{"phone": ["x"]}'), ('{"phone": null}'),
   (jsonb_build_object('phone', repeat('x', 1024)))) bad(data);
 select test.equal(format('data %s is none', data), pg_temp.bad_data(data), '1 0 ') from (values ('null'::jsonb), ('{}')) none(data);
-select test.equal('1,024 bytes are taken', pg_temp.bad_data(jsonb_build_object('p', repeat('x', 1015))) ~ '^1 0 {"p": "x+"}$', true);
+select test.equal('1,024 bytes are accepted', pg_temp.bad_data(jsonb_build_object('p', repeat('x', 1015))) ~ '^1 0 {"p": "x+"}$', true);
 
 -- The phone that answered.
 create function pg_temp.family(p_call text) returns void language sql as $$
@@ -76,21 +76,22 @@ select pg_temp.family('f' || i) from generate_series(1, 6) i \g /dev/null
 select pg_temp.claim_all(:g, 3), pg_temp.settle('f2'), pg_temp.settle('f3') \g /dev/null
 select push.answer_call('f1', 'a', device => 'people-token-0123456789-a01'), push.answer_call('f2', 'a', device => ' people-token-0123456789-a02 '),
   push.answer_call('f3', 'a') \g /dev/null
-select test.equal('the same user''s other phones are told, and everybody else''s; never the one that answered', pg_temp.told('f1'),
+select test.equal('the same user''s other phones and those of all others get a cancel; the one that answered gets none', pg_temp.told('f1'),
   'a:a02 b:b01 c:c01');
-select test.equal('also of what is finished', pg_temp.told('f2'), 'a:a01 b:b01 c:c01');
+select test.equal('also for finished invites', pg_temp.told('f2'), 'a:a01 b:b01 c:c01');
 select test.equal('without it, none of the user''s', pg_temp.told('f3'), 'b:b01 c:c01');
 select push.answer_call('f4', device => 'people-token-0123456789-a01') \g /dev/null
-select test.equal('who answered is known by the phone', (select answered_by || ' ' || answered_device from push.outbox where call_id = 'f4') || ' '
+select test.equal('the phone determines the user who answered',
+  (select answered_by || ' ' || answered_device from push.outbox where call_id = 'f4') || ' '
   || pg_temp.told('f4'), 'a people-token-0123456789-a01 a:a02 b:b01 c:c01');
--- One entry is one phone: its token of another channel is not told either.
+-- One entry is one phone: its token for another channel gets no cancel either.
 select pg_temp.settle('f5', 4, 'a'), pg_temp.claim_all(:g, 4) \g /dev/null
 select test.equal('the VoIP token''s next channel rings', (select string_agg(provider || ':' || right(device, 3), ' ' order by device)
   from push.deliveries where call_id = 'f5' and fallback_of is not null), 'expo:02] fcm:a03');
 select push.answer_call('f5', 'a', device => pg_temp.hex('a03')) \g /dev/null
-select test.equal('an iPhone that answered over VoIP is not told over FCM', pg_temp.told('f5'), 'a:02] b:b01 c:c01');
+select test.equal('an iPhone that answered over VoIP gets no cancel over FCM', pg_temp.told('f5'), 'a:02] b:b01 c:c01');
 select push.answer_call('f6', 'a', device => 'people-token-0123456789-999') \g /dev/null
-select test.equal('a phone that was not rung (another way) answered: all of the user''s phones are told', pg_temp.told('f6'),
+select test.equal('a phone that was not rung (another way) answered: all of the user''s phones get a cancel', pg_temp.told('f6'),
   'a:a01 a:a02 b:b01 c:c01');
 select test.equal('an answered call''s update by hand tells no phone',
   pg_temp.error($$update push.outbox set answered_device = 'x' where call_id = 'f6'$$)
@@ -108,22 +109,22 @@ select push.answer_call('t1', device => (select id::text from push.devices where
 select test.equal('by its number in push.devices', pg_temp.told('t1') || ' ' || (select answered_by from push.outbox where call_id = 't1'),
   'two:t02 two');
 select push.answer_call('t2', 'two', device => pg_temp.hex('e01')) \g /dev/null
-select test.equal('an iPhone answered: the Androids are told', pg_temp.told('t2'), 'two:t01 two:t02');
+select test.equal('an iPhone answered: the Android phones get a cancel', pg_temp.told('t2'), 'two:t01 two:t02');
 select pg_temp.settle('t3', 4, 'two'), pg_temp.claim_all(:g, 6) \g /dev/null
 select test.equal('its next channel rings', (select string_agg(right(device, 3), ' ') from push.deliveries where call_id = 't3' and fallback_of is
   not null and kind = 'invite' and platform = 'ios'), 't03');
 select push.answer_call('t3', 'two', device => pg_temp.hex('e01')) \g /dev/null
-select test.equal('the FCM token of an iPhone that answered over VoIP may be the same phone: it is told nothing',
+select test.equal('the FCM token of an iPhone that answered over VoIP may be the same phone: it gets no cancel',
   coalesce(pg_temp.told('t3'), '') !~ 't03', true);
 select test.equal('no such phone', pg_temp.error($$select push.answer_call('t4', 'two', device => '999999999')$$),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
 select test.equal('nor one of another app', pg_temp.error(format($$select push.answer_call('t4', 'two', device => '%s')$$,
   (select id from push.devices where app = 'other' and token = 'people-token-0123456789-oth'))),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
-select test.equal('nor what is no token', pg_temp.error($$select push.answer_call('t4', 'two', device => 'secret \x4')$$),
+select test.equal('nor is a text that is no token', pg_temp.error($$select push.answer_call('t4', 'two', device => 'secret \x4')$$),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
 
--- Declining: what was answered, and how the call is then.
+-- Declining: the result of the function, and the state of the call.
 create function pg_temp.decline(p_call text, p_user text, p_reason text default 'declined', p_device text default null) returns text language plpgsql
   as $$
 declare
@@ -132,7 +133,7 @@ begin
   return (select concat_ws(' ', v_said, o.state, o.end_reason) from push.outbox o where o.call_id = p_call);
 end $$;
 select pg_temp.family('d' || i) from generate_series(1, 9) i \g /dev/null
-select test.equal('a user declines: nothing more is sent to their phones, nobody is told of what never rang',
+select test.equal('a user declines: nothing more is sent to their phones; phones that never rang get no cancel',
   push.decline_call('d1', 'a') || ' ' || pg_temp.past('d1') || coalesce(pg_temp.told('d1'), ''),
   'true a:void:UserDeclined a:void:UserDeclined a:void:UserDeclined');
 select test.equal('the rest ring on', (select state from push.outbox where call_id = 'd1') || ' ' || pg_temp.told('d1', 'invite'),
@@ -143,28 +144,29 @@ select test.equal('the call tells it', (select c -> 'declinedBy' -> 0 ->> 'userI
 select test.equal('the timeline, too', (select string_agg(event || ' ' || user_id, ', ') from push.timeline('d1')
   where event in ('declined', 'busy')), 'declined a');
 select test.equal('another is busy', pg_temp.decline('d1', 'b', 'busy'), 't ringing');
-select test.equal('which their invite says', (select string_agg(user_id || reason, ' ') from push.delivery_history where call_id = 'd1'
+select test.equal('their invite has this reason', (select string_agg(user_id || reason, ' ') from push.delivery_history where call_id = 'd1'
   and user_id = 'b'), 'bUserBusy');
 select test.equal('with the last one the call ends, as declined', pg_temp.decline('d1', 'c', 'busy'), 't ended declined');
-select test.equal('nobody missed it', pg_temp.told('d1', 'missed_call'), null);
-select test.equal('then nobody can decline', push.decline_call('d1', 'c'), false);
+select test.equal('no missed call is made', pg_temp.told('d1', 'missed_call'), null);
+select test.equal('then no user can decline', push.decline_call('d1', 'c'), false);
 select pg_temp.claim_all(:g, 7) \g /dev/null
 select pg_temp.settle('d2', 0), pg_temp.settle('d3', 0, 'a') \g /dev/null
 select push.decline_call('d2', 'a', device => 'people-token-0123456789-a01'), push.decline_call('d3', 'a') \g /dev/null
-select test.equal('phones that may ring are told, but for the one that declined', pg_temp.told('d2'), 'a:a02');
+select test.equal('phones that may ring get a cancel, except the one that declined', pg_temp.told('d2'), 'a:a02');
 select test.equal('which is not always known', pg_temp.told('d3'), 'a:a01 a:a02');
-select test.equal('a cancel lives a minute, and says why', (select string_agg(distinct c.end_reason || (c.remaining_us between 50000000 and 60000000)
+select test.equal('a cancel lives a minute and has the reason',
+  (select string_agg(distinct c.end_reason || (c.remaining_us between 50000000 and 60000000)
   || c.ended, ' ') from push.claim(:g, 8, array(select id from push.lane), array_fill(99, array[99]),
   array_fill('-infinity'::timestamptz, array[99])) c where c.kind = 1 and c.call_id = 'd2'), 'declinedtruefalse');
 select test.equal('then another user declines: only theirs', push.decline_call('d2', 'b') || ' ' || pg_temp.told('d2'), 'true a:a02 b:b01');
 select push.answer_call('d2', 'c', device => 'people-token-0123456789-c02') \g /dev/null
-select test.equal('then it is answered: those who were told are left alone, the numbers go on',
+select test.equal('then it is answered: phones with a cancel get no second one, and the numbers continue',
   (select string_agg(n || user_id, ' ' order by n) from push.deliveries where call_id = 'd2' and kind = 'cancel'), '10000a 10001b 10002c');
 select push.end_call('d3') \g /dev/null
-select test.equal('then it is hung up: who declined has not missed it', pg_temp.told('d3', 'missed_call') || ' / ' || pg_temp.told('d3'),
+select test.equal('then it is hung up: the user who declined gets no missed call', pg_temp.told('d3', 'missed_call') || ' / ' || pg_temp.told('d3'),
   'b:b01 c:c01 / a:a01 a:a02 b:b01 c:c01');
 select test.equal('while a gateway holds invites of theirs', pg_temp.decline('d4', 'a'), 't ringing');
-select test.equal('it is told to give back what has not left', (select cardinality(push.ended(array[id])) from push.outbox where call_id = 'd4'), 1);
+select test.equal('it is told to return unsent invites', (select cardinality(push.ended(array[id])) from push.outbox where call_id = 'd4'), 1);
 select push.release(:g, array_agg(outbox_id), array_agg(d.n), array_agg(lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = 'd4' and d.kind = 0 \g /dev/null
 select test.equal('released', pg_temp.past('d4') || ' / ' || (select string_agg(user_id || ':' || state, ' ' order by user_id) from push.deliveries
@@ -175,7 +177,7 @@ select push.park(:g, array_agg(outbox_id), array_agg(d.n), array_agg(lease), arr
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'd5' and d.kind = 0 \g /dev/null
 select test.equal('parked', pg_temp.past('d5') || ' / ' || (select string_agg(user_id || ':' || state, ' ' order by user_id) from push.deliveries
   where call_id = 'd5' and kind = 'invite'), 'a:void:UserDeclined a:void:UserDeclined a:void:UserDeclined / b:waiting c:waiting');
--- As if a transaction that declined had not seen it: promote asks again.
+-- As if a transaction that declined had not seen the invite: promote checks it again.
 insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select o.id, 70 + i, now() + interval '1 minute', l.id, 2,
   (array['a', 'b'])[i], 'left-token-0123456789-' || i, now() from push.outbox o,
   (select id from push.lane where app = 'default' and provider = 'fcm') l, generate_series(1, 2) i where o.call_id = 'd5';
@@ -185,7 +187,8 @@ select test.equal('promoted', (select string_agg(user_id || n || coalesce(state,
   from push.delivery_history where call_id = 'd5') x where n >= 70 and n < 100), 'a71void b72ready');
 select push.decline_call('d6', 'a') \g /dev/null
 select pg_temp.settle('d6', 4, 'a'), pg_temp.settle('d6', 4, 'b') \g /dev/null
-select test.equal('no next channel for who declined', (select count(*) from push.deliveries where call_id = 'd6' and fallback_of is not null),
+select test.equal('no next channel for the user who declined',
+  (select count(*) from push.deliveries where call_id = 'd6' and fallback_of is not null),
   0::bigint);
 select test.equal('nor by requeue', (select message from push.requeue('d6')), 'call d6: 1 invites are ready again: 1 had failed, 0 were waiting');
 select test.equal('which rings the others', (select string_agg(user_id, ' ') from push.deliveries where call_id = 'd6' and kind = 'invite'
@@ -205,15 +208,16 @@ select push.enqueue_call('{"callId": "loud", "from": "x"}', jsonb_build_array(js
   'people-token-0123456789-b11')), 'loudly') \g /dev/null
 select pg_temp.claim_all(:g), pg_temp.settle('loud'), push.decline_call('loud', 'a') \g /dev/null
 update push.escalations_due set due_at = now() - interval '1 s';
-select test.equal('who declined is not tried on the next channel', push.escalate() || ' ' || pg_temp.told('loud', 'invite'), '1 b:b11');
+select test.equal('the user who declined is not tried on the next channel', push.escalate() || ' ' || pg_temp.told('loud', 'invite'), '1 b:b11');
 
--- Masks that are alike.
+-- Equal masks.
 select push.enqueue_call('{"callId": "masks", "from": "x"}',
   '[{"userId": "a", "fcmToken": "mask-token-0123456789-a-mask"}, {"userId": "b", "fcmToken": "mask-token-0123456789-b-mask"}]') \g /dev/null
 select pg_temp.claim_all(:g, 50), pg_temp.settle('masks'), push.decline_call('masks', 'a'), push.end_call('masks') \g /dev/null
-select test.equal('another user whose token looks the same is told, too', pg_temp.told('masks'), 'a:ask b:ask');
+select test.equal('another user whose token has the same mask gets a cancel, too', pg_temp.told('masks'), 'a:ask b:ask');
 
--- Round a channel that sends nothing: an invite of each waits for its next try, the decline has not seen its own.
+-- Bypassing a channel that sends nothing: an invite of each user waits for its next attempt, and the decline has not seen
+-- its own.
 select push.register_app('round', 60), push.register_lane('round', 'apns'), push.register_lane('round', 'fcm') \g /dev/null
 insert into push.outbox (app, payload, recipients) values ('round', '{"callId": "round", "from": "x"}',
   jsonb_build_array(jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.hex('a21'), 'fcmToken', 'people-token-0123456789-a21'),
@@ -221,13 +225,13 @@ insert into push.outbox (app, payload, recipients) values ('round', '{"callId": 
 update push.delivery d set state = 2, ready_lane = null, last_reason = 'HTTP503', created_at = d.created_at - interval '3 s',
   due_at = clock_timestamp() + interval '5 s' from push.outbox o where o.id = d.outbox_id and o.call_id = 'round';
 update push.outbox o set declined = '{"a": {"reason": "declined"}}' where call_id = 'round';
-select test.equal('who declined is not tried round it', push.bypass() || ' ' || pg_temp.told('round', 'invite'), '2 a:a21 b:b21 b:b21');
+select test.equal('no bypass for the user who declined', push.bypass() || ' ' || pg_temp.told('round', 'invite'), '2 a:a21 b:b21 b:b21');
 
--- Who counts as the last.
+-- Which user counts as the last one.
 select push.enqueue_call('{"callId": "last", "from": "x"}', '[{"userId": "a", "fcmToken": "people-token-0123456789-a01"}, "nobody", {"userId": '
   '"off", "fcmToken": "people-token-0123456789-off", "notificationEnabled": false}, 7]') \g /dev/null
 select test.equal('users whose phones were not rung do not count', pg_temp.decline('last', 'a'), 't ended declined');
--- Bruno's invite is refused, or nobody knows whether it arrived.
+-- Bruno's invite is refused, or its result is unknown.
 create function pg_temp.undelivered(p_call text, p_status int) returns void language sql as $$
   select push.enqueue_call(jsonb_build_object('callId', p_call, 'from', 'x'),
     '[{"userId": "a", "fcmToken": "people-token-0123456789-a01"}, {"userId": "b", "fcmToken": "people-token-0123456789-b01"}]');
@@ -237,10 +241,10 @@ create function pg_temp.undelivered(p_call text, p_status int) returns void lang
     from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.user_id = 'b' $$;
 select pg_temp.undelivered('refused', 400), pg_temp.undelivered('unknown', 0) \g /dev/null
 select test.equal('nor do those whose invite the provider refused', pg_temp.decline('refused', 'a'), 't ended declined');
-select test.equal('but those whose invite may have arrived', pg_temp.decline('unknown', 'a') || ', ' || pg_temp.decline('unknown', 'b'),
+select test.equal('but users whose invite may have arrived count', pg_temp.decline('unknown', 'a') || ', ' || pg_temp.decline('unknown', 'b'),
   't ringing, t ended declined');
 select push.enqueue_call('{"callId": "none", "from": "x"}', '["nobody", "noone", 7]') \g /dev/null
-select test.equal('if nobody''s was, all do', pg_temp.decline('none', 'nobody') || ', ' || pg_temp.decline('none', 'noone'),
+select test.equal('if no phone was rung, all users count', pg_temp.decline('none', 'nobody') || ', ' || pg_temp.decline('none', 'noone'),
   't ringing, t ended declined');
 select test.equal('of a stranger it is refused', pg_temp.error($$select push.decline_call('d9', 'stranger')$$),
   '22023 user_id: call d9 does not ring this user');
@@ -248,5 +252,5 @@ select test.equal('so is another reason', pg_temp.error($$select push.decline_ca
   '22023 reason: must be declined or busy');
 select test.equal('and an unknown phone', pg_temp.error($$select push.decline_call('d9', 'a', device => 'secret')$$),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
-select test.equal('a call nobody knows', pg_temp.error($$select push.decline_call('nowhere', 'a')$$), 'P0002 call_id: there is no call nowhere');
+select test.equal('an unknown call', pg_temp.error($$select push.decline_call('nowhere', 'a')$$), 'P0002 call_id: there is no call nowhere');
 select test.equal('a notification cannot be declined', push.decline_call('note', 'a'), false);

@@ -12,7 +12,7 @@ create function pg_temp.enqueue(p_call text, p_recipients jsonb, p_ring int defa
 create function pg_temp.claim_all(p_gateway int) returns bigint language sql as $$
   select count(*) from push.claim(p_gateway, 1, array(select id from push.lane where app = 'default'), array[9999, 9999, 9999],
     array['-infinity', '-infinity', '-infinity']::timestamptz[]) $$;
--- Settles in one batch what is claimed of a call, with these numbers.
+-- Settles in one batch the claimed deliveries of a call with these numbers.
 create function pg_temp.settle(p_call text, p_n int[], p_outcome int, p_reason text default 'Unregistered', p_failures text default null,
   p_receipt_after_ms int default null)
 returns bigint language sql as $$
@@ -24,7 +24,7 @@ returns bigint language sql as $$
 select push.register_gateway('one', '1') as g1 \gset
 select push.register_lane('default', 'apns') as apns, push.register_lane('default', 'fcm') as fcm, push.register_lane('default', 'expo') as expo \gset
 
--- Fallback: an entry that brings tokens.
+-- Fallback: an entry with tokens.
 select jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('aaa'), 'apnsToken', pg_temp.hex('bbb'), 'fcmToken',
   'chance-token-0123456789-fff',
   'pushToken', 'ExponentPushToken[chance-eee]', 'locale', 'nl', 'platform', 'android')) as three \gset
@@ -58,7 +58,7 @@ select pg_temp.enqueue('f4', jsonb_build_array(jsonb_build_object('userId', 'u',
   jsonb_build_object('userId', 'v', 'fcmToken', 'chance-token-0123456789-f4f')));
 select pg_temp.claim_all(:g1);
 select pg_temp.settle(call, '{0}', 4) from unnest(array['f2', 'f3', 'f4']) call;
-select test.equal('a token known to be dead is passed over', pg_temp.invites('f2'), '0:apns:u:aab:dead 1:expo:u:wo]:ready<0');
+select test.equal('a token known to be dead is skipped', pg_temp.invites('f2'), '0:apns:u:aab:dead 1:expo:u:wo]:ready<0');
 select test.equal('an entry without another token has no other channel', pg_temp.invites('f3'), '0:apns:u:aac:dead');
 select test.equal('no token is sent to twice in a call', (select count(*) from push.deliveries where call_id = 'f4'), 1::bigint);
 
@@ -128,7 +128,8 @@ select pg_temp.enqueue('r3', '["reg"]'), pg_temp.claim_all(:g1);
 select pg_temp.settle('r3', '{0,1}', 4);
 select test.equal('both tokens failed in one batch: one fallback', pg_temp.invites('r3'),
   '0:apns:reg:d01:dead 1:apns:reg:d02:dead 2:fcm:reg:and:claimed 3:fcm:reg:ios:ready<1');
-select test.equal('the fallback of a call that ends is void, and the story stays', push.end_call('r3', 'busy') || ' ' || pg_temp.invites('r3') || ' '
+select test.equal('the fallback of a call that ends is void, and the timeline stays',
+  push.end_call('r3', 'busy') || ' ' || pg_temp.invites('r3') || ' '
     || (select count(*) from push.timeline('r3') where event = 'fallback'),
   'true 0:apns:reg:d01:dead 1:apns:reg:d02:dead 2:fcm:reg:and:claimed 3:fcm:reg:ios:void<1 1');
 select pg_temp.enqueue('r4', :'three'), pg_temp.claim_all(:g1), pg_temp.settle('r4', '{0}', 4), pg_temp.claim_all(:g1),
@@ -156,7 +157,7 @@ create function pg_temp.tries(p_from int, p_to int) returns text language sql as
   select jsonb_agg(jsonb_build_object('at', now(), 'attempt', i, 'status', 503, 'reason', 'ServiceUnavailable'))::text
     from generate_series(p_from, p_to) i $$;
 select push.park(:g1, array[:tries]::bigint[], array[0], array[1], array[2], array[0], array['ServiceUnavailable'], array[pg_temp.tries(1, 2)]);
-select test.equal('park keeps what failed', (select string_agg(concat_ws(' ', event, attempt, status, reason), ', ') from push.timeline('tries')
+select test.equal('park keeps failed attempts', (select string_agg(concat_ws(' ', event, attempt, status, reason), ', ') from push.timeline('tries')
   where event = 'attempt failed'),
   'attempt failed 1 503 ServiceUnavailable, attempt failed 2 503 ServiceUnavailable');
 select push.promote(), pg_temp.claim_all(:g1);
@@ -164,7 +165,7 @@ select pg_temp.settle('tries', '{0}', 0, null, pg_temp.tries(3, 25));
 select test.equal('settle adds to it, the last 20 stay', (select format('%s %s %s', jsonb_array_length(failures), failures #>> '{0,attempt}',
   failures #>> '{19,attempt}') from push.history where outbox_id = :tries and n = 0), '20 6 25');
 select pg_temp.settle('tries', '{1}', 0, null);
-select test.equal('none failed: none kept', (select failures from push.history where outbox_id = :tries and n = 1), null::jsonb);
+select test.equal('without failed attempts none are kept', (select failures from push.history where outbox_id = :tries and n = 1), null::jsonb);
 select test.call('tries-2', 1) as tries2 \gset
 select pg_temp.claim_all(:g1), push.park(:g1, array[:tries2]::bigint[], array[0], array[1], array[1], array[60000], array['x'],
   array[pg_temp.tries(1, 1)]);
@@ -179,13 +180,13 @@ select pg_temp.settle('x1', '{0,1}', 0, null, null, 900000), pg_temp.settle('x1'
   pg_temp.settle('x1', '{3}', 4, 'x', null, 0);
 create temp view receipt as select r.*, t.ticket as a_ticket, t.token as a_token
   from push.receipt_batch r cross join lateral unnest(r.ticket, r.token) t(ticket, token);
-select test.equal('a receipt is scheduled for what was delivered, in time or late',
+select test.equal('a receipt is scheduled for deliveries in time or late',
   (select string_agg(format('%s %s %s %s', a_ticket, a_token, due_at - sent_at > interval '899 s', give_up_at - sent_at), ', ' order by a_ticket)
   from receipt), 'ticket-x1-0 ExponentPushToken[receipt-1] t 1 day, ticket-x1-1 '
     'ExponentPushToken[receipt-2] t 1 day, ticket-x1-2 ExponentPushToken[receipt-3] f 1 day');
 select test.equal('a settlement makes one row a lane', (select string_agg(cardinality(ticket)::text, ' ' order by id) from push.receipt_batch),
   '2 1');
-select test.equal('only what is due is claimed, of this app', (select string_agg(ticket || n, ' ') from push.claim_receipts('default', 10, 60000))
+select test.equal('only due receipts of this app are claimed', (select string_agg(ticket || n, ' ') from push.claim_receipts('default', 10, 60000))
   || (select count(*) from push.claim_receipts('other', 10, 60000)), 'ticket-x1-220');
 select test.equal('a lease keeps it from others', (select count(*) from push.claim_receipts('default', 10, 60000))
   || (select format(' %s %s', attempts, due_at > now() + interval '50 s') from receipt where a_ticket = 'ticket-x1-2'), '0 1 t');
@@ -201,12 +202,12 @@ select push.postpone_receipts('default', '{ticket-x1-0}', 90000000);
 select test.equal('never beyond its end', (select due_at = give_up_at from receipt where a_ticket = 'ticket-x1-0'), true);
 select test.equal('settle_receipts', push.settle_receipts('default', '{ticket-x1-1,ticket-x1-2,nobody}', '{DeviceNotRegistered,null,x}'), 2::bigint);
 select test.equal('twice is once', push.settle_receipts('default', '{ticket-x1-1,ticket-x1-2,nobody}', '{DeviceNotRegistered,null,x}'), 0::bigint);
-select test.equal('what a receipt said is kept with the push', (select string_agg(n || coalesce(receipt_reason, '-'), ' ' order by n)
+select test.equal('the reason of a receipt is stored with the push', (select string_agg(n || coalesce(receipt_reason, '-'), ' ' order by n)
   from push.delivery_history where call_id = 'x1'), '0- 1DeviceNotRegistered 2- 3-');
 select test.equal('another app''s tickets are another''s', push.settle_receipts('other', '{ticket-x1-0}', '{x}') || ''
   || push.postpone_receipts('other', '{ticket-x1-0}', 1), '00');
 
--- A batch of which some are settled, some are asked for again and some nobody has an answer for.
+-- A batch of which some tickets are settled, some requested again, and some have no answer.
 insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
   select 'parts', now(), now(), now() + interval '1 day', array_agg('t' || i order by i), array_agg(i order by i), array_agg(i::int order by i),
     array_agg('u' || i order by i),
@@ -214,14 +215,14 @@ insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox
 select count(*) as claimed from push.claim_receipts('parts', 100, 60000) \gset
 select test.equal('a batch gives all it has', :claimed, 6);
 select test.equal('some have an answer', push.settle_receipts('parts', '{t5,t2}', '{null,null}'), 2::bigint);
-select test.equal('some are asked for again', push.postpone_receipts('parts', '{t6,t1}', 60000), 2::bigint);
+select test.equal('some are requested again', push.postpone_receipts('parts', '{t6,t1}', 60000), 2::bigint);
 select test.equal('all keep what belongs to them', (select string_agg(format('%s:%s', claimed,
   array(select concat_ws('/', t, o, n, u, k) from unnest(ticket, outbox_id, r.n, user_id, token) x(t, o, n, u, k))), ' ' order by id)
   from push.receipt_batch r where app = 'parts'),
   't:{t3/3/3/u3/token-3,t4/4/4/u4/token-4} f:{t1/1/1/u1/token-1,t6/6/6/u6/token-6}');
-select test.equal('an answer that comes late is taken', push.settle_receipts('parts', '{t1,t3}', '{null,null}'), 2::bigint);
+select test.equal('a late answer is accepted', push.settle_receipts('parts', '{t1,t3}', '{null,null}'), 2::bigint);
 select test.equal('a call''s tickets can be erased', push.erase_receipts('{4,99}'), 1::bigint);
-select test.equal('what is left is left', (select string_agg(array_to_string(ticket, ' '), ' ') from push.receipt_batch where app = 'parts'), 't6');
+select test.equal('the rest is kept', (select string_agg(array_to_string(ticket, ' '), ' ') from push.receipt_batch where app = 'parts'), 't6');
 select test.equal('a batch without tickets is gone', (select count(*) from push.receipt_batch where app = 'parts'), 1::bigint);
 delete from push.receipt_batch where app = 'parts';
 select test.equal('nothing is given up early', push.give_up_receipts('default'), 0::bigint);
@@ -261,7 +262,7 @@ create function pg_temp.tokens() returns text language sql as $$
 select pg_temp.said(:lane, '1239');
 update push.token_invalidations set invalidated_at = now() - interval '10 minutes' where token = 'breaker-token-0123456789-1';
 select test.equal('before', pg_temp.tokens(), 'alive 45 dead 1239 quarantined ');
-select test.equal('a hold takes back what was invalidated in the window',
+select test.equal('a hold quarantines tokens invalidated in the window',
   push.hold_invalidation(:lane::smallint, '5 minutes', '31 % dead') || ' ' || pg_temp.tokens(), '3 alive 2345 dead 1 quarantined 2b3b9-');
 select test.equal('ops see it', (select (invalidation_held_at is not null) || invalidation_note from push.lanes where id = :lane), 'true31 % dead');
 select test.equal('holding again changes nothing', push.hold_invalidation(:lane::smallint, '1 hour', 'again') || ' ' || pg_temp.tokens(),
@@ -273,11 +274,11 @@ select test.equal('another lane is not held', push.invalidate_tokens(array[:othe
   array['Unregistered']), 1::bigint);
 delete from push.token_invalidations where token = pg_temp.hex('fff');
 update push.devices set registered_at = clock_timestamp() + interval '1 s' where token = 'breaker-token-0123456789-3';
-select test.equal('resumed with apply: what is not registered since is dead',
+select test.equal('resumed with apply: tokens not registered since are dead',
   (select format('%s %s %s %s', r.was_held, r.invalidated, r.forgotten,
   r.message ~ '^breaker/fcm: .*on hold since .* of 5 quarantined ones, 4 were invalidated, 1 live on$')
   from push.resume_invalidation('breaker', 'fcm', true) r) || ' ' || pg_temp.tokens(), 't 4 1 t alive 35 dead 12489 quarantined ');
-select test.equal('twice is harmless, and says so', (select format('%s %s %s %s', was_held, invalidated, forgotten, message)
+select test.equal('running it twice is harmless and reported', (select format('%s %s %s %s', was_held, invalidated, forgotten, message)
   from push.resume_invalidation('breaker', 'fcm', true)),
   'f 0 0 breaker/fcm: invalidation was not on hold; nothing to do');
 select push.hold_invalidation(:lane::smallint, '5 minutes', 'once more'), pg_temp.said(:lane, '5');
@@ -309,12 +310,12 @@ select test.equal('a hold of no lane holds nothing', push.hold_invalidation(-1::
 -- The right environment of an APNs token.
 select push.register_device('e', 'breaker', 'apns', pg_temp.hex('e0' || i), case i when 1 then 'sandbox' else 'production' end)
   from generate_series(1, 3) i;
-select test.equal('only what differs is corrected', push.correct_environment(array[:other, :other, :other, :lane]::smallint[],
+select test.equal('only different environments are corrected', push.correct_environment(array[:other, :other, :other, :lane]::smallint[],
   array[pg_temp.hex('e01'), pg_temp.hex('e02'), pg_temp.hex('e03'), 'breaker-token-0123456789-2'], array[0, 0, 1, 1]::smallint[]), 2::bigint);
 select test.equal('only APNs tokens are', (select string_agg(environment, ' ' order by token) from push.devices where user_id = 'e'
   or token like 'breaker%-2'), 'production production sandbox production');
 
--- A channel that sends nothing: the next one is tried beside it.
+-- A channel that sends nothing: the next one is also tried.
 create function pg_temp.lane_says(p_gateway int, p_lane int, p_capacity int, p_circuit text default 'closed',
   p_throttled_ms int default 0) returns void language sql as $$
   select push.report_lanes(p_gateway, array[p_lane]::smallint[], array[100], array[p_capacity], array[0], array[p_circuit], array[p_throttled_ms],
@@ -331,20 +332,20 @@ select pg_temp.lane_says(:g1, :apns, 0);
 select test.equal('a lane without a connection is', push.stuck_lanes(), array[:apns]::smallint[]);
 select pg_temp.enqueue('b2', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b2a'), 'fcmToken',
   'chance-token-0123456789-b2f')));
-select test.equal('an invite that has waited for 2 s is tried over the next channel, and goes on waiting',
+select test.equal('an invite that has waited for 2 s is tried over the next channel and goes on waiting',
   format('%s %s', push.bypass(), pg_temp.invites('b1')),
   '1 0:apns:u:b1a:ready 1:fcm:u:b1f:ready<0');
-select test.equal('one that came just now is not', pg_temp.invites('b2'), '0:apns:u:b2a:ready');
+select test.equal('a new one is not', pg_temp.invites('b2'), '0:apns:u:b2a:ready');
 select test.equal('once', format('%s %s', push.bypass(), pg_temp.invites('b1')), '0 0:apns:u:b1a:ready 1:fcm:u:b1f:ready<0');
 select pg_temp.age('b2', '3 s'), pg_temp.claim_all(:g1);
 update push.delivery d set state = 2, ready_lane = null, owner = null, due_at = clock_timestamp() + interval '9 s' from push.outbox o
   where o.id = d.outbox_id and o.call_id = 'b2';
-select test.equal('nor does it matter that it waits for its next try', format('%s %s', push.bypass(), pg_temp.invites('b2')),
+select test.equal('also if it waits for its next attempt', format('%s %s', push.bypass(), pg_temp.invites('b2')),
   '1 0:apns:u:b2a:waiting 1:fcm:u:b2f:ready<0');
 select pg_temp.settle('b1', '{1}', 4, 'UNREGISTERED');
 select test.equal('when the second fails for good, the third follows', pg_temp.invites('b1'),
   '0:apns:u:b1a:claimed 1:fcm:u:b1f:dead<0 2:expo:u:1e]:ready<1');
-select test.equal('and no second second chance comes of what is stuck', push.bypass(), 0::bigint);
+select test.equal('a stuck invite gets only one successor', push.bypass(), 0::bigint);
 select pg_temp.lane_says(:g1, :apns, 100, 'open');
 select test.equal('an open circuit is stuck', push.stuck_lanes(), array[:apns]::smallint[]);
 select pg_temp.lane_says(:g1, :apns, 100, 'closed', 60000);
@@ -382,14 +383,14 @@ select test.equal('the job does it', format('%s %s', push.run_job('escalate'), p
 select pg_temp.enqueue('b6', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b6a'), 'fcmToken',
   'chance-token-0123456789-b6f')));
 select pg_temp.age('b6', '3 s'), push.report_ringing('b6', 'u');
-select test.equal('a phone that says it rings needs no second chance', format('%s %s', push.bypass() is not null, pg_temp.invites('b6')),
+select test.equal('a phone that reports that it rings needs no second chance', format('%s %s', push.bypass() is not null, pg_temp.invites('b6')),
   't 0:apns:u:b6a:ready');
 select pg_temp.enqueue('b7', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b7a'), 'fcmToken',
   'chance-token-0123456789-b7f')), 55);
 select pg_temp.enqueue('b8', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b8a')),
   jsonb_build_object('userId', 'v', 'voipPushToken', pg_temp.hex('b8b'))));
 select pg_temp.age('b7', '3 s'), pg_temp.age('b8', '3 s');
-select test.equal('users without another channel are looked at once, and then stand before nobody',
+select test.equal('users without another channel are checked once and then block no others',
   format('%s, %s %s', push.bypass(2), push.bypass(2), pg_temp.invites('b7')),
   '2, 1 0:apns:u:b7a:ready 1:fcm:u:b7f:ready<0');
 select pg_temp.enqueue('b9', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b9a'), 'fcmToken',
@@ -397,11 +398,11 @@ select pg_temp.enqueue('b9', jsonb_build_array(jsonb_build_object('userId', 'u',
 select pg_temp.age('b9', '3 s');
 insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, kind, user_id, token)
   select -1, i, clock_timestamp() + interval '9 minutes', :apns, :apns, 3, 'u', 'x' from generate_series(1, 5000) i;
-select test.equal('nor do messages by the thousand', format('%s %s', push.bypass(), pg_temp.invites('b9')),
+select test.equal('nor do thousands of messages', format('%s %s', push.bypass(), pg_temp.invites('b9')),
   '1 0:apns:u:b9a:ready 1:fcm:u:b9f:ready<0');
 delete from push.delivery where outbox_id = -1;
 select pg_temp.enqueue('b10', (select jsonb_agg(jsonb_build_object('userId', 'u' || i, 'voipPushToken', pg_temp.hex(lpad(to_hex(i), 3, '0'))))
   from generate_series(1, 600) i));
 select pg_temp.age('b10', '3 s');
-select test.equal('the job comes back at once while there are more', push.run_job('escalate') || ' ' || push.run_job('escalate'), 'true false');
-select test.equal('every one is looked at for the only time', push.bypass(), 0::bigint);
+select test.equal('the job is due at once while there are more', push.run_job('escalate') || ' ' || push.run_job('escalate'), 'true false');
+select test.equal('each is checked only once', push.bypass(), 0::bigint);

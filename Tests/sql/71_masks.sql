@@ -1,11 +1,11 @@
--- Tokens of one mask: Expo's all begin alike, and what history knows of a token is its mask and its hash.
+-- Tokens with equal masks: all Expo tokens begin alike, and history contains only a token's mask and hash.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
 create function pg_temp.enqueue(p_call text, p_recipients jsonb, p_app text default 'masks') returns bigint language sql as $$
   insert into push.outbox (app, payload, recipients) values (p_app, jsonb_build_object('callId', p_call, 'from', 'x'), p_recipients) returning id $$;
 create function pg_temp.claim_all(p_gateway int, p_app text default 'masks') returns bigint language sql as $$
   select count(*) from push.claim(p_gateway, 1, array(select id from push.lane where app = p_app), array[9999, 9999, 9999],
     array['-infinity', '-infinity', '-infinity']::timestamptz[]) $$;
--- Settles what is claimed of a call, with these numbers.
+-- Settles the claimed deliveries of a call with these numbers.
 create function pg_temp.settle(p_call text, p_n int[], p_outcome int) returns bigint language sql as $$
   select push.settle(min(d.owner), array_agg(d.ctid), array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease), array_agg(d.attempt::int),
     array_agg(p_outcome::smallint),
@@ -32,17 +32,17 @@ select test.equal('but a token that was sent to is not sent to again',
   'platform', 1, 'token', pg_temp.hex('aaa'))) from push.history h join push.outbox o on o.id = h.outbox_id where o.call_id = 'mask-1' and h.n = 0))),
   0::bigint);
 
--- An older release wrote no hashes: then the user tells.
+-- An older release wrote no hashes: then the user id decides.
 select pg_temp.enqueue('mask-2', :'two'), pg_temp.claim_all(:g1), pg_temp.settle('mask-2', '{0}', 4), pg_temp.claim_all(:g1),
   pg_temp.settle('mask-2', '{2}', 0) \g /dev/null
 update push.history h set token_hash = null from push.outbox o where o.id = h.outbox_id and o.call_id = 'mask-2';
 select pg_temp.settle('mask-2', '{1}', 4) \g /dev/null
-select test.equal('nor is it by what an older release wrote', pg_temp.owed('mask-2'), '0:v:two');
+select test.equal('nor is it by a row of an older release', pg_temp.owed('mask-2'), '0:v:two');
 
 insert into push.token_invalidations (app, provider, token, reason) values ('masks', 'expo', 'ExponentPushToken[bad-same]', 'DeviceNotRegistered');
 select pg_temp.enqueue('mask-3', '[{"userId": "u", "pushToken": "ExponentPushToken[one-same]"}, {"userId": "v", "pushToken": '
   '"ExponentPushToken[bad-same]"}, {"userId": "w", "pushToken": "ExponentPushToken[one-same]"}]') as mask3 \gset
-select test.equal('who is skipped is told although another user''s token has the same mask; who shares a token is not',
+select test.equal('a skipped user is reported although another user''s token has the same mask; a user who shares a token is not',
   (select string_agg(concat_ws(' ', user_id, reason), ', ') from push.skipped_recipients(:mask3)), 'v TokenInvalid');
 select pg_temp.claim_all(:g1), pg_temp.settle('mask-3', '{0}', 0) \g /dev/null
 select test.equal('and when the other''s is finished', (select string_agg(concat_ws(' ', user_id, reason), ', ')
@@ -53,13 +53,13 @@ select pg_temp.enqueue('mask-4', '[{"userId": "u", "pushToken": "ExponentPushTok
 select test.equal('a requeue takes both', (select requeued from push.requeue('mask-4')), 2);
 select test.equal('and each once', pg_temp.owed('mask-4'), '0:u:one 0:v:two');
 
--- A user's own two phones: the one that was not rung is told nothing.
+-- A user with two phones: the one that was not rung gets no cancel.
 select pg_temp.enqueue('mask-5', '[{"userId": "u", "pushToken": "ExponentPushToken[one-same]"}, {"userId": "u", '
   '"pushToken": "ExponentPushToken[two-same]"}]'), pg_temp.claim_all(:g1), pg_temp.settle('mask-5', '{0}', 0), pg_temp.settle('mask-5', '{1}', 4),
   push.end_call('mask-5', 'declined') \g /dev/null
-select test.equal('a cancel goes to the token that was rung, not to its like', pg_temp.owed('mask-5'), '1:u:one');
+select test.equal('a cancel goes to the token that was rung, not to another with its mask', pg_temp.owed('mask-5'), '1:u:one');
 
--- Cancels over VoIP: only where the app says that its phones take one for the end of a call.
+-- Cancels over VoIP: only if the app says that its phones treat one as the end of a call.
 select push.register_app('sdk4', 60, p_voip_cancel => true), push.register_app('sdk3', 60, p_voip_cancel => false),
   push.register_lane('sdk4', 'apns'), push.register_lane('sdk4', 'fcm'), push.register_lane('sdk3', 'apns'),
   push.register_lane('sdk3', 'fcm') \g /dev/null
@@ -70,7 +70,7 @@ create function pg_temp.cancels(p_call text) returns text language sql as $$
     from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l on l.id = d.lane where o.call_id = p_call and d.kind = 1 $$;
 select pg_temp.enqueue(app || '-1', :'phones', app), pg_temp.claim_all(:g1, app), pg_temp.settle(app || '-1', '{0,1}', 0),
   push.end_call(app || '-1', 'declined') from unnest('{sdk3,sdk4}'::text[]) app \g /dev/null
-select test.equal('none to a VoIP token as a rule', pg_temp.cancels('sdk3-1'), 'fcm:v:fff:0:0');
+select test.equal('by default none to a VoIP token', pg_temp.cancels('sdk3-1'), 'fcm:v:fff:0:0');
 select test.equal('one where phones take it', pg_temp.cancels('sdk4-1'), 'apns:u:ccc:1:1:nl fcm:v:fff:0:0');
 select pg_temp.enqueue('sdk4-2', :'phones', 'sdk4'), pg_temp.claim_all(:g1, 'sdk4'), push.answer_call('sdk4-2', 'v') \g /dev/null
 select test.equal('also while a gateway has the invite', pg_temp.cancels('sdk4-2'), 'apns:u:ccc:1:1:nl');
@@ -81,7 +81,7 @@ select pg_temp.enqueue('sdk4-4', jsonb_build_array(jsonb_build_object('userId', 
   'mask-token-0123456789-ddd'), jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('eee'))), 'sdk4'),
   pg_temp.claim_all(:g1, 'sdk4'), pg_temp.settle('sdk4-4', '{0,1,2,3}', 0),
     push.answer_call('sdk4-4', 'u', device => 'mask-token-0123456789-ddd') \g /dev/null
-select test.equal('none to the phone that answered, by whichever of its tokens; its user''s other one is told', pg_temp.cancels('sdk4-4'),
+select test.equal('none to the phone that answered, by any of its tokens; its user''s other phone gets one', pg_temp.cancels('sdk4-4'),
   'apns:u:eee:0:1');
 select pg_temp.enqueue('sdk4-6', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('ddd')),
   jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('eee')), jsonb_build_object('userId', 'v', 'fcmToken', 'mask-token-0123456789-ggg')),

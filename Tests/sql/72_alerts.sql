@@ -1,4 +1,4 @@
--- An iPhone that is reached over another channel than PushKit is shown the call: data alone would not be shown by it.
+-- An iPhone that is not reached through PushKit gets a visible push: it would not show a data message alone.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
 create function pg_temp.owed(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s', d.user_id, l.provider, d.platform), ' ' order by d.user_id, d.n) from push.delivery d join push.outbox o
@@ -12,7 +12,7 @@ begin
 end $$;
 select push.register_gateway('alerts', '1') as g, push.register_lane('default', 'apns'), push.register_lane('default', 'fcm'),
   push.register_lane('default', 'expo') \gset
-select test.equal('who has a token of Apple''s is an iPhone, unless it says otherwise',
+select test.equal('an entry with an APNs token is an iPhone, unless its platform is android',
   (select string_agg(push.recipient_platform(e::jsonb)::text, ' ' order by n)
   from (values (1, '{"voipPushToken": "x"}'), (2, '{"apnsToken": "x", "platform": null}'),
   (3, '{"voipPushToken": "x", "platform": "android"}'), (4, '{"voipPushToken": ""}'), (5, '{"fcmToken": "x"}'), (6, '{"platform": "ios"}'),
@@ -36,4 +36,4 @@ insert into push.devices (user_id, provider, token, platform) values ('reg', 'ap
   ('reg', 'expo', 'ExponentPushToken[alerts-e01]', null);
 select push.enqueue_call('{"callId": "reg", "from": "x"}', '["reg"]') \g /dev/null
 select pg_temp.fail('reg', :g, 3) \g /dev/null
-select test.equal('a registered token of unknown system is taken for the phone that failed', pg_temp.owed('reg'), 'reg:expo:1');
+select test.equal('a registered token of unknown platform counts as the phone that failed', pg_temp.owed('reg'), 'reg:expo:1');

@@ -1,4 +1,4 @@
--- Kinds that do not ring; whom enqueueing skips, and the next token of an entry.
+-- Kinds that do not ring; users that are skipped, and the next token of an entry.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 61) || p_end $$;
 create function pg_temp.notify(p_kind text, p_recipients jsonb, p_payload jsonb default '{}') returns text language sql as $$
   with o as (insert into push.outbox (kind, payload, recipients) values (p_kind, '{"from": "x", "chatId": "room"}'::jsonb || p_payload, p_recipients)
@@ -45,14 +45,14 @@ select test.refuses('an alert is smaller than a VoIP push',
   jsonb_build_object('from', 'x', 'chatId', 'r', 'messageId', 'm', 'metadata', jsonb_build_object('a', repeat('x', 3960))),
   jsonb_build_array(jsonb_build_object('userId', 'u', 'apnsToken', pg_temp.hex('aaa'))), p_kind => 'message');
 
--- How it is born.
+-- A new notification.
 select pg_temp.notify('message', '["nobody"]', '{"callId": "c", "messageId": "m"}') as m1, pg_temp.notify('group_message', '[]', '{"messageId": "m"}')
   as m2, pg_temp.notify('group_invite', '[]') as m3 \gset
 select test.equal('call_id is callId, else messageId, else a UUID', (select string_agg(case when length(call_id) = 36 then 'uuid' else call_id end,
   ' ' order by id) from push.outbox where id in (:m1, :m2, :m3)), 'c m uuid');
 insert into push.outbox (kind, call_id, payload, recipients, state, end_reason, answered_by)
   values ('message', 'given', '{"from": "x", "chatId": "r", "callId": "c2"}', '[]', 'ringing', 'r', 'u');
-select test.equal('a call_id that is given stays; it is born ended and lives four hours',
+select test.equal('a given call_id is kept; the notification is ended from the start and lives four hours',
   (select format('%s %s %s %s %s %s', state, end_reason, ended_at = created_at, answered_by, ring_seconds, deadline_at - created_at) from push.outbox
   where call_id = 'given'),
   'ended notification t  14400 04:00:00');
@@ -63,7 +63,7 @@ select test.equal('the same message twice is one', (select concat_ws(' ', a.dupl
 select test.equal('messages without an id are many', (select count(distinct outbox_id) from generate_series(1, 3) i,
   lateral push.enqueue_call(jsonb_build_object('from', 'x' || i, 'chatId', 'r'), '[]', kind => 'message')), 3::bigint);
 select outbox_id as lives from push.enqueue_call('{"from": "x", "chatId": "r"}', '[]', ring_seconds => 2419200, kind => 'message') \gset
-select test.equal('a time to live of its own', (select deadline_at - created_at from push.outbox where id = :lives), '28 days'::interval);
+select test.equal('its own time to live', (select deadline_at - created_at from push.outbox where id = :lives), '28 days'::interval);
 
 -- Where it goes.
 insert into push.devices (user_id, provider, token, platform, voip, enabled) values
@@ -83,7 +83,7 @@ select test.equal(kind || ': every device of a user, alert tokens before FCM bef
   'all:apns:a02 all:apns:a03 all:fcm:and voip-fcm:fcm:vfc') from unnest(array['message', 'group_message', 'group_invite', 'missed_call']) kind;
 select test.equal('a call still rings the VoIP token', test.fan_out('["voip", "voip-fcm"]'),
   'apns:ios:production:voip:a04 apns:ios:production:voip-fcm:a05');
-select test.equal('inline tokens: alert before FCM before Expo; a VoIP token is none, whoever calls it one; dead ones are passed over',
+select test.equal('tokens of entries: alert before FCM before Expo; a VoIP token is no alert token even if given as one; dead ones are skipped',
   pg_temp.goes_to(pg_temp.notify('message', jsonb_build_array(
   jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.hex('b01'), 'apnsToken', pg_temp.hex('b02'), 'fcmToken', 'notice-token-0123456789-001'),
   jsonb_build_object('userId', 'b', 'voipPushToken', pg_temp.hex('b03'), 'fcmToken', 'notice-token-0123456789-002', 'pushToken',
@@ -96,14 +96,14 @@ select test.equal('inline tokens: alert before FCM before Expo; a VoIP token is 
   jsonb_build_object('userId', 'g', 'apnsToken', pg_temp.hex('b05'), 'notificationEnabled', false)))),
   'a:apns:b02 b:fcm:002 d:expo:04] e:expo:05] f:expo:06]');
 
--- Nothing of a call touches it.
+-- The rules of calls do not apply to it.
 select pg_temp.notify('message', '["all"]', '{"callId": "quiet"}') as quiet \gset
 select test.equal('it cannot be answered or ended', push.answer_call('quiet', 'all') or push.end_call('quiet'), false);
 update push.outbox set state = 'ended', end_reason = 'x' where id = :quiet;
 select test.equal('nothing was cancelled or missed by that', (select string_agg(distinct kind, ' ') || ' ' || count(*) from push.deliveries
   where outbox_id = :quiet), 'notification 3');
 select push.register_gateway('one', '1') as g1 \gset
--- Twice: what has hours comes after what rings.
+-- Run twice: deliveries with hours left come after calls.
 create temp table held as select * from push.claim(:g1, 1, array(select id from push.lane where app = 'default'), array[999, 999, 999],
   array['-infinity', '-infinity', '-infinity']::timestamptz[]);
 insert into held select * from push.claim(:g1, 1, array(select id from push.lane where app = 'default'), array[999, 999, 999],
@@ -159,17 +159,19 @@ select test.equal('enqueue_call counts the users it skips', (select format('%s %
   from push.enqueue_call('{"callId": "mixed", "from": "x"}', :'mixed')), '4 7 f');
 select test.equal('again: the same', (select format('%s %s %s', deliveries, skipped, duplicate)
   from push.enqueue_call('{"callId": "mixed", "from": "x"}', :'mixed')), '4 7 t');
-select test.equal('the timeline says whom and why', (select string_agg(user_id || ' ' || reason, ', ' order by user_id) from push.timeline('mixed')
+select test.equal('the timeline shows the users and the reasons',
+  (select string_agg(user_id || ' ' || reason, ', ' order by user_id) from push.timeline('mixed')
   where event = 'skipped'),
   'alert NoDevice, dead TokenInvalid, gone TokenInvalid, no NotificationsDisabled, no-tokens NoDevice, nobody NoDevice, off NotificationsDisabled');
-select test.equal('who was reached is not skipped once all is over',
+select test.equal('a user who was reached is not reported as skipped after the call',
   push.end_call('mixed', 'busy') || (select count(*)::text from push.timeline('mixed') where event = 'skipped'), 'true7');
 select pg_temp.notify('message', '["voip", "all"]') as voiceless \gset
 select test.equal('a notification: a VoIP token does not count', (select string_agg(user_id || ' ' || reason, ', ')
   from push.skipped_recipients(:voiceless)), 'voip NoDevice');
-select test.equal('nobody skipped', (select skipped from push.enqueue_call('{"callId": "unmixed", "from": "x"}', '["all", "all"]')), 0);
+select test.equal('no user is skipped', (select skipped from push.enqueue_call('{"callId": "unmixed", "from": "x"}', '["all", "all"]')), 0);
 create function pg_temp.age(p_call text) returns void language sql set session_replication_role = replica as $$ update push.outbox
   set created_at = '2020-01-01' where call_id = p_call $$;
 select pg_temp.age('mixed');
-select test.equal('once its history is dropped, nobody is called skipped', (select count(*) from push.timeline('mixed') where event = 'skipped'),
+select test.equal('once its history is dropped, no user is reported as skipped',
+  (select count(*) from push.timeline('mixed') where event = 'skipped'),
   0::bigint);

@@ -1,5 +1,7 @@
--- A missed call and a notification live from the end of the call, or from when they were enqueued, whenever anybody comes to it.
--- The ring window of a call was over so long ago.
+-- The lifetime of a missed call starts at the end of the call, that of a notification when it is enqueued, whenever they are
+-- processed.
+
+-- Moves the end of a call's ring window back by this time.
 create function pg_temp.lapse(p_call text, p_ago interval) returns void language plpgsql set session_replication_role = replica as $$
 begin
   update push.outbox set created_at = now() - p_ago - interval '1 minute', deadline_at = now() - p_ago where call_id = p_call;
@@ -8,7 +10,7 @@ create function pg_temp.owed(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s', kind, user_id), ' ' order by n) from push.deliveries where call_id = p_call $$;
 create function pg_temp.past(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s:%s', kind, user_id, outcome, reason), ' ' order by n) from push.delivery_history where call_id = p_call $$;
--- How long the missed call is still good for, in minutes.
+-- The remaining lifetime of the missed call in minutes.
 create function pg_temp.minutes_left(p_call text) returns int language sql as $$
   select round(extract(epoch from deadline_at - clock_timestamp()) / 60)::int from push.deliveries where call_id = p_call and kind = 'missed_call' $$;
 select push.take_tally() \g /dev/null
@@ -27,7 +29,7 @@ select test.equal('a call that is ended while it rings: four hours from its end'
 select test.call('late-end', 1, 'life');
 select pg_temp.lapse('late-end', '3 hours');
 select push.end_call('late-end', app => 'life');
-select test.equal('one that is ended after its ring window was over then', pg_temp.minutes_left('late-end'), 60);
+select test.equal('a call ended after its ring window', pg_temp.minutes_left('late-end'), 60);
 
 delete from push.delivery;
 select push.take_tally() \g /dev/null
@@ -36,10 +38,10 @@ delete from push.delivery;
 select pg_temp.lapse('old', '3 days');
 select test.equal('a call of days ago', push.miss(), 1::bigint);
 select test.equal('becomes missed', (select state from push.outbox where call_id = 'old'), 'missed');
-select test.equal('but nobody is told any more', pg_temp.owed('old'), null);
-select test.equal('and history says so, of each user', pg_temp.past('old'),
+select test.equal('but no missed call is sent any more', pg_temp.owed('old'), null);
+select test.equal('and history shows it for each user', pg_temp.past('old'),
   'missed_call:u1:expired:DeadlinePassed missed_call:u2:expired:DeadlinePassed');
-select test.equal('metrics count it among what expired, not among what was announced',
+select test.equal('metrics count it as expired, not as announced',
   (select string_agg(concat_ws(' ', what, provider, kind, outcome, reason, untried, count), ', ')
   from push.take_tally() where what <> 'enqueued'), 'ended fcm 2 3 DeadlinePassed t 2');
 select test.call('old-end', 1, 'life');
@@ -53,6 +55,6 @@ select test.equal('the timeline tells it', (select string_agg(event || ' ' || ki
 
 insert into push.outbox (app, kind, payload, recipients, ring_seconds)
   values ('life', 'message', '{"callId": "note", "chatId": "c", "from": "x"}', '[{"userId": "u", "fcmToken": "life-token-0123456789"}]', 600);
-select test.equal('a notification is good for as long as it says, from when it was enqueued',
+select test.equal('a notification lives for its ring_seconds from when it was enqueued',
   (select d.deadline_at - o.created_at from push.deliveries d join push.outbox o on o.id = d.outbox_id where o.call_id = 'note'),
   interval '10 minutes');

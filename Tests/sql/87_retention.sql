@@ -1,4 +1,4 @@
--- Retention goes on behind what it may not remove, in bites.
+-- Retention continues after calls that it must keep, in steps.
 delete from push.outbox;
 -- Calls of 20 days ago, the first p_owed of which are still owed.
 create function pg_temp.old_calls(p_prefix text, p_count int, p_owed int) returns void language plpgsql set session_replication_role = replica as $$
@@ -14,7 +14,7 @@ begin
 end $$;
 create function pg_temp.kept(p_prefix text) returns bigint language sql as $$ select count(*) from push.outbox where call_id like p_prefix || '%' $$;
 create function pg_temp.new_pass() returns void language sql as $$ update push.prune_cursor set ended_at = ended_at - interval '11 minutes' $$;
--- A bite ends when its time is over, which on a busy machine is soon: as many bites as it takes, until so many calls are gone or
+-- A step ends when its time is over, which is soon on a busy machine. Repeats steps until the number of calls is deleted or
 -- the pass has ended.
 create function pg_temp.bites(p_enough bigint, p_max int default 5000, p_keep_days int default 15) returns bigint language plpgsql as $$
 declare
@@ -29,21 +29,21 @@ end $$;
 
 select pg_temp.old_calls('a', 400, 300);
 insert into push.ring_reports (outbox_id, user_id) select id, 'u' from push.outbox;
-select test.equal('what is still owed is not in the way', pg_temp.bites(10, 10) >= 10, true);
-select test.equal('the next bite goes on behind', (select after_id > 0 from push.prune_cursor) and pg_temp.bites(10, 10) >= 10, true);
-select test.equal('the job goes on to the end, and says so', (select bool_or(not push.run_job('prune')) from generate_series(1, 1000)
+select test.equal('calls that are still owed do not block the others', pg_temp.bites(10, 10) >= 10, true);
+select test.equal('the next step continues after it', (select after_id > 0 from push.prune_cursor) and pg_temp.bites(10, 10) >= 10, true);
+select test.equal('the job continues to the end, and returns that', (select bool_or(not push.run_job('prune')) from generate_series(1, 1000)
   where (select after_id > 0 from push.prune_cursor)), true);
 select test.equal('all is gone that may go', pg_temp.kept('a'), 300::bigint);
-select test.equal('with what belongs to it', (select count(*) from push.ring_reports) || ' ' || (select count(*) from push.call_key), '300 300');
+select test.equal('with its other rows', (select count(*) from push.ring_reports) || ' ' || (select count(*) from push.call_key), '300 300');
 delete from push.delivery where outbox_id in (select id from push.outbox where call_id like 'a%' order by id limit 299);
 select test.equal('the next pass begins after a while', push.prune(), 0::bigint);
 select pg_temp.new_pass();
-select test.equal('and removes what is owed no longer', pg_temp.bites(1000), 299::bigint);
+select test.equal('and deletes calls that are no longer owed', pg_temp.bites(1000), 299::bigint);
 select test.equal('not what is', pg_temp.kept('a'), 1::bigint);
 select pg_temp.old_calls('b', 3, 0);
 select test.equal('a pass that does not end in one bite', pg_temp.bites(1, 1, 14), 1::bigint);
 select test.equal('is not begun anew before it has', pg_temp.bites(2, 1, 14), 2::bigint);
-select test.equal('then it comes to the end', pg_temp.bites(1, 1, 14), 0::bigint);
+select test.equal('then it reaches the end', pg_temp.bites(1, 1, 14), 0::bigint);
 select test.equal('and begins at the front the next time', (select after_id from push.prune_cursor), 0::bigint);
 select pg_temp.old_calls('c', 3, 0);
 update push.prune_cursor set until = until - interval '1 day';
@@ -65,7 +65,7 @@ select count(push.prune()) as pruned from generate_series(1, 5) \gset
 select test.equal('and then the rest', (select count(*) from push.audit where action = 'old') || ' '
   || (select count(*) from push.gateways where name = 'gone') || ' ' || (select count(*) from push.lane_status), '0 0 0');
 
--- Tokens and users: 90 days after a provider called a token dead, and a day after nobody can use it any more.
+-- Tokens and users: 90 days after a provider reported a token as dead, and a day after the end of its use.
 select push.register_lane('keep', 'expo') \g /dev/null
 insert into push.token_invalidations (app, provider, token, user_id, reason, invalidated_at) select 'keep', 'fcm', 'keep-dead-0123456789-' || d, 'u',
   'x', now() - make_interval(days => d) from unnest('{89,91}'::int[]) d;

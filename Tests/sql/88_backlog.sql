@@ -1,7 +1,7 @@
--- How much is owed: exact while it is little, about right when it is much, and a ring is never hidden by a backlog.
+-- The number of owed deliveries: exact while there are few, an estimate for many; a backlog never hides a call.
 delete from push.outbox; truncate push.delivery;  -- Truncated: the estimate looks at what is left of earlier tests, too.
 select push.register_lane('log', 'fcm') as lane, push.register_lane('log', 'expo') as expo, push.register_gateway('one', '1') as g \gset
--- So many of a kind, with so long to live.
+-- Adds this number of deliveries of a kind, with this lifetime.
 create function pg_temp.owe(p_kind int, p_count int, p_left interval, p_lane int) returns void language sql as $$
   insert into push.delivery (outbox_id, n, created_at, deadline_at, lane, ready_lane, kind, user_id, token)
   select 1000 * p_kind + g / 100, g % 100, now() - interval '7 s', now() + p_left + g * interval '1 us', p_lane, p_lane, p_kind, 'u',
@@ -15,10 +15,11 @@ select pg_temp.owe(3, 3217, '1 hour', :lane), pg_temp.owe(0, 12, '1 minute', :la
 update push.delivery set state = 1, owner = :g where lane = :lane and kind = 0 and n < 4;
 update push.delivery set state = 2, ready_lane = null, due_at = now() + interval '1 s' where lane = :lane and kind = 0 and n between 4 and 6;
 select test.equal('below the bound all is counted', pg_temp.told(1000000), '00:6 01:3 02:3 30:3217');
-select test.equal('above it the backlog is estimated, and rounded; what rings is counted', pg_temp.told(20), '00:6 01:3 02:3 30:3220');
-select test.equal('the oldest and the first deadline are told', (select bool_and(now() - oldest between '7 s' and '8 s'
+select test.equal('above the limit the backlog is estimated and rounded; calls are counted', pg_temp.told(20), '00:6 01:3 02:3 30:3220');
+select test.equal('the oldest and the first deadline are returned', (select bool_and(now() - oldest between '7 s' and '8 s'
   and first_deadline - now() between '1 hour' and '61 minutes') from push.count_owed(20) where kind = 3), true);
-select test.equal('and who holds what is claimed', (select string_agg(owner || ':' || count, ' ') from push.count_owed(20) where state = 1),
+select test.equal('and the owners of claimed deliveries are shown',
+  (select string_agg(owner || ':' || count, ' ') from push.count_owed(20) where state = 1),
   :g || ':3');
 select test.equal('metrics see the same', (select string_agg(format('%s%s:%s', kind, state, value), ' ' order by kind, state) from push.observe()
   where what = 'pending' and app = 'log' and provider = 'fcm'), '00:6 01:3 02:3 30:3220');
@@ -27,7 +28,7 @@ select test.equal('and the summary', (select string_agg(format('%s %s %s', kind,
   where app = 'log' and provider = 'expo'), 'missed_call ready 9');
 select test.equal('and replicas', (select claimed from push.replicas where id = :g), 3::bigint);
 update push.delivery set deadline_at = now() - interval '1 minute', due_at = now() - interval '1 minute' where kind = 0;
-select test.equal('what is past its deadline is told to people', pg_temp.told(1000000), '00:6 01:3 02:3 30:3217');
+select test.equal('deliveries past their deadline are shown to operators', pg_temp.told(1000000), '00:6 01:3 02:3 30:3217');
 select test.equal('and not to metrics: it is about to be written down',
   (select count(*) from push.observe() where what = 'pending' and app = 'log' and kind = 0), 0::bigint);
 update push.delivery set crashes = 2, ready_lane = null, state = 0, owner = null where kind = 0 and state = 1;

@@ -10,14 +10,15 @@ end $$;
 create function pg_temp.told(p_call text) returns text language sql as $$
   select string_agg(d.user_id || ':' || d.provider || ':' || right(d.device, 3), ' ' order by d.user_id, d.provider, d.device) from push.deliveries d
     where d.call_id = p_call and d.kind in ('missed_call', 'notification') $$;
--- Two users who bring tokens, one of them with two phones and an iPhone's two tokens; one who is registered with four phones.
+-- Two users with tokens in recipients, one of them with two phones and both tokens of an iPhone; one registered user with
+-- four phones.
 create function pg_temp.users() returns jsonb language sql as $$
   select jsonb_build_array(
     jsonb_build_object('userId', 'a', 'fcmToken', 'missed-token-0123456789-a01'),
       jsonb_build_object('userId', 'a', 'fcmToken', 'missed-token-0123456789-a02'),
     jsonb_build_object('userId', 'a', 'apnsToken', pg_temp.hex('a03'), 'pushToken', 'ExponentPushToken[missed-a03]'),
     jsonb_build_object('userId', 'b', 'pushToken', 'ExponentPushToken[missed-b01]'), '"reg"'::jsonb) $$;
--- As gateways do, and as a backend does.
+-- As a gateway, and as a backend.
 create function pg_temp.missed(p_app text) returns text language plpgsql as $$
 begin
   perform push.enqueue_call(jsonb_build_object('callId', p_app, 'from', 'x'), pg_temp.users(), p_app);
@@ -41,24 +42,24 @@ insert into push.devices (user_id, app, provider, token, platform, voip, registe
 insert into push.devices (user_id, app, provider, token, platform, registered_at) select 'reg', a, 'expo', 'ExponentPushToken[' || a || '-r04]',
   'ios', now() from unnest('{plain,off,newest,all}'::text[]) a;
 
-select test.equal('as long as nothing is said: one phone a user, that of the best channel', pg_temp.missed('plain'),
+select test.equal('without a setting: one phone for each user, that of the best channel', pg_temp.missed('plain'),
   'a:apns:a03 b:expo:01] reg:fcm:pla');
 select test.equal('its newest', (select right(d.token, 6) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'plain'
   and d.user_id = 'reg' and d.kind = 2), 'r02pla');
-select test.equal('and what the backend announces, all phones', pg_temp.announced('plain'),
+select test.equal('and missed calls of the backend go to all phones', pg_temp.announced('plain'),
   'a:apns:a03 a:fcm:a01 a:fcm:a02 b:expo:01] reg:expo:04] reg:fcm:pla reg:fcm:pla reg:fcm:pla');
 select test.equal('newest: one phone a user', pg_temp.missed('newest'), 'a:apns:a03 b:expo:01] reg:fcm:new');
 create function pg_temp.tokens(p_call text) returns text language sql as $$
   select string_agg(right(d.token, 6), ' ' order by d.user_id) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call
     and d.kind in (2, 3) $$;
-select test.equal('also of what the backend announces', pg_temp.announced('newest'), 'a:apns:a03 b:expo:01] reg:fcm:new');
+select test.equal('also for missed calls of the backend', pg_temp.announced('newest'), 'a:apns:a03 b:expo:01] reg:fcm:new');
 select test.equal('the same ones', pg_temp.tokens('newest') || ' / ' || pg_temp.tokens('newest-b'), '000a03 d-b01] r02new / 000a03 d-b01] r02new');
 select push.enqueue_call('{"callId": "newest-c", "from": "x"}', '[{"userId": "a", "fcmToken": "missed-token-0123456789-z09"}, {"userId": "a", '
   '"fcmToken": "missed-token-0123456789-a01"}]', 'newest', kind => 'missed_call') \g /dev/null
 select test.equal('of entries of one channel the first', pg_temp.tokens('newest-c'), '89-z09');
 insert into push.outbox (app, kind, payload, recipients) values ('newest', 'message', '{"callId": "mixed-1", "chatId": "c", "from": "x"}',
   pg_temp.users()), ('newest', 'missed_call', '{"callId": "mixed-2", "from": "x"}', pg_temp.users());
-select test.equal('in one statement with a message, that goes to all',
+select test.equal('in one statement with a message, which goes to all',
   (select string_agg(count::text, ' ' order by call_id) from (select o.call_id, count(*) from push.outbox o join push.delivery d on d.outbox_id = o.id
   where o.call_id like 'mixed-_' group by 1) x), '8 3');
 select test.equal('messages go to all phones', (select deliveries from push.enqueue_call('{"chatId": "c", "from": "x"}', pg_temp.users(), 'newest',
@@ -67,10 +68,11 @@ select test.equal('and so do calls', (select deliveries from push.enqueue_call('
   8);
 select test.equal('all: every phone', pg_temp.missed('all'),
   'a:apns:a03 a:fcm:a01 a:fcm:a02 b:expo:01] reg:expo:04] reg:fcm:all reg:fcm:all reg:fcm:all');
-select test.equal('the same of what the backend announces', pg_temp.announced('all'), pg_temp.told('all'));
+select test.equal('the same for missed calls of the backend', pg_temp.announced('all'), pg_temp.told('all'));
 select test.equal('off: none', pg_temp.missed('off'), null);
-select test.equal('nor of what the backend announces', pg_temp.announced('off'), null);
-select test.equal('which says why', (select string_agg(s.user_id || ' ' || s.reason || ' ' || s.field, ', ' order by s.field) from push.outbox o cross
+select test.equal('nor for missed calls of the backend', pg_temp.announced('off'), null);
+select test.equal('with the reason',
+  (select string_agg(s.user_id || ' ' || s.reason || ' ' || s.field, ', ' order by s.field) from push.outbox o cross
   join lateral push.skipped_recipients(o.id) s where o.call_id = 'off-b'),
   'a MissedCallsOff recipients[0], b MissedCallsOff recipients[3], reg MissedCallsOff recipients[4]');
 select test.equal('and counts it', (select format('%s %s', deliveries, skipped)
@@ -79,15 +81,15 @@ select test.equal('its calls ring', (select deliveries from push.enqueue_call('{
 select test.equal('its messages are shown', (select deliveries from push.enqueue_call('{"chatId": "c", "from": "x"}', pg_temp.users(), 'off',
   kind => 'message')), 8);
 
--- Once a call and phone.
+-- Once for each call and phone.
 select push.enqueue_call('{"callId": "shared", "from": "x"}', '[{"userId": "a", "fcmToken": "missed-token-0123456789-s01"}, {"userId": "b", '
   '"fcmToken": "missed-token-0123456789-s01"}, {"userId": "a", "fcmToken": "missed-token-0123456789-s01"}]', 'all'),
   push.end_call('shared') \g /dev/null
-select test.equal('a phone that several entries name is told once', pg_temp.told('shared'), 'a:fcm:s01');
+select test.equal('a phone in several entries gets one missed call', pg_temp.told('shared'), 'a:fcm:s01');
 select test.equal('a call that a gateway announced is not announced by the backend, too',
   (select duplicate from push.enqueue_call('{"callId": "shared", "from": "x"}', pg_temp.users(), 'all', kind => 'missed_call')) || ' '
   || pg_temp.told('shared'), 'true a:fcm:s01');
-select test.equal('nor one that the backend announced by a gateway, too',
+select test.equal('nor is one of the backend announced again by a gateway',
   (select duplicate from push.enqueue_call('{"callId": "all-b", "from": "x"}', pg_temp.users(), 'all')) || ' ' || push.end_call('all-b') || ' '
   || (pg_temp.told('all-b') = pg_temp.told('all')), 'true false true');
 select test.equal('ended twice: once', push.end_call('shared') || ' ' || pg_temp.told('shared'), 'false a:fcm:s01');
@@ -99,11 +101,11 @@ select push.register_app('all', 50) \g /dev/null
 select test.equal('a gateway of an older release does not say, and changes nothing',
   (select missed_calls || ring_seconds from push.apps where app = 'all'), 'all50');
 select push.register_app('all', 60, p_missed_calls => 'default') \g /dev/null
-select test.equal('one that says nothing of it takes it back', (select missed_calls from push.apps where app = 'all'), null);
-select test.equal('another word is none', pg_temp.error($$select push.register_app('all', 60, p_missed_calls => 'some')$$) ~ '^23514', true);
+select test.equal('default resets it', (select missed_calls from push.apps where app = 'all'), null);
+select test.equal('another value is refused', pg_temp.error($$select push.register_app('all', 60, p_missed_calls => 'some')$$) ~ '^23514', true);
 
--- After a cancel to the same phone, and only then, it is numbered from 40000, and the cancel from 30000: some apps are told of the
--- missed call by the cancel, and what others show of either takes the place of the other.
+-- Only after a cancel to the same phone, its number is from 40000 and the number of the cancel from 30000: some apps show
+-- the missed call by the cancel, and in the others either replaces the other.
 select push.register_app('all', 60, p_missed_calls => 'all') \g /dev/null
 select push.register_gateway('cancels', '1') as g, (select id from push.lane where app = 'all' and provider = 'fcm') as fcm \gset
 create function pg_temp.pushes(p_call text) returns text language sql as $$
@@ -120,14 +122,14 @@ select test.equal('of an invite that had not left there is no cancel before the 
   'missed_call/20000:-01 missed_call/20001:-02');
 select pg_temp.two('half') \g /dev/null
 select pg_temp.claim(:g, :fcm, 1), push.end_call('half') \g /dev/null
-select test.equal('a cancel for one of a user''s phones, of which one says it all', regexp_replace(pg_temp.pushes('half'), 'invite\S+ ', ''),
+select test.equal('a cancel to one of a user''s phones', regexp_replace(pg_temp.pushes('half'), 'invite\S+ ', ''),
   'missed_call/20001:-02 cancel/30000:-01 missed_call/40000:-01');
 select pg_temp.two('out'), pg_temp.claim(:g, :fcm, 9) \g /dev/null
 update push.outbox set state = 'missed' where call_id = 'out';
 select test.equal('a call that ran out has no cancels', regexp_replace(pg_temp.pushes('out'), 'invite\S+ ', '', 'g'),
   'missed_call/20000:-01 missed_call/20001:-02');
 
--- A cancel that expires has said nothing: the missed call to its phone is sent.
+-- After a cancel that expired, the missed call to its phone is sent.
 create function pg_temp.lapse(p_call text) returns void language sql as $$
   update push.delivery d set deadline_at = clock_timestamp() - interval '1 s' from push.outbox o where o.id = d.outbox_id and o.call_id = p_call
     and d.kind = 1 $$;

@@ -1,4 +1,4 @@
--- What ops read and do.
+-- Views and functions for operators.
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
   execute p_statement;
@@ -18,14 +18,14 @@ select id as lane from push.lanes where app = 'ops' \gset
 -- Summary.
 select test.claim(:g1, 2, 'ops');
 select push.park(:g1, array[outbox_id], array[n], array[1], array[1], array[20000], array['Unavailable']) from push.delivery where state = 1 limit 1;
-select test.equal('the summary counts what is owed', (select string_agg(format('%s %s %s %s', provider, kind, state, count), ', ' order by state)
+select test.equal('the summary counts owed deliveries', (select string_agg(format('%s %s %s %s', provider, kind, state, count), ', ' order by state)
   from push.summary where app = 'ops'),
   'fcm invite claimed 1, fcm invite ready 3, fcm invite waiting 1');
-select test.equal('it says how old and how urgent', (select bool_and(oldest_age between now() - clock_timestamp() and '0'
+select test.equal('it shows age and time left', (select bool_and(oldest_age between now() - clock_timestamp() and '0'
   and least_left between '60 s' and '60 s' + (clock_timestamp() - now())) from push.summary where app = 'ops'), true);
 
 -- Lanes.
-select test.equal('a lane that nobody serves has a backlog and no state',
+select test.equal('a lane without a replica has a backlog and no status',
   (select format('%s %s %s %s %s', ready, waiting, claimed, circuit, window_size) from push.lanes where id = :lane), '3 1 1  ');
 select push.report_lanes(:g1, array[:lane]::smallint[], array[100], array[200], array[7], array['closed'], array[0], array[50]);
 select push.report_lanes(:g2, array[:lane]::smallint[], array[50], array[100], array[3], array['half_open'], array[60000], array[5]);
@@ -44,13 +44,13 @@ select test.equal('an unknown circuit is an error', pg_temp.error(format('select
   '{1}', '{1}', '{1}', '{broken}', '{0}', '{0}')) ~ 'lane_status_circuit_known', true);
 
 -- Pause, resume.
-select test.equal('pause says what it did', (select changed || ' ' || message from push.pause_lane('ops', 'fcm', 'FCM is down')),
+select test.equal('pause returns a sentence', (select changed || ' ' || message from push.pause_lane('ops', 'fcm', 'FCM is down')),
   'true ops/fcm is paused: its deliveries wait, and expire at their deadlines. Note: FCM is down');
 select test.equal('twice is harmless, and keeps the note', (select changed || ' ' || message from push.pause_lane('ops', 'fcm')),
   'false ops/fcm was paused already. Note: FCM is down');
 select test.equal('nothing is claimed', test.claim(:g1, 9, 'ops'), null);
 select test.equal('the note is there', (select paused || ' ' || note from push.lanes where id = :lane), 'true FCM is down');
-select test.equal('resume says what it did', (select changed || ' ' || message from push.resume_lane('ops', 'fcm')), 'true ops/fcm sends again');
+select test.equal('resume returns a sentence', (select changed || ' ' || message from push.resume_lane('ops', 'fcm')), 'true ops/fcm sends again');
 select test.equal('and that it did nothing', (select changed || ' ' || message from push.resume_lane('ops', 'fcm')),
   'false ops/fcm was not paused; nothing to do');
 select test.equal('its note is gone', (select note from push.lanes where id = :lane), null);
@@ -68,14 +68,14 @@ select test.equal('all of it is written down', (select string_agg(format('%s %s 
 create function pg_temp.stuck() returns text language sql as $$ select string_agg(format('%s:%s:%s', n, state, why), ', ' order by n) from push.stuck
   where call_id = 's' $$;
 select test.call('s', 4, 'stuck') as s, push.register_lane('stuck', 'fcm') as stuck \gset
-select test.equal('what is fresh is not stuck', pg_temp.stuck(), null);
+select test.equal('new deliveries are not stuck', pg_temp.stuck(), null);
 update push.delivery set created_at = now() - interval '40 s', due_at = now() - interval '40 s' where outbox_id = :s;
 update push.delivery set state = 1, owner = :g1 where outbox_id = :s and n = 1;
 update push.delivery set state = 2, ready_lane = null, due_at = now() - interval '6 s' where outbox_id = :s and n = 2;
 update push.delivery set deadline_at = now() - interval '6 s' where outbox_id = :s and n = 3;
-select test.equal('stuck says why', pg_temp.stuck(), '0:ready:ready, and not claimed, 1:claimed:claimed, and '
+select test.equal('push.stuck shows the reason', pg_temp.stuck(), '0:ready:ready, and not claimed, 1:claimed:claimed, and '
   'not settled, 2:waiting:due, and still waiting, 3:ready:past its deadline, and not expired');
-select test.equal('it says who has it, how old it is and what is left',
+select test.equal('it shows the replica, the age and the time left',
   (select format('%s %s %s %s', gateway = :g1, age > '39 s', "left" between '60 s' and '60 s' + (clock_timestamp() - now()), user_id) from push.stuck
   where call_id = 's' and n = 1), 't t t u2');
 select from push.pause_lane('stuck', 'fcm');
@@ -116,14 +116,14 @@ select pg_temp.settle(:g1, 'r', '{0}', 0), pg_temp.settle(:g1, 'r', '{1}', 4, 'F
   pg_temp.settle(:g1, 'r2', '{0,1}', 4, 'Failed');
 select push.park(:g1, array[:r]::bigint[], array[3], array[1], array[1], array[50000], array['Unavailable']);
 insert into push.token_invalidations (app, provider, token, reason) values ('requeue', 'fcm', 'test-token-0123456789-3', 'UNREGISTERED');
-select test.equal('requeue says what it did', (select requeued || ' ' || message from push.requeue('r')),
+select test.equal('requeue returns a sentence', (select requeued || ' ' || message from push.requeue('r')),
   '2 call r: 2 invites are ready again: 1 had failed, 1 were waiting');
 select test.equal('the failed one of a living token has a new invite, the waiting one is ready, the rest is left alone', pg_temp.owed('r'),
   '3:u4:ready 4:u5:claimed 5:u2:ready');
 select test.equal('twice is harmless', (select requeued || ' ' || message from push.requeue('r')),
   '0 call r: nothing to requeue: no invite of a living token has failed or is waiting');
 update push.devices set invalidated_at = now(), invalid_reason = 'Unregistered' where user_id = 'reg2';
-select test.equal('registered devices, too, if they live', (select requeued from push.requeue('r2')), 1);
+select test.equal('registered devices, too, if they are alive', (select requeued from push.requeue('r2')), 1);
 select test.equal('and only those', pg_temp.owed('r2'), '2:reg:ready');
 select push.claim(:g1, 1, array(select id from push.lane where app = 'requeue'), array[9, 9], array['-infinity', '-infinity']::timestamptz[]);
 select pg_temp.settle(:g1, 'r2', '{2}', 0);
@@ -143,9 +143,9 @@ select test.equal('an unknown call is an error', pg_temp.error($$select push.req
 insert into push.outbox (app, payload, recipients) values ('void', '{"callId": "v", "from": "x"}',
   '[{"userId": "u1", "fcmToken": "void-token-0123456789-1"}, {"userId": "u2", "fcmToken": "void-token-0123456789-2"}]');
 select count(*) from push.claim(:g1, 1, array(select id from push.lane where app = 'void'), array[1], array['-infinity']::timestamptz[]);
-select test.equal('void says what it did', (select voided || ' ' || message from push.void_call('v', 'fraud')),
+select test.equal('void returns a sentence', (select voided || ' ' || message from push.void_call('v', 'fraud')),
   '1 call v was ended (fraud): 1 invites were taken back unsent, 1 phones that may ring are told, nobody gets a missed call');
-select test.equal('the call has ended, phones that may ring are told, nobody missed it',
+select test.equal('the call has ended, phones that may ring get a cancel, no missed call is made',
   (select format('%s %s %s', state, end_reason, voided) from push.outbox where call_id = 'v') || ' ' ||
   (select string_agg(kind || ':' || state, ' ' order by n) from push.deliveries where call_id = 'v'), 'ended fraud t invite:claimed cancel:ready');
 select test.equal('twice is harmless', (select voided || ' ' || message from push.void_call('v')),
@@ -162,14 +162,15 @@ update push.history set finished_at = now() - interval '61 minutes' where reason
 select test.equal('only of the last hour', (select count(*) from push.failures where reason = 'UNREGISTERED'), 0::bigint);
 
 -- Replicas, health.
-select test.equal('replicas say who lives and what they hold', (select string_agg(format('%s %s %s %s', name, alive, coalesce(ended_reason, '-'),
+select test.equal('push.replicas shows living replicas and their deliveries',
+  (select string_agg(format('%s %s %s %s', name, alive, coalesce(ended_reason, '-'),
   silence is not null), ', ' order by id) from push.replicas where id in (:g1, :g2)), 'one t - t, two f retired f');
-select test.equal('and what they hold', (select claimed from push.replicas where id = :g1), (select count(*) from push.delivery where owner = :g1));
+select test.equal('and their deliveries', (select claimed from push.replicas where id = :g1), (select count(*) from push.delivery where owner = :g1));
 select test.equal('health names every concern once, with a hint', (select count(*) = count(distinct item)
   and bool_and(length(hint) > 20 and state in ('ok', 'warn', 'bad') and value is not null) and count(*) > 12 from push.health), true);
 update push.job set due_at = case name when 'promote' then now() - interval '1 minute' else now() end;
 update push.gateways set started_at = now() - interval '5 minutes' where alive;
-select test.equal('a job that nobody does is bad', (select state || ' ' || value from push.health where item = 'housekeeping'),
+select test.equal('a job that is never run is bad', (select state || ' ' || value from push.health where item = 'housekeeping'),
   'bad promote overdue for 00:01:00');
 update push.job set due_at = now() - interval '1 minute' where name = 'ensure_partitions';
 update push.job set due_at = now() where name = 'promote';
@@ -178,14 +179,14 @@ delete from push.job where name in ('miss', 'prune');
 select test.equal('a job that has no row is bad', (select state || ' ' || value from push.health where item = 'housekeeping'),
   'bad no row in push.job: miss, prune');
 rollback to jobs;
-select test.equal('one that comes every hour may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
+select test.equal('an hourly job may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
 select test.equal('a replica alive is well', (select state from push.health where item = 'replicas alive'), 'ok');
 savepoint lanes;
 update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where alive;
 delete from push.delivery;
 update push.lane set paused = false;
 create function pg_temp.lanes_are() returns text language sql as $$ select state || ' ' || value from push.health where item = 'lanes' $$;
-select test.equal('lanes that nobody serves and that have nothing are well', pg_temp.lanes_are(), 'ok all send');
+select test.equal('lanes without a replica and without deliveries are ok', pg_temp.lanes_are(), 'ok all send');
 select push.register_gateway('health', '1') as hg \gset
 select push.register_lane('health', p) from unnest('{apns,fcm,expo}'::text[]) p;
 create function pg_temp.report(p_capacity int[], p_circuit text[]) returns void language sql as $$
@@ -206,7 +207,7 @@ select push.resume_lane('health', 'apns');
 select push.enqueue_call('{"callId": "mistyped", "from": "x"}', '[{"userId": "u", "fcmToken": "mistyped-token-0123456789"}]', 'helth');
 select test.equal('so is an app that no replica has', pg_temp.lanes_are(), 'bad helth/fcm: no replica serves it');
 select push.retire_gateway(:hg);
-select test.equal('without replicas it is they who lack', pg_temp.lanes_are(), 'ok all send');
+select test.equal('without replicas, health reports the replicas and not the lanes', pg_temp.lanes_are(), 'ok all send');
 select test.equal('of many, five are named', (select string_agg(message, '') is not null from unnest('{apns,fcm,expo}'::text[]) p cross
   join lateral push.pause_lane('health', p))
   and (select count(*) = 3 from unnest('{a,b,c}'::text[]) a cross join lateral push.register_lane(a, 'fcm') cross
@@ -239,6 +240,6 @@ select test.equal('but what is needed to recognise one', (select device from pus
 -- Expire with a floor.
 select test.call('floor', 2, 'floor') as floor \gset
 update push.delivery set deadline_at = now() - n * interval '10 s' - interval '1 s' where outbox_id = :floor;
-select test.equal('expire leaves alone what was due before its floor', push.expire(p_since => now() - interval '5 s'), 1::bigint);
+select test.equal('expire skips deliveries that were due before p_since', push.expire(p_since => now() - interval '5 s'), 1::bigint);
 select test.equal('which is still there', (select string_agg(n::text, ' ') from push.delivery where outbox_id = :floor), '1');
 select test.equal('and finds it without', push.expire(), 1::bigint);

@@ -1,9 +1,9 @@
--- One user is erased: from every table, whatever tables there are. What else there is stays.
+-- One user is erased from every table; other data stays.
 create function pg_temp.hex(p_end text) returns text language sql as $$ select repeat('0', 60) || p_end $$;
 create function pg_temp.claim_all(p_gateway int, p_claim int) returns bigint language sql as $$
   select count(*) from push.claim(p_gateway, p_claim, array(select id from push.lane order by id), array_fill(99, array[99]),
     array_fill('-infinity'::timestamptz, array[99])) $$;
--- All that is claimed of a call, with an Expo ticket each where it is Expo's.
+-- Settles all claimed deliveries of a call, with a ticket for each Expo push.
 create function pg_temp.settle(p_call text, p_user text default null, p_outcome int default 0, p_provider text default '.') returns bigint
   language sql as $$
   select sum(push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[p_outcome]::smallint[],
@@ -19,7 +19,7 @@ create function pg_temp.past(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s', user_id, kind, coalesce(reason, outcome)), ' ' order by user_id, n) from push.delivery_history
     where call_id = p_call $$;
 
--- What must not be found: an id, tokens, their masks and hashes. A row of any table as text shows all its columns.
+-- Values that must not be found: an id, tokens, their masks and hashes. The text of a row contains all its columns.
 create function pg_temp.needles(p_user text, p_end text) returns table (needle text) language sql as $$
   select unnest(array[p_user, encode(convert_to(p_user, 'UTF8'), 'hex')])
   union all
@@ -40,7 +40,7 @@ begin
   end loop;
   return array_to_string(v_found, ' ');
 end $$;
--- Rows of another user, as they stand.
+-- The rows of another user.
 create function pg_temp.rows_of(p_user text) returns text language plpgsql as $$
 declare
   v_table text; v_rows text; v_all text := '';
@@ -59,7 +59,7 @@ create function pg_temp.entries() returns text language sql as $$
     || (select count(*) from push.receipt_batch r cross join unnest(r.user_id) u where u = 'bystander')
   from push.outbox o where o.call_id <> 'caller' $$;
 
--- Every place is filled: u is to be erased, v is like u in every way, and rings beside u.
+-- Fills every table: u is to be erased; v has the same kinds of rows, and rings together with u.
 select push.register_app('erase', 60, 1, false, null, 'all', true) \g /dev/null
 select push.register_lane('erase', p), push.register_lane('other', p) from unnest('{apns,fcm,expo}'::text[]) p \g /dev/null
 select push.register_gateway('erasure', '1') as g \gset
@@ -92,11 +92,11 @@ select push.escalate(), pg_temp.claim_all(:g, 4), pg_temp.settle('declined') \g 
 select push.decline_call('declined', u, device => d) from (values ('victim.7731', 'erasure-token-0123456789-bad5'), ('bystander', null)) x(u,
   d) \g /dev/null
 select pg_temp.claim_all(:g, 5), pg_temp.settle('declined') \g /dev/null
--- u called, and nothing is owed; and a call of another app, by another user of this id.
+-- A call from u with nothing owed, and a call of another app by another user with this id.
 select pg_temp.family('caller', p_from => 'victim.7731') \g /dev/null
 select push.end_call('caller', 'busy'), pg_temp.claim_all(:g, 6), pg_temp.settle('caller') \g /dev/null
 insert into push.outbox (app, payload, recipients) values ('other', '{"callId": "elsewhere", "from": "victim.7731"}', '["victim.7731"]');
--- Receipts, dead and quarantined tokens, what ops wrote down.
+-- Receipts, dead and quarantined tokens, notes of operators.
 create function pg_temp.dead(p_user text, p_end text) returns void language sql as $$
   insert into push.token_invalidations (app, provider, token, user_id, reason)
     values ('erase', 'fcm', 'old-erasure-token-' || p_user, p_user, 'UNREGISTERED'),
@@ -121,7 +121,7 @@ select pg_temp.claim_all(:g, 8) \g /dev/null
 select pg_temp.settle('deleted') \g /dev/null
 delete from push.outbox where call_id = 'deleted';
 
--- The places: a table that can hold a user or a token, and is not filled here, is one that nobody has thought of.
+-- The tables: fails if a table that can contain a user or a token is not filled here.
 select test.equal('every table that can name a user, or hold a token, is filled by this test',
   string_agg(distinct c.table_name, ' ' order by c.table_name),
   'delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations')
@@ -135,9 +135,9 @@ select test.equal('and is found to be', pg_temp.found('victim.7731', 'bad'),
 create temp table before as select pg_temp.rows_of('bystander') as bystander, pg_temp.rows_of('elsewhere') as elsewhere, pg_temp.entries() as entries;
 select test.equal('a call that rings: u''s invites are in flight', pg_temp.owed('rings') ~ 'victim.7731:invite:claimed', true);
 
--- Erased. A transaction's clock stands still in some of what is compared, so the search is for names.
+-- Erased. Some compared times are those of the transaction, so the search is for names.
 create temp table said as select * from push.erase_user('victim.7731', 'erase', 60000);
-select test.equal('it says what it did, table by table', (select string_agg(place, ' ') from said where removed + masked > 0),
+select test.equal('it returns its counts, table by table', (select string_agg(place, ' ') from said where removed + masked > 0),
   'devices delivery outbox history ring_reports escalations receipt_batch token_invalidations quarantined_tokens audit');
 select test.equal('to its end, but for the call that rings', (select bool_and(is_complete) || ' ' || sum(waiting) from said), 'true 1');
 select test.equal('another user''s rows are as they were', pg_temp.rows_of('bystander'), (select bystander from before));
@@ -145,26 +145,27 @@ select test.equal('another app''s, too', pg_temp.rows_of('elsewhere'), (select e
 select test.equal('and their part in calls and tickets', pg_temp.entries(), (select entries from before));
 select test.equal('a payload that named u keeps the call''s id only', (select payload from push.outbox where call_id = 'caller'),
   '{"callId": "caller", "chatId": "chat", "from": "[erased]"}'::jsonb);
-select test.equal('what was not sent is void, the others'' is owed', pg_temp.owed('message') || ' ' || pg_temp.owed('missed') ~ 'victim', false);
+select test.equal('unsent deliveries are void, those of other users are owed',
+  pg_temp.owed('message') || ' ' || pg_temp.owed('missed') ~ 'victim', false);
 select test.equal('the others'' message is still owed', pg_temp.owed('message') ~ '^(bystander:notification:ready ?)+$', true);
 select test.equal('their missed call, too', pg_temp.owed('missed') ~ 'bystander:missed_call:ready', true);
-select test.equal('u''s phones are told to stop: a cancel for each invite in flight, and each that was delivered',
+select test.equal('u''s phones get a cancel for each claimed and each delivered invite',
   (select count(*) filter (where d.kind = 0) || ' ' || count(*) filter (where d.kind = 1) from push.delivery d join push.outbox o
   on o.id = d.outbox_id where call_id = 'rings' and user_id = 'victim.7731'), '2 3');
 select test.equal('the call rings on for the others', (select state from push.outbox where call_id = 'rings'), 'ringing');
-select test.equal('a VoIP token is told, too', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l
+select test.equal('a VoIP token gets one, too', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l
   on l.id = d.lane where call_id = 'rings' and d.kind = 1 and l.provider = 'apns' and user_id = 'victim.7731'), 1::bigint);
 select test.equal('no device is left', (select count(*) from push.devices where user_id = 'victim.7731' and app = 'erase'), 0::bigint);
 select test.equal('u is found only where the call that rings needs it, and as a digest', pg_temp.found('victim.7731', 'bad'),
   'audit delivery devices erasure history outbox token_invalidations');
 
--- A gateway gives the invites back, and sends the cancels.
+-- A gateway returns the invites and sends the cancels.
 select test.equal('which calls a gateway is to give back', push.ended(array(select id from push.outbox where call_id = 'rings')) <> '{}', true);
 select push.finish_erasures() \g /dev/null
-select test.equal('what is in flight is waited for', (select cardinality(waiting) from push.erasure), 1);
+select test.equal('claimed deliveries are waited for', (select cardinality(waiting) from push.erasure), 1);
 select pg_temp.settle('rings', 'victim.7731') \g /dev/null
 select pg_temp.claim_all(:g, 9), pg_temp.settle('rings', 'victim.7731') \g /dev/null
--- Meanwhile a provider called one of u's tokens dead.
+-- Meanwhile a provider reported one of u's tokens as dead.
 select push.invalidate_tokens(array(select id from push.lane where app = 'erase' and provider = 'fcm'), '{erasure-token-0123456789-bad3}', '{null}',
   '{UNREGISTERED}') \g /dev/null
 select push.finish_erasures() \g /dev/null
@@ -173,7 +174,7 @@ select test.equal('then the call waits until it has ended: the decline must be f
   where call_id = 'rings'), '1 true ringing');
 update push.escalations_due set due_at = now() - interval '1 s';
 select push.escalate(), push.promote() \g /dev/null
-select test.equal('so nobody rings u on another channel', (select count(*) from push.deliveries where call_id = 'rings'
+select test.equal('so u is not rung on another channel', (select count(*) from push.deliveries where call_id = 'rings'
   and user_id in ('victim.7731', '[erased]')), 0::bigint);
 select push.decline_call('rings', 'bystander') \g /dev/null
 select test.equal('the others may decline it, and that ends it', (select state = 'ended' from push.outbox where call_id = 'rings'), true);
@@ -191,7 +192,7 @@ delete from push.token_invalidations where app = 'other' and user_id = 'victim.7
 delete from push.audit where target in ('other/victim.7731', 'erase/victim.77312');
 select test.equal('u is found nowhere', pg_temp.found('victim.7731', 'bad'), '');
 
--- Again, in bites, and of whoever is none.
+-- Again, in steps, and for an unknown user.
 create temp table again as select * from push.erase_user('victim.7731', 'erase', 60000);
 select test.equal('again there is nothing to do', (select sum(removed + masked + waiting) || ' ' || bool_and(is_complete) from again), '0 true');
 select test.equal('each time is written down, without the name', (select count(*) || ' ' || min(detail ->> 'complete') from push.audit
@@ -207,7 +208,7 @@ begin
   return format('%s %s', v_bites > 1, v_removed > 0);
 end $$;
 select pg_temp.found('bystander', 'cab') \g /dev/null
-select test.equal('a bite goes on where the last one ended, and counts are those of the pass', pg_temp.bites('bystander'), 't t');
+select test.equal('a step continues where the last one ended, and counts are those of the pass', pg_temp.bites('bystander'), 't t');
 select pg_temp.claim_all(:g, 20) \g /dev/null
 select pg_temp.settle(call_id) from push.outbox where app = 'erase' \g /dev/null
 select push.finish_erasures() \g /dev/null
@@ -231,7 +232,7 @@ select test.equal('no app', pg_temp.error($$select push.erase_user('u', 'not an 
 select test.equal('an id of signs that mean something elsewhere', (select bool_and(is_complete) from push.erase_user(E'.*"\\[%_$1', 'erase', 60000)),
   true);
 
--- An id that looks like JSON breaks none, and only words in strings are masked.
+-- An id that looks like JSON breaks no value, and only words in strings are masked.
 create function pg_temp.erase_odd(p_user text) returns text language plpgsql as $$
 declare
   v_id bigint; v_after text;
@@ -255,7 +256,7 @@ select test.equal(format('an id that looks like JSON: %s', u), pg_temp.erase_odd
 select test.equal(format('an id of signs between words: [%s]', u), pg_temp.erase_odd(u) ~ '^erase/odd\{.*"n": 0.*"list": \["a", "b", 1\]', true)
   from unnest(array[', ', ': ', '", "']) u;
 
--- Ops cannot rewrite the record: only the ids of users are masked, and no app, lane, call or role.
+-- Operators cannot rewrite the record: only ids of users are masked, and no app, lane, call or role.
 insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "record-1", "from": "x"}', '["nobody"]');
 create function pg_temp.record() returns text language sql as $$
   select string_agg(a.action || ' ' || a.target || ' ' || a.detail, E'\n' order by a.id) from push.audit a
@@ -266,25 +267,25 @@ insert into push.audit (at, action, target, detail) values (clock_timestamp(), '
   (clock_timestamp(), 'grant_app', 'erase/clerk', '{"changed": true}');
 create temp table recorded as select pg_temp.record() as lines;
 select push.erase_user(u, 'erase', 60000) from unnest('{oops,erase,record-1,fcm,clerk,changed,note,voided,void_call}'::text[]) u \g /dev/null
-select test.equal('who is no user is masked nowhere', pg_temp.record(), (select lines from recorded));
+select test.equal('an unknown id is not masked anywhere', pg_temp.record(), (select lines from recorded));
 select push.register_device(u, 'erase', 'fcm', 'record-token-0123456789-' || u)
   from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
 select push.erase_user(u, 'erase', 60000) from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
-select test.equal('nor does a user of such a name change what was done to what', pg_temp.record(), (select lines from recorded));
+select test.equal('nor does a user with such a name change the record of actions', pg_temp.record(), (select lines from recorded));
 select test.equal('nor which user was erased', (select count(*) from push.audit where action = 'erase_user'
   and target !~ '^erase/sha256:[0-9a-f]{16}$'), 0::bigint);
 select test.equal('nor is a call''s own id masked', (select payload ->> 'callId' from push.outbox where call_id = 'record-1'), 'record-1');
 
--- Two users of one phone have one delivery: erasing one of them ends the call for neither.
+-- Two users of one phone have one delivery: erasing one of them does not end the call for the other.
 insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "shared", "from": "x"}',
   '[{"userId": "first", "fcmToken": "shared-token-0123456789"}, {"userId": "second", "fcmToken": "shared-token-0123456789"}]');
 select push.erase_user('first', 'erase', 60000) \g /dev/null
-select test.equal('an erasure ends no call of which somebody is left who has not declined',
+select test.equal('an erasure ends no call with a user left who has not declined',
   (select state || ' ' || (declined ? 'first') from push.outbox where call_id = 'shared'), 'ringing true');
 select push.decline_call('shared', 'second', 'erase') \g /dev/null
 select test.equal('but their own decline does', (select state from push.outbox where call_id = 'shared'), 'ended');
 
--- A token that another recipient of the call has, too, goes on ringing as theirs: registered, or named.
+-- A token that another recipient of the call also has rings on as theirs, whether it is registered or in recipients.
 create function pg_temp.tablet(p_call text, p_how text, p_kind text default 'incoming_call') returns void language plpgsql as $$
 begin
   insert into push.devices (user_id, app, provider, token) values ('owner-' || p_call, 'erase', 'fcm', 'tablet-token-0123456789-' || p_call);
@@ -303,7 +304,7 @@ select pg_temp.tablet('tablet-1', 'registered'), pg_temp.tablet('tablet-2', 'nam
   pg_temp.tablet('tablet-4', 'named'), pg_temp.tablet('tablet-5', 'registered', 'message'), pg_temp.tablet('tablet-6', 'registered') \g /dev/null
 select test.equal('a tablet of two has one delivery, the first''s', pg_temp.tablets(c), '0 parent parent')
   from unnest('{tablet-1,tablet-2}'::text[]) c;
--- One is sent, one in flight, the others are not sent; who has declined is not rung.
+-- One invite is sent, one claimed, the others are unsent; users who have declined are not rung.
 select push.decline_call('tablet-6', 'owner-tablet-6', 'erase'), pg_temp.claim_all(:g, 30), pg_temp.settle('tablet-3') \g /dev/null
 select push.release(:g, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where d.state = 1 and o.call_id ~ '^tablet-[1256]' \g /dev/null
@@ -318,20 +319,20 @@ select test.equal('a user who has declined gets nothing', pg_temp.tablets('table
 select test.equal('the devices are the other''s still', (select count(*) || ' ' || bool_and(user_id ~ '^owner') from push.devices
   where token ~ '^(tablet|parent)-token'), '6 true');
 select push.end_call('tablet-2', 'busy', 'erase'), pg_temp.settle('tablet-4') \g /dev/null
-select test.equal('what is settled is the other''s', (select string_agg(user_id, ' ') from push.history h join push.outbox o on o.id = h.outbox_id
+select test.equal('the history names the other user', (select string_agg(user_id, ' ') from push.history h join push.outbox o on o.id = h.outbox_id
   where o.call_id = 'tablet-4' and h.device ~ '^tabl' and h.kind = 0), 'owner-tablet-4');
 select push.decline_call(c, 'owner-' || c, 'erase') from unnest('{tablet-3,tablet-4}'::text[]) c \g /dev/null
 select test.equal(format('%s: when the other declines, it ends', c), (select state from push.outbox where call_id = c), 'ended')
   from unnest('{tablet-3,tablet-4}'::text[]) c;
 select test.equal('and the tablet is told to stop', pg_temp.tablets('tablet-3'), '1 owner- -');
 
--- A mistyped app; also where no gateway has served any.
+-- A mistyped app, also while no gateway has served any app.
 savepoint none_served;
 delete from push.apps;
-select test.equal('an app that nobody knows, and there is none', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
+select test.equal('an unknown app, while there is none', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
   'P0002 app: no gateway has served erasse, and it has no calls and no devices');
 rollback to none_served;
-select test.equal('an app that nobody knows', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
+select test.equal('an unknown app', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
   'P0002 app: no gateway has served erasse, and it has no calls and no devices');
 select test.equal('and nothing is written down', (select count(*) from push.erasure where app = 'erasse')
   + (select count(*) from push.audit where target ~ '^erasse/'), 0::bigint);

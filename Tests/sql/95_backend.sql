@@ -1,4 +1,4 @@
--- What backends and phones use beside the outbox: ringing, escalation, a call at a glance, API keys; and the pruning.
+-- Other functions for backends and phones: ringing, escalation, a call as one object, API keys; also retention.
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
   execute p_statement;
@@ -26,7 +26,7 @@ select test.call('ring', 2) as ring \gset
 insert into push.outbox (app, payload, recipients) values ('default', '{"callId": "ring-2", "from": "x"}', '["by-id"]');
 select test.equal('the first report counts', push.report_ringing('ring', 'u1') || ' ' || push.report_ringing('ring', 'u1'), 'true false');
 select test.equal('of a user named by id, too', push.report_ringing('ring-2', 'by-id'), true);
-select test.equal('whom the call does not ring cannot report', pg_temp.error($$select push.report_ringing('ring', 'stranger')$$),
+select test.equal('a user whom the call does not ring cannot report', pg_temp.error($$select push.report_ringing('ring', 'stranger')$$),
   '22023 user_id: call ring does not ring this user');
 select test.equal('nor for a call of another app', pg_temp.error($$select push.report_ringing('ring', 'u1', 'other')$$),
   'P0002 call_id: there is no call ring in app other');
@@ -52,7 +52,7 @@ select push.report_ringing('e1', 'heard');
 select test.equal('nothing before its time', push.escalate(), 0::bigint);
 update push.escalations_due set due_at = now() - interval '1 s';
 select test.equal('in time', push.escalate(), 1::bigint);
-select test.equal('who was not heard is tried on the next channel, who was, or has none, is not',
+select test.equal('users without a report are tried on the next channel; those with a report, or without a next channel, are not',
   (select string_agg(provider || ':' || user_id || ':' || state, ' ') from push.deliveries where call_id = 'e1'), 'fcm:unheard:ready');
 select test.equal('it rings as long as the call', (select d.deadline_at = o.deadline_at and d.n = 3 from push.delivery d join push.outbox o
   on o.id = d.outbox_id where o.call_id = 'e1'), true);
@@ -91,7 +91,7 @@ update push.escalations_due set due_at = now() - interval '1 s';
 select test.equal('a registered user is tried on the next channel of each phone', push.escalate(), 1::bigint);
 select test.equal('of the same platform', (select string_agg(provider, ' ') from push.deliveries where call_id = 'e7'), 'expo');
 
--- A call at a glance.
+-- A call as one object.
 insert into push.outbox (payload, recipients) values ('{"callId": "glance", "from": "x"}',
   '[{"userId": "a", "fcmToken": "glance-token-0123456789-1"}, {"userId": "b", "fcmToken": "glance-token-0123456789-2"}]');
 select pg_temp.claim_all(:g1);
@@ -108,7 +108,7 @@ select test.equal('it tells its devices, masked', (select string_agg(concat_ws('
 select push.answer_call('glance', 'a');
 select test.equal('and how it ended', (select concat_ws(' ', c ->> 'state', c ->> 'endReason', c ->> 'answeredBy', c ->> 'endedAt' is not null)
   from push.call('glance', 'default') c), 'answered answered a t');
-select test.equal('a call nobody knows is an error', pg_temp.error($$select push.call('nobody')$$), 'P0002 call_id: there is no call nobody');
+select test.equal('an unknown call is an error', pg_temp.error($$select push.call('nobody')$$), 'P0002 call_id: there is no call nobody');
 select test.call('glance', 1, 'second');
 select test.equal('a call of two apps needs the app', pg_temp.error($$select push.call('glance')$$),
   '21000 app: call glance exists in several apps (default, second); say in which');
@@ -124,7 +124,7 @@ select test.equal('it is stored nowhere', (select count(*) from push.api_keys k,
   or a::text like '%' || :'key' || '%' or a::text like '%' || right(:'key', 64) || '%'), 0::bigint);
 select test.equal('two keys differ', (select a.key <> b.key and right(a.key, 64) <> right(b.key, 64) from push.create_api_key('app-1', 'x') a,
   push.create_api_key('app-1', 'x') b), true);
-select test.equal('revoking says what it did', (select revoked || ' ' || message from push.revoke_api_key(:key_id)),
+select test.equal('revoking returns a sentence', (select revoked || ' ' || message from push.revoke_api_key(:key_id)),
   format('true key %s (the backend, app app-1) is refused from now on', :key_id));
 select test.equal('twice is harmless', (select revoked || ' ' || message from push.revoke_api_key(:key_id)),
   format('false key %s (the backend, app app-1) was revoked already', :key_id));
@@ -186,7 +186,7 @@ select test.equal('days before it is bad', (select state from push.health where 
 select test.equal('metrics count them', (select string_agg(format('%s %s', app, value), ', ') from push.observe() where what = 'keys_expiring'),
   'app-3 1');
 update push.api_keys set last_used_at = now() - interval '31 days' where id = :soon;
-select test.equal('but one that nobody uses any more may end', (select state from push.health where item = 'API keys'), 'ok');
+select test.equal('but a key that is no longer used may expire', (select state from push.health where item = 'API keys'), 'ok');
 select test.equal('keys are audited', (select string_agg(action, ' ' order by id) from push.audit where target = 'app-1/' || :key_id),
   'create_api_key revoke_api_key revoke_api_key');
 
@@ -207,9 +207,9 @@ select test.equal('pruning keeps as long as it is told', push.prune(1000, 21), 0
 select test.equal('it goes in steps', push.prune(2), 2::bigint);
 select test.equal('the oldest first', pg_temp.kept(), 'p-owed p-young p3 p4 p5');
 select test.equal('to the end', push.prune(), 2::bigint);
-select test.equal('what rings, is owed, or is young stays', pg_temp.kept(), 'p-owed p-young p5');
+select test.equal('calls that ring, are owed, or are young stay', pg_temp.kept(), 'p-owed p-young p5');
 select test.equal('then there is nothing to prune', push.prune(), 0::bigint);
-select test.equal('what belonged to them is gone, too', (select count(*) from push.ring_reports) || ' ' || (select count(*) from push.escalations),
+select test.equal('their other rows are deleted, too', (select count(*) from push.ring_reports) || ' ' || (select count(*) from push.escalations),
   '1 1');
 insert into push.audit (at, action, target) values (now() - interval '91 days', 'old', 'x'), (now() - interval '89 days', 'young', 'x');
 insert into push.gateways (name, version, alive, ended_at, ended_reason) values ('gone', '1', false, now() - interval '25 hours', 'silent'),
@@ -218,12 +218,12 @@ insert into push.lane_status (lane, gateway, window_size, capacity, in_flight, r
   from push.gateways;
 select push.prune();
 select test.equal('interventions are kept for 90 days', (select string_agg(action, ' ') from push.audit where target = 'x'), 'young');
-select test.equal('replicas that ended for a day, with what they said',
+select test.equal('replicas that ended a day ago are deleted with their status',
   (select string_agg(g.name || ':' || (select count(*) from push.lane_status s where s.gateway = g.id), ' ' order by g.id) from push.gateways g),
   'one:1 just gone:1');
 select test.equal('of the others nothing is left', (select count(*) from push.lane_status), 2::bigint);
 
--- Self-explanation.
+-- Comments.
 select test.equal('every argument of a function is in its comment, or the function is internal',
   (select string_agg(p.proname, ' ' order by p.proname) from pg_proc p
   where p.pronamespace = 'push'::regnamespace and has_function_privilege('push_gateway', p.oid, 'execute') and exists (

@@ -1,4 +1,4 @@
--- Calls that are deleted: nothing of them is owed any more, whoever deletes them.
+-- Deleted calls: none of their deliveries is owed any more, whichever role deletes them.
 select push.register_gateway('one', '1') as g \gset
 create function pg_temp.left_of(p_id bigint) returns text language sql as $$
   select format('%s %s %s %s', (select count(*) from push.delivery where outbox_id = p_id),
@@ -19,12 +19,12 @@ select push.park(:g, array[outbox_id], array[n], array[lease], array[1], array[9
 select test.settle(:g, outbox_id, n, lease) from push.delivery where outbox_id = :d1 and n = 1 and state = 1;
 delete from push.outbox where id = :d1;
 select test.equal('a deleted call leaves nothing behind, be it ready, claimed or waiting', pg_temp.left_of(:d1), '0 0 0 0');
-select test.equal('who deletes what is owed is written down', (select concat_ws(' ', who, action, target, detail) from push.audit order by id desc
+select test.equal('a deletion of owed calls is recorded', (select concat_ws(' ', who, action, target, detail) from push.audit order by id desc
   limit 1), format('%s delete_calls d1 {"owed": 2, "calls": 1}', session_user));
 select test.equal('to gateways it has ended', push.ended(array[:d1, :d2]::bigint[]), array[:d1]::bigint[]);
 select test.equal('its history stays', (select count(*) from push.history where outbox_id = :d1), 1::bigint);
 select test.equal('other calls are not touched', pg_temp.left_of(:d2), '3 1 1 1');
-select test.equal('what a gateway held of it is nobody''s: its settlement finds nothing', test.settle(:g, :d1, 0, 1), 0::bigint);
+select test.equal('deliveries that a gateway held are deleted: their settlement finds nothing', test.settle(:g, :d1, 0, 1), 0::bigint);
 select test.equal('it may be enqueued again', (select duplicate || ' ' || deliveries
   from push.enqueue_call('{"callId": "d1", "from": "x"}', '[{"userId": "u", "fcmToken": "deleted-token-0123456789"}]')), 'false 1');
 
@@ -33,13 +33,13 @@ select test.equal('a key without a call costs no call', (select duplicate || ' '
   from push.enqueue_call('{"callId": "stale", "from": "x"}', '[{"userId": "u", "fcmToken": "deleted-token-0123456789"}]')), 'false 1');
 select test.equal('nor is it good for a second one', (select duplicate from push.enqueue_call('{"callId": "stale", "from": "x"}', '[]')), true);
 
--- What a race may leave behind: an invite that waits, made while the call was being deleted.
+-- A race may leave an invite that waits, made while the call was being deleted.
 insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select :d1, 7, now() + interval '1 minute', id, 2, 'u',
   'left-token-0123456789', now() from push.lane limit 1;
 select test.equal('no waiting invite of a deleted call becomes ready', push.promote(), 0::bigint);
 select test.equal('it is dropped', pg_temp.left_of(:d1), '0 0 0 0');
 
--- What a transaction leaves behind that did not see it (REPEATABLE READ), until push.check_ends comes by: ready invites.
+-- A REPEATABLE READ transaction may leave ready invites that it did not see, until push.check_ends runs.
 insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, state, user_id, token, due_at)
   select :d1, n, now() + interval '1 minute', id, id, 0, 'u', 'left-token-0123456789', now()
   from (select id from push.lane where app = 'default' order by id limit 1) l, generate_series(7, 8) n;
@@ -57,7 +57,7 @@ select count(*) as audits from push.audit \gset
 select test.call('d3') as d3 \gset
 delete from push.delivery where outbox_id = :d3;
 delete from push.outbox where id = :d3;
-select test.equal('who deletes what is not, as retention does, is not', (select count(*) from push.audit), :audits::bigint);
+select test.equal('a deletion of calls without deliveries, as by retention, is not', (select count(*) from push.audit), :audits::bigint);
 truncate push.outbox;
 select test.equal('so is a TRUNCATE', (select action from push.audit order by id desc limit 1), 'truncate_calls');
 select test.equal('after a TRUNCATE nothing is left of any call', (select count(*) from push.delivery) + (select count(*) from push.ring_reports)

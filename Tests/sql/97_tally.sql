@@ -1,4 +1,4 @@
--- What SQL did by itself is noted once for the metrics, and taken once.
+-- Ends and counts in SQL are noted once for the metrics, and taken once.
 create function pg_temp.notes() returns text language sql as $$
   select coalesce(string_agg(concat_ws(' ', what, app, provider, kind, outcome, reason, untried, count), ', '
     order by what, reason, kind, untried), '') from push.take_tally() $$;
@@ -11,7 +11,7 @@ select push.register_gateway('tally', '1') as g \gset
 select pg_temp.notes() \g /dev/null
 select test.call('t1', 3, 'tally') as t1, test.call('t2', 2, 'tally') as t2 \gset
 select test.equal('calls are counted as they are enqueued', pg_temp.notes(), 'enqueued tally f 2');
-select test.equal('what was taken is gone', pg_temp.notes(), '');
+select test.equal('taken rows are deleted', pg_temp.notes(), '');
 
 -- Void: one that was tried, two that were not.
 select test.claim(:g, 1, 'tally');
@@ -25,7 +25,7 @@ select test.equal('ending it twice is noted once', pg_temp.notes(), '');
 -- Expired, and missed.
 update push.delivery set deadline_at = now() - interval '1 s' where outbox_id = :t2;
 select push.expire();
-select test.equal('so is what expired', pg_temp.notes(), 'ended tally fcm 0 3 DeadlinePassed t 2');
+select test.equal('so are expired deliveries', pg_temp.notes(), 'ended tally fcm 0 3 DeadlinePassed t 2');
 select pg_temp.lapse(:t2);
 select push.miss();
 select test.equal('missed calls are noted with their cause', pg_temp.notes(), 'missed tally deadline f 2');
@@ -59,14 +59,14 @@ select test.claim(:g, 1, 'tally');
 select outbox_id as o, n, lease from push.delivery where owner = :g \gset
 select push.settle(:g, null, array[:o::bigint], array[:n], array[:lease], array[1], array[0::smallint], array[200::smallint], array[null]::text[],
   array['m'], array['c'], array[now()], array[now()]);
-select test.equal('history says what a gateway settled',
+select test.equal('history names the gateway that settled',
   (select string_agg(outbox_id || '/' || n, ',') from push.settled(:g, array[:o::bigint, :o::bigint], array[:n, 99])), :'o' || '/' || :'n');
 select test.equal('and not another one', (select count(*)::int from push.settled(:g + 1, array[:o::bigint], array[:n])), 0);
 select test.equal('a settlement is no note of SQL', pg_temp.notes(), '');
 
--- What is seen.
+-- Gauges.
 select test.call('t5', 3, 'seen');
-select test.equal('what is owed is counted by lane, kind and state',
+select test.equal('owed deliveries are counted by lane, kind and state',
   (select string_agg(format('%s %s %s %s %s', what, provider, kind, state, case what when 'oldest_ready' then value between 0 and 10
     else value > 0 end), ', ' order by what) from push.observe() where app = 'seen'),
   'held fcm   f, oldest_ready fcm 0 0 t, paused fcm   f, pending fcm 0 0 t');

@@ -1,4 +1,4 @@
--- Traces: a traceparent is taken at enqueue or refused with its field, and comes out where a push is claimed and told of.
+-- Traces: a traceparent is accepted at enqueue or refused with its field, and returned by claims and timelines.
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
   execute p_statement;
@@ -35,7 +35,8 @@ select test.equal('one bad of several refuses them all', pg_temp.error(format($$
     else %L end from generate_series(1, 3) i$$, :'trace'))
   || (select count(*) from push.outbox where call_id like 'several-%'), :'refusal' || 0);
 select test.equal('a duplicate is passed over, whatever its trace', pg_temp.enqueue('traced', 'bad'), :'trace');
-select test.equal('nobody can write a bad one later', pg_temp.error($$update push.outbox set traceparent = 'x' where call_id = 'traced'$$) ~ '^23514',
+select test.equal('an invalid one cannot be written later',
+  pg_temp.error($$update push.outbox set traceparent = 'x' where call_id = 'traced'$$) ~ '^23514',
   true);
 
 select duplicate from push.enqueue_call('{"callId": "by-function", "from": "x"}', '["u"]', traceparent => :'trace') \gset
@@ -48,7 +49,7 @@ select test.equal('enqueue_call is called as ever with five arguments',
   (select format('%s %s', :'duplicate', traceparent is null) from push.outbox where call_id = 'by-five'), 'f t');
 
 select push.register_gateway('one', '1') as g \gset
-select test.equal('a claim brings it', (select string_agg(call_id || ' ' || coalesce(traceparent, 'none'), ', ' order by call_id)
+select test.equal('a claim returns it', (select string_agg(call_id || ' ' || coalesce(traceparent, 'none'), ', ' order by call_id)
   from push.claim(:g, 1, array(select id from push.lane), array_fill(9, array[9]), array_fill('-infinity'::timestamptz, array[9]))
     where call_id ~ 'traced$'),
   'traced ' || :'trace' || ', untraced none');

@@ -1,9 +1,9 @@
--- What the dashboard asks: the last minutes, everything at a glance, a call's story; and who did what, why.
+-- Functions of the dashboard: the last minutes, the overview, a call's timeline, and the audit of interventions.
 set local application_name = 'sql tests';
 select push.register_lane('default', 'fcm'), push.register_lane('dash', 'fcm');
 select push.register_gateway('one', '1') as g1 \gset
 
--- The minutes. What other tests left in history is rolled back with them.
+-- The minutes. History of other tests has been rolled back with them.
 create function pg_temp.finish(p_minutes_ago int, p_ms int, p_outcome int, p_count int default 1, p_kind int default 0) returns void language sql
   as $$
   insert into push.history (finished_at, outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, lane, kind, outcome, user_id, device,
@@ -34,7 +34,7 @@ select test.equal('the minutes are found by their index', pg_temp.plan($$select 
   true);
 set local enable_seqscan = on;
 
--- Everything at a glance.
+-- The overview.
 select test.call('dash-1', 2, 'dash') as outbox \gset
 select test.equal('the overview has all its parts', (select string_agg(k, ' ' order by k) from jsonb_object_keys(push.overview()) k),
   'audit failures health lanes now replicas stuck');
@@ -43,7 +43,7 @@ select test.equal('a lane as it is', (select concat_ws(' ', l ->> 'ready', l ->>
 select test.equal('so many, and no more', jsonb_array_length(push.overview(1) -> 'failures'), 1);
 select test.equal('no part is null', (select count(*) from jsonb_each(push.overview()) e where e.value = 'null'), 0::bigint);
 
--- A call's story.
+-- A call's timeline.
 select test.equal('no call of this id', push.calls('dash-none'), '[]'::jsonb);
 select test.call('dash-1', 1, 'default') as other \gset
 select test.equal('the calls of an id in all apps', (select string_agg(c ->> 'app', ' ' order by c ->> 'app')
@@ -52,7 +52,7 @@ select test.equal('each with its own timeline', (select string_agg(format('%s:%s
   order by c ->> 'app') from jsonb_array_elements(push.calls('dash-1')) c), 'dash:3 default:2');
 select test.equal('tokens are masked everywhere', (push.calls('dash-1')::text || push.overview()::text) ~ 'test-token-0123456789', false);
 
--- Who did what, and why.
+-- The audit of interventions.
 select changed from push.pause_lane('dash', 'fcm', 'the pause');
 select test.equal('the program is in the audit', (select concat_ws(' ', action, target, via, detail ->> 'note') from push.audit order by id desc
   limit 1), 'pause_lane dash/fcm sql tests the pause');
@@ -67,19 +67,20 @@ select test.equal('the overview tells it', (select string_agg(concat_ws(' ', a -
   'resume_lane sql tests, resume_lane sql tests the end of it, pause_lane sql tests the pause');
 
 
--- For whom the dashboard acted.
-select test.equal('a lane is paused for somebody', (select concat_ws(' ', changed, message)
+-- The operator for whom the dashboard acted.
+select test.equal('a lane is paused on behalf of an operator', (select concat_ws(' ', changed, message)
   from push.operate_lane('alice', 'dash', 'fcm', true, 'her pause')),
   't dash/fcm is paused: its deliveries wait, and expire at their deadlines. Note: her pause');
 select test.equal('and resumed', (select message from push.operate_lane(repeat('b', 200), 'dash', 'fcm', false, 'his end')), 'dash/fcm sends again');
-select test.equal('the audit says for whom', (select string_agg(concat_ws(' ', action, left(operator, 5), length(operator), detail ->> 'note'), ', '
+select test.equal('the audit names the operator',
+  (select string_agg(concat_ws(' ', action, left(operator, 5), length(operator), detail ->> 'note'), ', '
   order by id) from push.audit where operator is not null), 'pause_lane alice 5 her pause, resume_lane bbbbb 128 his end');
 select test.equal('so does the overview', push.overview() -> 'audit' -> 1 ->> 'operator', 'alice');
-select test.equal('whoever intervenes in SQL is nobody the dashboard knows',
+select test.equal('an intervention in SQL has no operator',
   (select count(*) from push.audit where action in ('pause_lane', 'resume_lane') and operator is null and target = 'dash/fcm'), 3::bigint);
-select test.equal('the service alone may say for whom', (select string_agg(r, ' ') from unnest('{push_enqueuer,push_ops,push_gateway}'::text[]) r
+select test.equal('only the service may pass an operator', (select string_agg(r, ' ') from unnest('{push_enqueuer,push_ops,push_gateway}'::text[]) r
   where has_function_privilege(r, 'push.operate_lane(text, text, text, boolean, text)', 'execute')), 'push_gateway');
 
 -- Rights.
 select test.equal('the rights may be given again', push.grant_dashboard(), 'push_gateway has what the dashboard needs');
-select test.equal('the service may do what ops may', pg_has_role('push_gateway', 'push_ops', 'member'), true);
+select test.equal('the service has the rights of push_ops', pg_has_role('push_gateway', 'push_ops', 'member'), true);

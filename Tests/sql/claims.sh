@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154 # its variables are those of run.sh
-# Claims against each other, against the dead and against the end of a call: two sessions with open transactions. Read by run.sh,
-# which has the sessions, one and two.
+# Races of claims with other claims, with dead gateways and with the end of a call: two sessions with open transactions. Sourced
+# by run.sh, which has the sessions one and two.
 
 two "set lock_timeout = '5s';" >"$work/out"
 one "set lock_timeout = '5s';" >"$work/out"
@@ -11,7 +11,7 @@ numbers_call() {
   sql -c "insert into push.outbox (app, payload, recipients) values ('numbers', '{\"callId\": \"$1\", \"from\": \"x\"}',
     (select jsonb_agg(jsonb_build_object('userId', 'u' || i, 'fcmToken', 'numbers-token-0123456789-' || i)) from generate_series(1, ${2:-1}) i))"
 }
-# NUMBER [MAX [GATEWAY]]: how many a claim takes.
+# NUMBER [MAX [GATEWAY]]: prints the number of deliveries that a claim takes.
 claims() { echo "select count(*) from push.claim(${3:-$numbers}, $1, array[$fcm]::smallint[], array[${2:-10}], array['-infinity']::timestamptz[]);"; }
 beats() { echo "select alive from push.beat($reaper, true, '10 minutes');"; }
 silent() { sql -c "update push.gateways set heartbeat_at = now() - interval '1 hour', doubted_at = now() - interval '1 hour' where id = $1" -c "update push.gateways set steady_since = now() - interval '1 hour' where id = $reaper"; }
@@ -19,14 +19,14 @@ to_be_freed() { sql -c "select free_due_at is not null from push.gateways where 
 look_again() { sql -c "update push.gateways set free_due_at = now() where id = $1"; }
 gone() { sql -c "delete from push.delivery d using push.outbox o where o.id = d.outbox_id and o.app = 'numbers'"; }
 
-# --- An answer that got lost ---
+# --- A lost answer ---
 numbers_call run 2
 one "begin; $(claims 50)" >"$work/out"
 two_starts "select push.forget($numbers, 50);"
 two_waits
 equal "a running claim does not hold up its gateway's beat" "$(sql -c "set lock_timeout = '1s'; select alive from push.beat($numbers, false)")" t
 one "commit;" >"$work/out"
-equal "forget waits for a claim that is running, and gives back what it took" "$(two_ends)/$(owed run)" "2/invite:ready invite:ready"
+equal "forget waits for a running claim and returns its deliveries" "$(two_ends)/$(owed run)" "2/invite:ready invite:ready"
 one "begin; select push.forget($numbers, 60);" >"$work/out"
 equal "a claim that is just being forgotten takes nothing, and does not wait" "$(two "$(claims 60)")" 0
 one "commit;" >"$work/out"
@@ -34,34 +34,34 @@ equal "nor does it afterwards" "$(two "$(claims 60)")" 0
 equal "but the next one" "$(two "$(claims 61)")" 2
 gone
 
-# --- What is on the disk ---
-# Without the WAL writer's help: it comes by five times a second.
+# --- Commits that wait for the disk ---
+# Without the WAL writer, which flushes five times a second.
 before=$(sql -c "set synchronous_commit = off" -c "update push.gateways set version = 'disk' where id = $numbers" -c "select pg_current_wal_insert_lsn()")
 sql -c "set synchronous_commit = off" -c "select push.sync($numbers)" >"$work/out"
-equal "what was committed before a sync is on the disk after it" "$(sql -c "select pg_current_wal_flush_lsn() >= '${before##*SET}'::pg_lsn")" t
+equal "commits before a sync are on the disk after it" "$(sql -c "select pg_current_wal_flush_lsn() >= '${before##*SET}'::pg_lsn")" t
 
-# --- Who died ---
+# --- Dead gateways ---
 numbers_call victim 4
 victim=$(sql -c "select push.register_gateway('victim', 'test')")
 equal "a gateway has two, and claims two more" "$(one "$(claims 1 2 "$victim")") $(one "begin; $(claims 2 2 "$victim")")" "2 2"
 silent "$victim"
-equal "meanwhile it is declared dead, and what it had is freed" "$(two "$(beats)")/$(owed victim)" \
+equal "meanwhile it is declared dead, and its deliveries are freed" "$(two "$(beats)")/$(owed victim)" \
   "t/invite:ready invite:ready invite:ready invite:ready"
 look_again "$victim"
 two "$(beats)" >"$work/out"
 equal "as long as the claim runs it is looked for" "$(to_be_freed "$victim")" t
 one "commit;" >"$work/out"
-equal "the claim ends with an owner who is dead" "$(owed victim)" "invite:ready invite:ready invite:claimed invite:claimed"
+equal "the claim ends with a dead owner" "$(owed victim)" "invite:ready invite:ready invite:claimed invite:claimed"
 look_again "$victim"
 equal "a later beat frees that, too" "$(two "$(beats)")/$(owed victim)" "t/invite:ready invite:ready invite:ready invite:ready"
-equal "and then nobody looks any more" "$(to_be_freed "$victim")" f
+equal "and then no gateway checks any more" "$(to_be_freed "$victim")" f
 gone
 
 numbers_call locked 3
 victim=$(sql -c "select push.register_gateway('victim', 'test')")
 one "$(claims 1 3 "$victim") begin; select n from push.delivery where owner = $victim and n = 1 for update;" >"$work/out"
 silent "$victim"
-equal "what somebody has locked is left, and waited for by nobody" "$(two "$(beats)")/$(owed locked)" "t/invite:ready invite:claimed invite:ready"
+equal "locked rows are left, and no session waits for them" "$(two "$(beats)")/$(owed locked)" "t/invite:ready invite:claimed invite:ready"
 look_again "$victim"
 two "$(beats)" >"$work/out"
 equal "as long as it is locked it is looked for" "$(to_be_freed "$victim")" t
@@ -92,10 +92,10 @@ one "begin; $(beats)" >"$work/out"
 two_starts "select i from push.reclaim($again, 1, (select array_agg(outbox_id) from push.delivery where owner = $victim), '{0}');"
 two_waits
 one "commit;" >"$work/out"
-equal "who comes back reclaims what is just being taken over" "$(two_ends)/$(sql -c "select owner = $again from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'mine'")" "1/t"
+equal "a gateway that returns reclaims deliveries that are just being taken over" "$(two_ends)/$(sql -c "select owner = $again from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'mine'")" "1/t"
 gone
 
-# --- The life of the server: of two that have reclaimed at the same moment, the second opens it ---
+# --- The life of the server: if two gateways confirm at the same moment, the second opens it ---
 sql -c "truncate push.life, push.reclaimed" -c "insert into push.reclaimed (gateway, confirmed_at) select id, now() from push.gateways where id not in ($numbers, $reaper)" -c "select push.beat($numbers, false), push.beat($reaper, false)" >"$work/out"
 one "begin; select push.confirm_reclaimed($numbers);" >"$work/out"
 two_starts "select push.confirm_reclaimed($reaper);"
@@ -104,15 +104,15 @@ one "commit;" >"$work/out"
 two_ends >"$work/out"
 equal "two confirm at once: the life is open" "$(sql -c "select count(*) from push.life where opened_at is not null")" 1
 
-# --- Two that void the same call, and the end of a call against promote, in both orders ---
+# --- Two sessions that void the same call, and the end of a call against promote, in both orders ---
 numbers_call both 2
 sql -c "update push.delivery d set state = 2, ready_lane = null, due_at = now() from push.outbox o where o.id = d.outbox_id and o.call_id = 'both'"
 sql -c "alter table push.outbox disable trigger end_calls" -c "update push.outbox set state = 'ended', end_reason = 'busy' where call_id = 'both'" \
   -c "alter table push.outbox enable trigger end_calls"
 both="(select id from push.outbox where call_id = 'both')"
 one "begin; select n from push.delivery where outbox_id = $both and n = 0 for update;" >"$work/out"
-equal "who has one of a call's invites to void" "$(two "begin; select n from push.delivery where outbox_id = $both and n = 1 for update;")" 1
-equal "does not wait for who has the other" "$(two "select push.void_unsent(array[$both], false);")" 1
+equal "a session that has locked one of a call's invites to void" "$(two "begin; select n from push.delivery where outbox_id = $both and n = 1 for update;")" 1
+equal "does not wait for the session with the other" "$(two "select push.void_unsent(array[$both], false);")" 1
 equal "nor that one for the first" "$(one "select push.void_unsent(array[$both], false);")" 1
 two "commit;" >"$work/out"
 one "commit;" >"$work/out"
@@ -127,7 +127,7 @@ one "begin; select push.promote();" >"$work/out"
 two_starts "select push.end_call('promoted', 'busy');"
 two_waits
 one "commit;" >"$work/out"
-equal "an end waits for a promote in flight, and voids what it made ready" "$(two_ends)/$(owed promoted)/$(past promoted)" "t//invite:void:CallEnded invite:void:CallEnded"
+equal "an end waits for a running promote, and voids the invites that it made ready" "$(two_ends)/$(owed promoted)/$(past promoted)" "t//invite:void:CallEnded invite:void:CallEnded"
 waiting_call ending
 one "begin; select push.end_call('ending', 'busy');" >"$work/out"
 equal "promote does not wait for an end in progress" "$(two "select push.promote();")/$(owed ending)" "0/invite:waiting invite:waiting"
@@ -135,8 +135,8 @@ one "rollback;" >"$work/out"
 equal "which did not come: they are ready" "$(two "select push.promote();")/$(owed ending)" "2/invite:ready invite:ready"
 gone
 
-# --- Locks of strangers ---
-# A bite of the partitions to be made, and a call whose decisions were once taken under such a lock.
+# --- Locks of other sessions ---
+# Making partitions, and a decision about a call, which once took such a lock.
 sql -c "insert into push.devices (user_id, app, provider, token, platform) values ('stranger', 'numbers', 'apns', repeat('0', 60) || 'bbb1', 'ios'),
   ('stranger', 'numbers', 'fcm', 'stranger-token-0123456789', 'ios')" -c "select push.register_lane('numbers', 'apns')" >"$work/out"
 sql -c "insert into push.outbox (app, payload, recipients) values ('numbers', '{\"callId\": \"stranger\", \"from\": \"x\"}', '[\"stranger\"]')"
@@ -144,7 +144,7 @@ one "select count(pg_advisory_lock(7781, k)) from generate_series(0, 100) k; sel
   select count(pg_advisory_lock(hashint8extended(id, 7782))) from push.outbox where call_id = 'stranger';" >"$work/out"
 last=$(sql -c "select 'push.history_' || to_char(current_date + 14, 'YYYYMMDD')")
 sql -c "drop table $last" -c "update push.job set due_at = now() - interval '1 s'"
-equal "whoever holds advisory locks stops no job" "$(two "select count(push.run_job(push.take_job($numbers))) from generate_series(1, 9);")" 9
+equal "a session with advisory locks stops no job" "$(two "select count(push.run_job(push.take_job($numbers))) from generate_series(1, 9);")" 9
 equal "no partition" "$(sql -c "select to_regclass('$last') is not null")" t
 apns=$(sql -c "select push.register_lane('numbers', 'apns')")
 equal "no claim" "$(two "select count(*) from push.claim($numbers, 70, array[$apns]::smallint[], '{9}', '{-infinity}');")" 1

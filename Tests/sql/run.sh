@@ -1,5 +1,5 @@
 #!/bin/sh
-# The SQL tests: what the schema promises to backends, gateways and ops, asked through psql.
+# The SQL tests: the promises of the schema to backends, gateways and operators, checked through psql.
 #
 #   Tests/sql/run.sh [DATABASE_URL]     (else the variable DATABASE_URL)
 #
@@ -38,7 +38,7 @@ psql -Xq "$given" -c "create database $name" >/dev/null
 "$root"/scripts/apply-schema.sh "$url"
 
 # --- The schema as a whole ---
-# What pg_dump prints differs between its versions, so it is compared with that of the same one.
+# The output of pg_dump depends on its version, so it is compared only with output of the same version.
 "$root"/scripts/dump-schema.sh "$url" >"$work/schema"
 major=$(pg_dump --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
 if head -n 1 "$root/docs/schema.sql" | grep -q "as pg_dump $major shows it"; then
@@ -51,7 +51,7 @@ fi
 "$root"/scripts/apply-schema.sh "$url" functions
 "$root"/scripts/dump-schema.sh "$url" >"$work/again"
 equal "the functions applied again change nothing" "$(diff "$work/schema" "$work/again" | head -n 5)" ""
-# One definition of each thing: whoever changes it finds it, and no other one comes after it.
+# Each object has one definition, so that no later one replaces a changed one.
 defined() { cat "$root"/migrations/*.sql "$root"/migrations/functions/*.sql | sed 's/--.*//' | tr '\n' ' ' | tr -s ' ' | grep -oE "$1" | sed 's/^create or replace /create /'; }
 equal "each function is defined once" "$(defined 'create (or replace )?function push\.[a-z_]+ ?\([^)]*\)' | sort | uniq -d)" ""
 equal "each view is defined once" "$(defined 'create (or replace )?view push\.[a-z_]+' | sort | uniq -d)" ""
@@ -70,12 +70,12 @@ for file in "$here"/*.sql; do
   grep -E '^(ok|not ok) - ' "$work/out" >>"$results" || not_ok "$(basename "$file")" "it ran no test"
 done
 
-# Compiling a statement takes seconds; each of these runs for milliseconds.
-equal "what shows a call is not compiled" "$(sql -c "select string_agg(proname, ' ' order by proname)
+# Without JIT: compiling a statement takes seconds, and each of these runs for milliseconds.
+equal "functions that show a call are not compiled" "$(sql -c "select string_agg(proname, ' ' order by proname)
   from pg_proc where pronamespace = 'push'::regnamespace and proname in ('timeline', 'own_calls') and (prorows = 1 or 'jit=off' = any (proconfig))")" \
   "own_calls timeline"
 
-# --- One bell a transaction ---
+# --- One notification for each transaction ---
 bells() { grep -c 'Asynchronous notification "push_outbox"' || true; }
 equal "a transaction of several inserts rings once" "$(sql <<'SQL' | bells
 listen push_outbox;
@@ -177,13 +177,13 @@ PGAPPNAME=one psql -XAtq "$url" <"$work/one.in" >"$work/one.out" 2>&1 & one=$!
 exec 3>"$work/one.in" 4<"$work/one.out"
 PGAPPNAME=two psql -XAtq "$url" <"$work/two.in" >"$work/two.out" 2>&1 & two=$!
 exec 5>"$work/two.in" 6<"$work/two.out"
-# What a session prints until it has run everything it was told, as one line.
+# The output of a session until it has run all its statements, as one line.
 read_all() { lines=; while read -r line && [ "$line" != "done" ]; do lines="$lines${lines:+ }$line"; done; echo "$lines"; }
 one() { printf '%s\n\\echo done\n' "$1" >&3; read_all <&4; }
 two() { two_starts "$1"; two_ends; }
 two_starts() { printf '%s\n\\echo done\n' "$1" >&5; }
 two_ends() { read_all <&6; }
-# Until session two waits for a lock; gives up when it does not, and the check that follows fails.
+# Waits until session two waits for a lock. Gives up after a while, and the following check then fails.
 two_waits() {
   polls=0
   until [ "$(sql -c "select wait_event_type from pg_stat_activity where application_name = 'two'")" = Lock ]; do
@@ -238,7 +238,7 @@ one "commit;" >"$work/out"
 two_ends >"$work/out"
 equal "a call that is being deleted is waited for, and its id is free afterwards" \
   "$(two "insert into push.outbox (app, payload, recipients) values ('end', '{\"callId\": \"pasted-5\", \"from\": \"again\"}', '[]') on conflict (call_id, app) do nothing; select count(*) from push.outbox where call_id = 'pasted-5';")" 1
-# --- What a claim steps over: all that was ever claimed, as long as a transaction holds back vacuum ---
+# --- Entries that a claim scans: all deliveries ever claimed, while a transaction holds back vacuum ---
 sql -c "insert into push.outbox (app, payload, recipients)
   select 'walk', jsonb_build_object('callId', 'walk-' || g, 'from', 'x'), '[{\"userId\": \"u\", \"fcmToken\": \"walk-token-0123456789\"}]'
   from generate_series(1, 300) g"
@@ -247,7 +247,7 @@ gateway=$(sql -c "select push.register_gateway('walk', 'test')")
 walk="select count(*) from push.claim($gateway, 1, array[$lane]::smallint[], array[1000], array['-infinity']::timestamptz[]);
   select current_setting('push.entries_scanned');"
 one "begin isolation level repeatable read; select count(*) from push.outbox;" >"$work/out"
-# Postgres may look at an entry twice.
+# Postgres may read an entry twice.
 equal "a claim counts the entries it steps over: each it takes" "$(two "$walk" | sed 's/ 30[0-9]$/ 30x/')" "300 30x"
 equal "while a transaction is open, the next steps over the dead" "$(two "$walk $walk" | sed "s/30[0-9]/30x/g")" "0 30x 0 30x"
 one "commit;" >"$work/out"
@@ -282,7 +282,7 @@ for way in park release; do
   one "begin; select push.end_call('$call', 'busy');" >"$work/out"
   extra=; [ $way = release ] || extra=$park
   equal "$way during an end in progress does not wait for it" "$(two "$(give $way "$extra" $call)")" 1
-  equal "what it gave back is not ready meanwhile" "$(two "select push.promote(); $(claim)")/$(owed $call)" "0/invite:waiting"
+  equal "returned deliveries are not ready meanwhile" "$(two "select push.promote(); $(claim)")/$(owed $call)" "0/invite:waiting"
   one "commit;" >"$work/out"
   equal "and void afterwards" "$(two "select push.promote(); $(claim)")/$(past $call)" "0 $call/1/invite:void:CallEnded"
 
@@ -318,7 +318,7 @@ two_starts "delete from push.outbox where call_id = 'gone-1';"
 two_waits
 one "commit;" >"$work/out"
 two_ends >"$work/out"
-equal "a deletion waits for a claim in flight, and takes what it took" \
+equal "a deletion waits for a running claim and deletes what it took" \
   "$(sql -c "select count(*) from push.delivery d where not exists (select from push.outbox o where o.id = d.outbox_id)")" 0
 
 race_call gone-2
@@ -370,7 +370,7 @@ one "commit;" >"$work/out"
 equal "an end waits for a fallback in flight, and voids it" "$(two_ends | cut -d' ' -f1)/$(owed pair-4)/$(past pair-4)" \
   "t//invite:dead:Unregistered invite:dead:Unregistered invite:void:CallEnded"
 
-# --- A hold of invalidation against an invalidation in flight, in both orders ---
+# --- A hold of invalidation against a running invalidation, in both orders ---
 dead() { echo "select push.invalidate_tokens(array[$lane]::smallint[], array['$1'], array[null]::timestamptz[], array['UNREGISTERED']);"; }
 quarantined() { sql -c "select string_agg(right(token, 6), ' ' order by token) from push.quarantined_tokens"; }
 one "begin; $(dead hold-token-0123456789-first)" >"$work/out"
@@ -392,7 +392,7 @@ sql -c "insert into push.receipt_batch (app, ticket, outbox_id, n, user_id, toke
 equal "a replica claims receipts" "$(one "begin; select count(*) from push.claim_receipts('end', 2, 60000);")" 2
 equal "another passes those by" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 1
 one "rollback;" >"$work/out"
-equal "what a replica did not get done is due again" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 2
+equal "unfinished work of a replica is due again" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 2
 . "$here/claims.sh"
 exec 3>&- 5>&-
 wait $one $two || true
@@ -458,7 +458,7 @@ set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = 
 select push.enqueue_call('{"callId": "plan", "from": "x"}', '["planned", {"userId": "u", "fcmToken": "plan-token-9876543210"}]');
 SQL
   equal "enqueueing scans no table" "$(grep -c 'Seq Scan' "$work/plan")" 0
-  # In how many places depends on the size the tables have had.
+  # The number of places depends on the earlier size of the tables.
   equal "enqueueing finds a user's devices by index" "$(grep -c 'using devices_of_user' "$work/plan" | sed 's/^[1-9][0-9]*/yes/')" yes
   equal "enqueueing finds dead tokens by index" "$(grep -c 'using token_invalidations_lookup' "$work/plan" | sed 's/^[1-9][0-9]*/yes/')" yes
 
@@ -468,10 +468,10 @@ set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = 
 select push.end_call('plan');
 select push.miss();
 SQL
-  # But for push.origin, which has one row.
+  # Except push.origin, which has one row.
   equal "the end of a call scans no table" "$(grep 'Seq Scan' "$work/plan" | grep -vc 'on origin ')" 0
   equal "it looks up the call's deliveries, each time" "$(grep 'using delivery_pkey' "$work/plan" | grep -vc 'never executed')" 4
-  # The lanes are a handful: they may be walked.
+  # There are few lanes, so they may be scanned.
   equal "it walks no index as a whole" "$(grep -A1 -E 'Index (Only )?Scan using' "$work/plan" | grep -v '^--' \
     | awk '/Scan using/ { if (open) whole++; open = !/lane/ } /Index Cond/ { open = 0 } END { print whole + open }')" 0
   equal "late calls are found by the index on ringing ones" "$(grep -c 'using outbox_ringing' "$work/plan" | sed 's/^[1-9][0-9]*/yes/')" yes
@@ -484,10 +484,10 @@ select count(*) from push.summary;
 select count(claimed) from push.lanes;
 select count(claimed) from push.replicas;
 SQL
-  equal "what metrics and ops read counts no deliveries one by one" "$(grep -c 'Seq Scan on delivery' "$work/plan")" 0
+  equal "queries for metrics and operators count no deliveries one by one" "$(grep -c 'Seq Scan on delivery' "$work/plan")" 0
   equal "but walks an index as far as a limit" "$(grep -A1 'Limit' "$work/plan" | grep -c 'Index Scan using delivery_ready' | sed 's/^[1-9][0-9]*/yes/')" yes
 
-  # A fallback, with statistics of tiny tables in the plans, too.
+  # A fallback, also planned with statistics of tiny tables.
   sql -c "truncate push.outbox, push.delivery" -c "insert into push.devices (user_id, provider, token, platform) values
     ('planned-2', 'apns', repeat('0', 60) || 'abcd', 'ios'), ('planned-2', 'expo', 'ExponentPushToken[plan]', 'ios')" -c "analyze"
   sql -c "select push.register_lane('default', 'expo')" -c "select push.enqueue_call('{\"callId\": \"plan-2\", \"from\": \"x\"}',
