@@ -18,7 +18,7 @@ actor HTTP2Load {
 
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
-  private let provider: APNsProvider
+  private let provider: HTTP2Provider
   private let planner: CallPlanner
   private let deliveries: [Delivery]
   private let requests: Int
@@ -36,7 +36,7 @@ actor HTTP2Load {
   ///   - requests: total number of pushes.
   ///   - hasOnePayload: the first delivery's payload is rendered once and sent to all devices; else each push has its own.
   init(
-    provider: APNsProvider, planner: CallPlanner, deliveries: [Delivery], requests: Int, inFlightMax: Int,
+    provider: HTTP2Provider, planner: CallPlanner, deliveries: [Delivery], requests: Int, inFlightMax: Int,
     hasOnePayload: Bool
   ) {
     loop = provider.loop

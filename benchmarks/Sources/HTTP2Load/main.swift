@@ -27,7 +27,7 @@ do {
   configuration.pool.connection.streamsMax = options.streams
   guard let dialect = try ShippedDialects.named("intercom") else { throw Fault("there is no dialect intercom") }
   let load = HTTP2Load(
-    provider: APNsProvider(
+    provider: HTTP2Provider(
       configuration, tokens: tokens, loop: loop,
       logger: Logger(label: "http2-load") { StreamLogHandler.standardError(label: $0) }),
     planner: CallPlanner(dialect: dialect, provider: .apns),
