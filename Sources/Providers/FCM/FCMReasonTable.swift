@@ -13,8 +13,8 @@ enum FCMReasonTable {
     case deadToken
     /// The token is dead if FCM names the token as the cause. Otherwise our request is wrong.
     case invalidArgument
-    /// The credentials that Firebase holds for Apple or for web push are refused. No push to such a device is accepted, while pushes
-    /// to Android phones are.
+    /// The credentials that Firebase holds for Apple or for web push are refused. No push to such a device is accepted; pushes to
+    /// Android phones are not affected.
     case rejected
     /// Credentials or configuration are wrong: no push of this lane will be accepted.
     case unauthorized

@@ -26,8 +26,8 @@ struct FCMRequestWriter {
     head.add(.authorization, bearer)
   }
 
-  /// Writes the body. It is a data message, so that an Android app itself decides what the phone shows; for iPhones it contains what
-  /// iOS shows. The time to live is at most the time left until the deadline. FCM's default would be four weeks.
+  /// Writes the body. It is a data message, so that an Android app itself decides what the phone shows. For iPhones it contains
+  /// what iOS shows. The time to live is at most the time left until the deadline. FCM's default would be four weeks.
   static func body(_ request: PushRequest, now: Instant) -> [UInt8] {
     var json = JSONWriter(reservingCapacity: request.body.count + request.fcm.count + request.token.count + 192)
     json.beginObject()
