@@ -159,7 +159,7 @@ final class CurlMulti {
     collectFinished()
   }
 
-  /// Enforces `wasteMax` inside libcurl, which reads as long as bytes arrive. Its sockets are shut down, so that it reads their end.
+  /// Enforces `wasteMax` inside libcurl, which reads as long as bytes arrive. Shuts its sockets down, so that it reads their end.
   private func noteRecord() {
     recordCount += 1
     guard recordCount % 16 == 0, !isCut, wasted + (SystemClock.threadProcessorTime - stepBegan) > wasteMax else {

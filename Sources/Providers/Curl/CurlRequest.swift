@@ -24,7 +24,8 @@ public struct CurlRequest: Sendable {
   public var isRepeatable = false
   /// The request is not sent if it has no connection by then.
   public var connectDeadline = Instant.distantFuture
-  /// Whether the request may be sent. Called on the loop when there is a connection, just before the request is written; nil: always.
+  /// Whether the request may be sent. Called on the loop when there is a connection, just before the request is written. Nil:
+  /// always.
   public var mayLeave: (@Sendable () -> Bool)?
 
   public init(

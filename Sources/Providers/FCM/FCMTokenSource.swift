@@ -107,7 +107,8 @@ public actor FCMTokenSource: ProviderTokenSource {
     let response: CurlResponse
     switch result {
     case .success(let answer): response = answer
-    case .failure(let failure): return .failure(ProviderTokenError("the request to the token endpoint failed: \(failure)"))
+    case .failure(let failure):
+      return .failure(ProviderTokenError("the request to the token endpoint failed: \(failure)"))
     }
     do {
       let grant = try FCMTokenExchange.read(response)
