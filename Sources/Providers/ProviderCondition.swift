@@ -1,23 +1,24 @@
-// How a provider's connections are, for metrics.
+// The state of a provider's connections, for metrics.
 
 public import Runtime
 
-/// Connections, goodbyes and credentials of one provider.
+/// Connections, GOAWAY frames and credentials of one provider.
 public struct ProviderCondition: Sendable, Equatable {
-  /// Connections that carry requests, those that finish their last ones included. Of Expo: requests under way, for its
-  /// connections are libcurl's.
+  /// Number of open connections, including draining ones. For Expo: number of requests under way, because libcurl manages its
+  /// connections.
   public var openConnections = 0
-  /// Connections being made.
+  /// Number of connections being opened.
   public var connectingConnections = 0
-  /// GOAWAY frames of the server, by reason (`ProviderReasons.goAways`), since the start.
+  /// Number of GOAWAY frames of the server since the start, by reason (`ProviderReasons.goAways`).
   public var goAways: [String: Int] = [:]
-  /// Connections that had to be replaced, by reason, since the start. Of Expo none are known: libcurl replaces its own.
+  /// Number of connections that had to be replaced since the start, by reason. Always empty for Expo: libcurl replaces its
+  /// connections itself.
   public var replacements: [ConnectionReplacement: Int] = [:]
-  /// Invites that were sent once more over another connection, since the start.
+  /// Number of invites that were sent a second time over another connection, since the start.
   public var hedged = 0
-  /// For how long requests have gone unanswered, all of them; zero while all is well.
+  /// For how long no request has been answered; zero while answers arrive as usual.
   public var unanswered = Nanoseconds.zero
-  /// When the token in use was issued, in milliseconds since 1970; nil while there is none, and where there never is.
+  /// When the token in use was issued, in milliseconds since 1970; nil while there is none. Always nil for Expo.
   public var tokenIssuedAtMilliseconds: Int64?
 
   public init() {}

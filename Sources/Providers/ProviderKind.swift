@@ -1,6 +1,6 @@
-// The providers a lane may lead to, by the names they have in SQL, in the configuration and in metrics.
+// The providers, by their names in SQL, in the configuration and in metrics.
 
-/// A provider, by its name.
+/// The name of a provider.
 public enum ProviderKind: String, CaseIterable, Sendable {
   case apns
   case fcm

@@ -1,34 +1,34 @@
-// How a push travels, beside what it says: what an app's templates may choose.
+// The delivery settings of a push that an app's templates may choose.
 
 public import PushModel
 
-/// Push type, urgency and how long a provider keeps a push.
+/// Push type, priority, and how long a provider keeps a push.
 public struct PushManner: Equatable, Sendable {
   /// `apns-push-type`.
   public enum APNsType: UInt8, CaseIterable, Sendable {
-    /// Rings through PushKit, and must end in a reported call.
+    /// Delivered through PushKit. Must lead to a reported call.
     case voip
-    /// Is shown by iOS.
+    /// Shown by iOS.
     case alert
-    /// Wakes the app, perhaps, and shows nothing.
+    /// Shows nothing and may wake the app.
     case background
   }
 
-  /// How soon a provider hands a push on.
+  /// How soon a provider delivers a push.
   public enum Priority: UInt8, CaseIterable, Sendable {
     /// At once: APNs 10, FCM `HIGH`, Expo `high`.
     case high
-    /// When it suits the device's battery: APNs 5, FCM `NORMAL`, Expo `normal`.
+    /// At a time that saves the device's battery: APNs 5, FCM `NORMAL`, Expo `normal`.
     case normal
-    /// Without waking the device: APNs 1; elsewhere as `normal`.
+    /// Without waking the device: APNs 1. FCM and Expo treat it as `normal`.
     case low
   }
 
   public var apnsType: APNsType
   public var priority: Priority
-  /// APNs: whether Apple keeps the push until its deadline for a device it cannot reach; otherwise it tries once.
+  /// APNs: whether Apple stores the push until its deadline while the device cannot be reached. Otherwise Apple tries once.
   public var isStored: Bool
-  /// FCM and Expo: the longest time to live in seconds, never beyond the deadline; nil for the deadline alone.
+  /// FCM and Expo: maximum time to live in seconds. The deadline limits it in any case; nil: only the deadline does.
   public var timeToLiveMax: Int64?
 
   public init(
@@ -40,27 +40,28 @@ public struct PushManner: Equatable, Sendable {
     self.timeToLiveMax = timeToLiveMax
   }
 
-  /// Where nobody chose: an invite rings once or never, everything else is shown until its deadline; all of it at once.
+  /// The default of a kind, all with priority `high`. An invite is tried once and not stored. All other pushes are stored until
+  /// their deadline.
   public static func standard(for kind: PushKind) -> PushManner {
     kind == .invite ? PushManner(apnsType: .voip, isStored: false) : PushManner(apnsType: .alert)
   }
 
-  /// Seconds a provider may keep the push: what is left until the deadline, or less.
+  /// Maximum time in seconds that a provider may keep the push: the time left until the deadline, or less.
   func timeToLive(secondsLeft: Int64) -> Int64 {
     max(0, min(secondsLeft, timeToLiveMax ?? .max))
   }
 }
 
-/// What an FCM message has beside `data`: each of them a rendered JSON object, or empty for none.
+/// The members of an FCM message other than `data`. Each is a rendered JSON object, or empty if it is missing.
 public struct FCMMessageMembers: Equatable, Sendable {
-  /// `apns`: what an iPhone gets.
+  /// `apns`: the content for iPhones.
   public var apns: [UInt8]
-  /// `notification`: what both systems show by themselves.
+  /// `notification`: the content that iOS and Android show without the app.
   public var notification: [UInt8]
-  /// Members of `android` beside those that the gateway writes.
+  /// Members of `android` in addition to those that the gateway writes.
   public var android: [UInt8]
 
-  /// Bytes of all of them together.
+  /// Total number of bytes.
   public var count: Int { apns.count + notification.count + android.count }
 
   public init(apns: [UInt8] = [], notification: [UInt8] = [], android: [UInt8] = []) {

@@ -1,50 +1,51 @@
-// What a provider said about one push. Outcomes are values: only programming errors are anything else.
+// The outcome of one push at a provider. Every outcome is a value. Only programming errors are reported in other ways.
 
 public import Runtime
 
-/// What the provider's answer means for one attempt (docs/protocols.md has the tables that lead here).
+/// The meaning of a provider's answer for one attempt. The tables in docs/protocols.md map answers to outcomes.
 public enum PushOutcome: Sendable, Equatable {
-  /// The provider took the push over. That is not "it rang".
+  /// The provider accepted the push. This does not mean that the phone rang.
   case accepted(messageID: String?)
-  /// The token is dead. `since` is when the provider says it died, in milliseconds since 1970, where it says so.
+  /// The token is dead. `since` is the time since which it is dead, in milliseconds since 1970; nil if the provider named none.
   case tokenInvalid(reason: String, since: Int64?)
-  /// Refused for good; another attempt with the same request would be refused again.
+  /// Refused permanently: another attempt with the same request would be refused again.
   case rejected(reason: String)
-  /// Too fast. `after` is the provider's Retry-After; nil where it named none. `isLaneWide` when it holds for every token.
+  /// Too many pushes. `after` is the provider's Retry-After; nil if there was none. `isLaneWide`: whether the limit concerns all
+  /// tokens.
   case throttled(reason: String, after: Nanoseconds?, isLaneWide: Bool)
-  /// The provider is in trouble; another attempt may succeed.
+  /// The provider has a temporary problem. Another attempt may succeed.
   case unavailable(reason: String, after: Nanoseconds?)
-  /// Our credentials or configuration are not accepted: nothing in this lane will be until that is mended.
+  /// Our credentials or configuration are not accepted. No push of this lane will be accepted until they are fixed.
   case unauthorized(reason: String)
-  /// Certainly not processed: may be sent again at once, and is no attempt.
+  /// Certainly not processed. The push may be sent again at once, and this does not count as an attempt.
   case refused(reason: String)
-  /// The request left and no answer came: the phone may ring or not.
+  /// The request was sent and no answer came. The phone may ring or not.
   case unknown(reason: String)
-  /// The deadline passed before the request left.
+  /// The deadline passed before the request was sent.
   case expired
 
-  /// The reason of `unknown` when the connection was lost with the request on it.
+  /// The reason of `unknown` if the connection was lost while the request was in flight.
   public static let connectionLostReason = "ConnectionLost"
 }
 
-/// One outcome with its times, as it comes back from a provider.
+/// The outcome of one push with its times, as a provider reports it.
 public struct PushResult: Sendable {
-  /// The `tag` of the request this answers.
+  /// The `tag` of the request.
   public var tag: UInt64
   public var outcome: PushOutcome
-  /// The HTTP status; 0 where there was none.
+  /// The HTTP status; 0 if there was no answer.
   public var status: UInt16
-  /// When the request left for the wire; nil if it never did.
+  /// When the request was sent; nil if it was not sent.
   public var sentAt: Instant?
   /// When the outcome was known.
   public var answeredAt: Instant
-  /// Which of the provider's connections carried the last try; nil where none did, or where it is not known. A number
-  /// is not used again while the provider lives.
+  /// The number of the connection of the last try; nil if there was none or if it is not known. A number is never reused during
+  /// the lifetime of the provider.
   public var connection: Int?
-  /// It was sent once more over another connection before the outcome was known.
+  /// Whether the push was sent a second time over another connection before the outcome was known.
   public var isHedged: Bool
 
-  /// The provider said something, whatever it was.
+  /// Whether the provider answered.
   public var isAnswered: Bool {
     switch outcome {
     case .accepted, .tokenInvalid, .rejected, .throttled, .unauthorized: sentAt != nil

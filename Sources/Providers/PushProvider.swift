@@ -1,35 +1,35 @@
-// The seam between the gateway and the providers: batches go down, outcomes come back in batches.
+// The interface between the gateway and the providers: the gateway passes batches of pushes, and outcomes return in batches.
 
 public import PushModel
 public import Runtime
 
-/// One push to one device, ready to be sent but for the provider's own envelope. An object, as it is handed on several times
-/// and holds several buffers.
-// @unchecked: whoever makes it may change it until it is handed to a provider; nobody does afterwards.
+/// One push to one device, complete except for the provider's own envelope. A class, because it has several buffers and is passed
+/// on several times.
+// @unchecked: the creator may change it until it is passed to a provider. After that it is not changed.
 public final class PushRequest: @unchecked Sendable {
-  /// The caller's handle; comes back in the `PushResult`. Unique among requests in flight.
+  /// The caller's number for the request; returned in the `PushResult`. Unique among requests in flight.
   public let tag: UInt64
   /// The delivery's UUID (16 bytes), the same at every attempt: `apns-id`.
   public let deliveryID: DeliveryID
   public let kind: PushKind
-  /// Push type, urgency, how long it is kept.
+  /// Push type, priority, and how long the provider keeps it.
   public let manner: PushManner
   public var environment: PushEnvironment
-  /// The device token, as its provider writes it (ASCII).
+  /// The device token in the provider's format (ASCII).
   public let token: ArraySlice<UInt8>
-  /// What the dialect rendered (UTF-8 JSON): APNs: the whole payload; FCM: the `data` object;
-  /// Expo: the message object without `to`, `ttl`, `expiration` and `priority`, never empty.
+  /// The rendered content (UTF-8 JSON). APNs: the whole payload. FCM: the `data` object. Expo: the message object without `to`,
+  /// `ttl`, `expiration` and `priority`, never empty.
   public let body: [UInt8]
-  /// FCM: what the message has beside `data`.
+  /// FCM: the members of the message other than `data`.
   public let fcm: FCMMessageMembers
-  /// Collapse id (`apns-collapse-id`, FCM `collapse_key`); at most 64 bytes, nil for none.
+  /// The collapse ID (`apns-collapse-id`, FCM `collapse_key`): at most 64 bytes; nil for none.
   public let collapseID: ArraySlice<UInt8>?
-  /// Nothing may leave after this instant. An answer to what has left is waited for a little longer, for it may say that the
-  /// deadline was missed.
+  /// The request is not sent after this instant. An answer to a sent request is accepted a few seconds longer, because it may say
+  /// that the deadline was missed.
   public var deadline: Instant
-  /// The deadline on the wall, in milliseconds since 1970 (from the database's clock).
+  /// The deadline as wall time, in milliseconds since 1970 (from the database's clock).
   public let expiresAtMilliseconds: Int64
-  /// `PushResult.connection` of a try that met a provider in trouble: another connection is taken, if one has room.
+  /// `PushResult.connection` of an earlier attempt that failed at the provider. Another connection is used if one has room.
   public var avoidedConnection: Int?
 
   public init(
@@ -51,8 +51,8 @@ public final class PushRequest: @unchecked Sendable {
     self.avoidedConnection = avoidedConnection
   }
 
-  /// A request whose texts come by themselves.
-  /// - Parameter manner: nil for the standard of its kind.
+  /// A request whose texts are whole arrays rather than slices.
+  /// - Parameter manner: nil for the default of the kind.
   public convenience init(
     tag: UInt64, deliveryID: DeliveryID, kind: PushKind, environment: PushEnvironment, token: [UInt8], body: [UInt8],
     collapseID: [UInt8]?, deadline: Instant, expiresAtMilliseconds: Int64, manner: PushManner? = nil,
@@ -65,7 +65,7 @@ public final class PushRequest: @unchecked Sendable {
   }
 }
 
-/// 128 bits that name a delivery to the outside: (outbox id, push number), so every attempt and replica derives the same.
+/// The 128-bit external ID of a delivery. Derived from outbox ID and push number, so every attempt and replica derives the same.
 public struct DeliveryID: Hashable, Sendable {
   public var high: UInt64
   public var low: UInt64
@@ -78,37 +78,38 @@ public struct DeliveryID: Hashable, Sendable {
 
 /// What a provider reports to its owner.
 public enum PushProviderEvent: Sendable {
-  /// Outcomes, in any order; each request handed to `send` gets exactly one.
+  /// Outcomes in any order. Each request passed to `send` gets exactly one.
   case results([PushResult])
-  /// How many requests may usefully be in flight now. 0 while no connection is usable: leave rows in the outbox.
+  /// The current maximum number of requests in flight. 0 while no connection is usable: rows should then stay in the outbox.
   case capacity(Int)
-  /// How many invites were sent once more, over another connection: requests beyond those handed to `send`.
+  /// Number of invites that were sent a second time over another connection. These requests are in addition to those passed to
+  /// `send`.
   case hedged(Int)
-  /// The provider's clock minus ours, from the `date` of an answer: accurate to about a second. Told of at the first
-  /// answer of a connection, and at most once a minute after that.
+  /// The provider's clock minus ours, from the `date` of an answer; accurate to about a second. Reported at the first answer of a
+  /// connection, and at most once a minute after that.
   case clockSkew(Nanoseconds)
-  /// Other credentials are in use, its own or those of its proxy: what failed before may succeed now.
+  /// The credentials of the provider or of its proxy have changed. Requests that failed before may succeed now.
   case renewed
 }
 
 /// One provider account of one app: connections, credentials, request format. An actor on an event loop.
 ///
-/// `send` never blocks and never throws; every request comes back as one result, a few seconds after its deadline
-/// at the latest.
+/// `send` never blocks and never throws. Every request gets one result, at the latest a few seconds after its deadline.
 public protocol PushProvider: Actor {
   /// The loop the provider runs on.
   nonisolated var loop: EventLoop { get }
-  /// Connects, fetches credentials, and from now on reports through `report`, on the provider's loop, batched by turn.
+  /// Connects and fetches credentials. From now on `report` is called on the provider's loop, with the events of a turn in
+  /// batches.
   func start(report: @escaping @Sendable (PushProviderEvent) -> Void)
-  /// Takes a batch over.
+  /// Accepts a batch of requests.
   func send(_ batch: [PushRequest])
-  /// Takes back those of these requests that have not left: each comes back `refused`, with the reason `Withdrawn`.
+  /// Withdraws the given requests that have not been sent. Each ends as `refused` with the reason `Withdrawn`.
   func withdraw(_ tags: Set<UInt64>)
-  /// Connects at once if it waits to: the credentials of its proxy have changed.
+  /// Ends the wait before the next connection, because the credentials of the proxy have changed.
   func retryConnections()
-  /// How its connections are, and what happened to them.
+  /// The state of the connections and their history.
   var condition: ProviderCondition { get }
-  /// Finishes what is in flight, says goodbye to the peer (GOAWAY) and closes. Requests not sent yet come back `refused`;
-  /// whatever has no answer at `deadline` comes back `unknown`. Returns when everything has been reported.
+  /// Finishes the requests in flight, sends GOAWAY and closes. Requests not sent yet end as `refused`. Requests without an answer
+  /// at `deadline` end as `unknown`. Returns when all results have been reported.
   func shutDown(by deadline: Instant) async
 }

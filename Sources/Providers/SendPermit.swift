@@ -1,21 +1,21 @@
-// Until when requests may leave. A gateway that may have been declared dead must send nothing, whatever woke it up.
+// The time until which requests may be sent. A gateway whose lease may have expired must send nothing.
 //
-// The answer of a provider, a new connection or a window update may make room for a request before any timer is looked at: after
-// a process was frozen, sockets are ready and timers are due at once. So the permit is not only looked at where a request is
-// decided on, but at the moment at which it is about to be written.
+// The permit is checked when a request is chosen and again when the request is about to be written. After a process was frozen,
+// sockets are ready and timers are due at the same time. The answer of a provider, a new connection or a window update may then
+// make room for a request before any timer runs.
 
 public import Runtime
 
-/// How long the requests of all providers of a gateway may be written. One object for all of them, on their loop.
-// @unchecked: touched by the loop's thread only, which each access checks.
+/// Until when the requests of all providers of a gateway may be written. All providers share one object, on their loop.
+// @unchecked: used only on the loop's thread, which each access checks.
 public final class SendPermit: @unchecked Sendable {
-  /// The reason of a request that was not written: certainly not processed, and no attempt.
+  /// The reason of a request that was not written. It was certainly not processed and does not count as an attempt.
   public static let lapsedReason = "LeaseUnconfirmed"
 
   private let loop: EventLoop
   private var end: Instant
 
-  /// - Parameter until: nothing may leave when not given.
+  /// - Parameter until: the end of the permit. By default no request may be sent.
   public init(on loop: EventLoop, until: Instant = Instant(nanoseconds: .min)) {
     self.loop = loop
     end = until

@@ -1,18 +1,18 @@
-// For how long a provider has answered nothing: a figure for metrics that is 0 while all is well. No clock, no I/O.
+// For how long a provider has not answered: a metric that is 0 while answers arrive as usual. No clock, no I/O.
 
 internal import Runtime
 
-/// Since when requests have been waiting for an answer without anybody having got one.
+/// Measures the time during which requests wait and none is answered.
 struct UnansweredTime {
-  /// So long a wait is ordinary.
+  /// A wait up to this long is normal and counts as zero.
   private static let ordinary = Nanoseconds.seconds(1)
-  /// What was sent longer ago says nothing any more: nothing is waited for so long.
+  /// Requests sent longer ago are ignored, because no request waits this long.
   private static let memory = Nanoseconds.seconds(60)
 
   private var since: Instant?
   private var lastSentAt = Instant(nanoseconds: .min)
 
-  /// A request leaves.
+  /// A request is sent.
   mutating func didSend(_ now: Instant) {
     if since == nil || lastSentAt + Self.memory <= now { since = now }
     lastSentAt = now
@@ -20,11 +20,11 @@ struct UnansweredTime {
 
   /// A request was answered.
   ///
-  /// - Parameter isWaiting: whether others still wait.
+  /// - Parameter isWaiting: whether other requests still wait.
   mutating func didAnswer(_ now: Instant, isWaiting: Bool) { since = isWaiting ? now : nil }
 
-  /// The time since the last answer, or since the first request after it, while requests go unanswered; zero below a second, and
-  /// a minute after the last request has left.
+  /// The time since the last answer, or since the first request after it, while requests are unanswered. Zero if it is below one
+  /// second, and from one minute after the last request was sent.
   func time(_ now: Instant) -> Nanoseconds {
     guard let since, lastSentAt + Self.memory > now, since + Self.ordinary < now else { return .zero }
     return now - since

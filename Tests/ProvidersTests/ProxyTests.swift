@@ -359,7 +359,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     let unknown = await Self.send("https://localhost:1/", through: 1) {
       $0.proxy = HTTPProxy(host: "proxy.test", port: 1)
     }
-    #expect(unknown == CurlFailure(.nameNotResolved, detail: "that of the proxy proxy.test:1"))
+    #expect(unknown == CurlFailure(.nameNotResolved, detail: "the name of the proxy proxy.test:1"))
     let port = try ServerProcess.freePort()
     let refused = await Self.send("https://localhost:1/", through: port)
     #expect(refused?.reason == .notConnected)

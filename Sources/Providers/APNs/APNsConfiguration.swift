@@ -2,7 +2,7 @@
 
 public import Runtime
 
-/// What one app needs to send through APNs.
+/// The settings with which one app sends through APNs.
 public struct APNsConfiguration: Sendable {
   /// The bundle id, without `.voip`.
   public var topic: String
@@ -11,9 +11,9 @@ public struct APNsConfiguration: Sendable {
   /// `https://api.sandbox.push.apple.com`
   public var sandbox: HTTP2Endpoint
   public var pool: HTTP2ConnectionPoolSettings
-  /// When invites are sent once more over another connection; nil: never.
+  /// When invites are sent a second time over another connection; nil: never.
   public var hedging: HedgingSettings?
-  /// How long the connections of a new key may take to be ready; after that requests wait for them.
+  /// Maximum wait until the connections of a new key are ready. After that they are used, and requests wait for them.
   public var rotationTimeMax = Nanoseconds.seconds(10)
 
   public init(
@@ -26,8 +26,8 @@ public struct APNsConfiguration: Sendable {
     self.pool = pool
   }
 
-  /// One stream until the first authorised answer, then up to a thousand (as many as APNs was seen to allow); few
-  /// connections that live long.
+  /// One stream until the first authorised answer, then at most 1000, which is the limit observed from APNs. Few connections that
+  /// live long.
   public static var defaultPool: HTTP2ConnectionPoolSettings {
     var settings = HTTP2ConnectionPoolSettings()
     settings.connectionsMax = 2

@@ -1,17 +1,17 @@
-// How APNs is asked and what it answers, for `HTTP2Sender`.
+// The request and answer format of APNs, for `HTTP2Sender`.
 
 internal import PushModel
 internal import Runtime
 
-/// One app's topic at the two environments.
+/// One app's topic in the two environments.
 struct APNsFormat: HTTP2PushFormat {
   var authorizationScheme: StaticString { "bearer " }
   var tokenRefusedReason: String { "ExpiredProviderToken" }
   var resendsMax: Int { 2 }
-  /// 403 UnrelatedKeyIdInToken otherwise.
+  /// Another key on the same connection is refused with 403 UnrelatedKeyIdInToken.
   var bindsConnectionsToKeys: Bool { true }
 
-  /// Production and sandbox: most deployments never meet a sandbox token.
+  /// Production and sandbox. Most deployments never have a sandbox token.
   let endpoints: [HTTP2Endpoint]
   private let production: APNsRequestWriter
   private let sandbox: APNsRequestWriter

@@ -1,13 +1,13 @@
-// What APNs answers and what each answer means: Apple, "Handling notification responses from APNs".
+// The answers of APNs and their meaning: Apple, "Handling notification responses from APNs".
 
 internal import Runtime
 
 /// The table of reasons.
 enum APNsReasonTable {
   enum Meaning {
-    /// The token is dead or was never one.
+    /// The token is dead or was never valid.
     case deadToken
-    /// Refused for good; the token stays.
+    /// Refused permanently; the token stays.
     case rejected
     /// Too many pushes to this one device.
     case deviceThrottled
@@ -16,7 +16,7 @@ enum APNsReasonTable {
     case closing
     /// Our credentials or their environment are wrong.
     case credentials
-    /// Credentials that may only be wrong for this connection, which remembers the key it first saw.
+    /// The credentials may be wrong only for this connection, because APNs ties a connection to its first key.
     case connectionCredentials
     case expiredProviderToken
     case idleConnection
@@ -44,11 +44,11 @@ enum APNsReasonTable {
     }
   }
 
-  /// Apple's table "APNs error strings", row by row. BadEnvironmentKeyIdInToken is spelled in both ways that occur.
+  /// Apple's table "APNs error strings", row by row. BadEnvironmentKeyIdInToken is listed in both spellings that occur.
   static let rows: [Row] = [
-    // May mean the other environment: whoever invalidates the token compares environments first.
+    // May mean that the token belongs to the other environment. Environments are compared before the token is invalidated.
     Row(400, "BadDeviceToken", .deadToken),
-    // A fault of configuration, not of the token.
+    // A configuration error, not a fault of the token.
     Row(400, "DeviceTokenNotForTopic", .rejected),
     Row(400, "BadCollapseId", .rejected),
     Row(400, "BadExpirationDate", .rejected),
@@ -83,12 +83,12 @@ enum APNsReasonTable {
     Row(503, "Shutdown", .closing),
   ]
 
-  /// 1970 to 2200 in milliseconds: whatever APNs says, a time is one that can be reckoned with.
+  /// 1970 to 2200 in milliseconds. Times are clamped to this range so that arithmetic on them cannot overflow.
   private static let times: ClosedRange<Int64> = 0...7_258_118_400_000
 
   private static let byReason: [String: Row] = Dictionary(rows.map { ($0.reason, $0) }) { first, _ in first }
 
-  /// Reads an answer: what to do, and what it says about the connection it came on.
+  /// Reads an answer. Returns what to do and what the answer says about its connection.
   static func read(
     _ response: borrowing HTTP2Message
   ) -> (AnswerDisposition, HTTP2ConnectionPool.ExchangeEffect.Connection) {
@@ -99,7 +99,7 @@ enum APNsReasonTable {
     }
     let body = try? JSONScanner(response.body)
     let reason = body.flatMap { body in body.member("reason").flatMap { SafeProviderText.reason($0, in: body) } }
-    // A reason counts only under its own status: an outage that speaks of tokens must not cost one.
+    // A reason counts only with its own status. Otherwise an outage whose answers name token reasons would invalidate tokens.
     guard let reason, let row = byReason[reason], row.status == status else {
       return unlisted(status, reason, retryAfter(response))
     }
@@ -120,9 +120,9 @@ enum APNsReasonTable {
     }
   }
 
-  /// A reason that is not in the table, or a body that is none of Apple's (empty, cut, a proxy's HTML): the status
-  /// decides. Without Apple's own word no token dies and no push ends: Apple gives a reason with every refusal, so an answer
-  /// without one comes from something on the way, and the next attempt may get through.
+  /// Reads an answer with an unlisted reason, or with a body that is not Apple's (empty, cut off, HTML of a proxy). The status
+  /// decides. An answer without a reason invalidates no token and ends no push. Apple gives a reason with every refusal, so such an
+  /// answer comes from a middlebox, and the next attempt may succeed.
   private static func unlisted(
     _ status: UInt16, _ reason: String?, _ retryAfter: Nanoseconds?
   ) -> (AnswerDisposition, HTTP2ConnectionPool.ExchangeEffect.Connection) {
@@ -138,7 +138,7 @@ enum APNsReasonTable {
     }
   }
 
-  /// Retry-After in seconds; APNs documents none, so nothing else is understood.
+  /// Retry-After in seconds. APNs does not document this field, so dates are not parsed.
   private static func retryAfter(_ response: borrowing HTTP2Message) -> Nanoseconds? {
     response.headers.text("retry-after").flatMap { Int64($0) }.map { .seconds(min(max($0, 0), 86_400)) }
   }

@@ -5,26 +5,26 @@ internal import Runtime
 
 /// Writes requests for one topic at one endpoint.
 final class APNsRequestWriter: Sendable {
-  /// Why a request is not sent at all; Apple would refuse it, or a rule for calls forbids it.
+  /// Why a request cannot be sent at all: Apple would refuse it, or a rule for calls forbids it.
   enum Objection: String {
-    /// A token is hexadecimal.
+    /// The token is not hexadecimal, empty or too long.
     case malformedDeviceToken = "MalformedDeviceToken"
-    /// 5120 bytes for VoIP, 4096 otherwise.
+    /// The limit is 5120 bytes for VoIP and 4096 bytes otherwise.
     case payloadTooLarge = "PayloadTooLarge"
-    /// Every VoIP push must end in a reported call, so none may be sent to take one back (Apple, "Responding to VoIP
-    /// Notifications from PushKit"), unless its template says that the phones take it.
+    /// Every VoIP push must lead to a reported call (Apple, "Responding to VoIP Notifications from PushKit"). A cancel is therefore
+    /// sent as VoIP only if its template says that the app handles it.
     case cancelNotAllowed = "CancelNotAllowed"
   }
 
   static let voipPayloadBytesMax = 5120
   static let alertPayloadBytesMax = 4096
   static let collapseIDBytesMax = 64
-  /// Longer than any token Apple ever issued, short enough for a header.
+  /// Longer than any token that Apple has issued, and short enough for a header.
   static let tokenBytesMax = 200
 
-  /// What all pushes of a kind have in common.
+  /// The fields that all VoIP pushes share.
   private let voip: HTTP2SharedFields
-  /// By push type and priority; nothing else is sent but VoIP.
+  /// The shared fields of all other pushes, by push type and priority.
   private let others: [HTTP2SharedFields]
   private let expiration = HTTP2FieldName("apns-expiration")
   private let id = HTTP2FieldName("apns-id")
@@ -48,7 +48,7 @@ final class APNsRequestWriter: Sendable {
     }
   }
 
-  /// What speaks against sending the request; nil for nothing.
+  /// Why the request cannot be sent; nil if it can.
   static func objection(to request: PushRequest) -> Objection? {
     if request.kind == .cancel, request.manner.apnsType != .voip { return .cancelNotAllowed }
     guard (1...tokenBytesMax).contains(request.token.count), request.token.allSatisfy(isHexadecimal) else {

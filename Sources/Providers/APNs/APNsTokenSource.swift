@@ -1,21 +1,21 @@
-// The JWT that APNs knows us by: one for a key, used by all its connections, minted every 45 minutes.
+// The JWT that authenticates us to APNs. There is one for each key, shared by all its connections and signed every 45 minutes.
 //
-// Apple, "Establishing a token-based connection to APNs": not more often than every 20 minutes (429
-// TooManyProviderTokenUpdates), not less often than every 60 (403 ExpiredProviderToken).
+// Apple, "Establishing a token-based connection to APNs": a token may be replaced at most every 20 minutes (otherwise 429
+// TooManyProviderTokenUpdates) and must be replaced at least every 60 minutes (otherwise 403 ExpiredProviderToken).
 
 public import Runtime
 internal import Synchronization
 
-/// What an APNs authentication key is known by.
+/// An APNs authentication key with its IDs.
 public struct APNsCredentials: Sendable {
-  /// The ten-character team id: claim `iss`.
+  /// The ten-character team ID: claim `iss`.
   public let teamID: String
-  /// The ten-character key id: header `kid`.
+  /// The ten-character key ID: header `kid`.
   public let keyID: String
   /// The key of the .p8 file.
   public let key: SigningKey
 
-  /// Names the key among all: team, key id, and a fingerprint, so that another key under the same id is another.
+  /// Identifies the key: team ID, key ID and a fingerprint. The fingerprint distinguishes another key with the same ID.
   public var identity: String {
     let fingerprint = SHA256.hexDigest((try? key.publicKeyPEM()) ?? []).prefix(16)
     return "\(teamID)/\(keyID)/\(String(decoding: fingerprint, as: UTF8.self))"
@@ -35,7 +35,7 @@ public struct APNsCredentials: Sendable {
       teamID: teamID, keyID: keyID, key: try SigningKey.load(pemFile: keyFile, for: .es256, privacy: privacy))
   }
 
-  /// A token issued at this time, seconds since 1970: ES256, header `alg` and `kid`, claims `iss` and `iat` (a number).
+  /// Signs a token issued at this time (seconds since 1970): ES256, header `alg` and `kid`, claims `iss` and `iat` (a number).
   public func mint(issuedAtSeconds: Int64) throws(SigningKeyError) -> [UInt8] {
     var header = JSONWriter()
     header.beginObject()
@@ -55,11 +55,12 @@ public struct APNsCredentials: Sendable {
   }
 }
 
-/// Mints in this process. Replicas that do so are few enough for Apple's limit only if they are few.
+/// Signs tokens in this process. Each replica that does so signs tokens of its own, so only a few replicas stay within Apple's
+/// limit.
 public final class APNsTokenSource: ProviderTokenSource {
-  /// Age at which a token is replaced in good time.
+  /// Age at which a token is renewed, before it expires at 60 minutes.
   public static let renewalAge = Nanoseconds.seconds(45 * 60)
-  /// Age below which Apple wants no other token.
+  /// Minimum age of a token before Apple allows another.
   public static let replacementAgeMin = Nanoseconds.seconds(20 * 60)
 
   private let credentials: APNsCredentials
@@ -86,7 +87,7 @@ public final class APNsTokenSource: ProviderTokenSource {
     return try result.get()
   }
 
-  /// Signs a new token, to be renewed in good time.
+  /// Signs a new token that is due for renewal after `renewalAge`.
   public static func mint(
     _ credentials: APNsCredentials, wallMilliseconds now: Int64
   ) throws(ProviderTokenError) -> ProviderToken {
@@ -99,8 +100,8 @@ public final class APNsTokenSource: ProviderTokenSource {
     }
   }
 
-  /// Whether a token gives way to a new one. A clock set back makes an age negative: such a token is from the future
-  /// for Apple too, and is replaced.
+  /// Whether a token is replaced by a new one. If the clock was set back, the age is negative. For Apple, too, such a token was
+  /// issued in the future, so it is replaced.
   static func isReplaced(_ token: ProviderToken, refused: ProviderToken?, now: Int64) -> Bool {
     let age = now - token.issuedAtMilliseconds
     if age < 0 || now >= token.renewAtMilliseconds { return true }

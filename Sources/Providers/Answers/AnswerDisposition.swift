@@ -1,13 +1,14 @@
-// What `HTTP2Sender` does about an answer.
+// What `HTTP2Sender` does after an answer.
 
-/// What an answer obliges us to do.
+/// The action that an answer requires.
 enum AnswerDisposition: Equatable {
-  /// The push is settled, as far as this attempt goes.
+  /// This attempt of the push ends with this outcome.
   case settle(PushOutcome)
-  /// The provider token was too old: another one, without counting an attempt.
+  /// The provider token was too old. The request is sent again with another token, without counting an attempt.
   case renewToken
-  /// The provider token came too soon after the one before, which is to be used on; without counting an attempt.
+  /// The provider token came too soon after the previous one. The request is sent again with the previous one, without counting an
+  /// attempt.
   case keepOlderToken
-  /// The request was not looked at: again, without counting an attempt.
+  /// The provider did not process the request. It is sent again, without counting an attempt.
   case resend
 }

@@ -1,16 +1,16 @@
-// The header fields of an answer that libcurl does not read for us.
+// The header fields of an answer that libcurl does not parse for us.
 
-/// Reads header lines one by one, as they arrive.
+/// Reads header lines as they arrive.
 struct AnswerFields {
-  /// `Retry-After` as it stands.
+  /// The unparsed value of `Retry-After`.
   private(set) var retryAfter: [UInt8]?
-  /// `Date` as it stands.
+  /// The unparsed value of `Date`.
   private(set) var date: [UInt8]?
 
-  /// - Parameter line: a status line, or a field's name, colon and value, with the line's end.
+  /// - Parameter line: a status line, or a field with name, colon and value. Includes the line end.
   mutating func read(_ line: UnsafeRawBufferPointer) {
     if unsafe line.starts(with: "HTTP/".utf8) {
-      self = AnswerFields()  // an interim answer's fields are not the answer's
+      self = AnswerFields()  // fields of an interim answer do not count
     } else if let value = unsafe Self.value(of: "retry-after", in: line) {
       retryAfter = value
     } else if let value = unsafe Self.value(of: "date", in: line) {

@@ -1,29 +1,29 @@
-// How far the provider's clock is from ours, and when to speak of it.
+// Measures the difference between the provider's clock and ours, and decides when to warn.
 
 internal import Runtime
 
-/// Decides which answers are looked at and which differences are worth a warning. Reads no clock.
+/// Decides which answers are measured and which differences need a warning. Reads no clock.
 struct ClockSkewMeter {
-  /// Answers are looked at so often, and the first of each connection besides.
+  /// Interval between measurements. The first answer of each connection is measured, too.
   static let interval = Nanoseconds.seconds(60)
-  /// A difference above which tokens and expirations begin to be at risk.
+  /// Maximum difference without a warning. Above it, tokens may be refused and expirations may be wrong.
   static let toleranceMax = Nanoseconds.seconds(5)
-  /// A difference that stays is warned of so often.
+  /// Interval between warnings while the difference stays the same.
   static let warningInterval = Nanoseconds.seconds(3600)
 
   private var dueAt = Instant(nanoseconds: .min)
-  /// Connections are numbered in the order in which they are opened.
+  /// The highest connection number measured so far. Connections are numbered in the order in which they are opened.
   private var newestConnection = -1
   private var warned: (skew: Nanoseconds, at: Instant)?
 
-  /// Whether to measure with the answer that has come on this connection to a request that left at this time.
+  /// Whether to measure the answer on this connection to a request sent at this time.
   func isDue(_ connection: Int, sentAt: Instant) -> Bool { connection > newestConnection || sentAt >= dueAt }
 
-  /// The provider's clock minus ours; nil when the answer has no date that can be read.
+  /// The provider's clock minus ours; nil if the answer has no readable date.
   ///
   /// - Parameters:
-  ///   - date: the `date` header: whole seconds, cut off, so that half a second is added.
-  ///   - wallMilliseconds: our clock when the answer came.
+  ///   - date: the `date` header. It is truncated to whole seconds, so half a second is added.
+  ///   - wallMilliseconds: our clock when the answer arrived.
   mutating func measure(
     _ date: ArraySlice<UInt8>?, on connection: Int, now: Instant, wallMilliseconds: Int64
   ) -> Nanoseconds? {
@@ -33,7 +33,7 @@ struct ClockSkewMeter {
     return .milliseconds(seconds * 1000 + 500 - wallMilliseconds)
   }
 
-  /// Whether a measured difference is to be warned of: it is large, and it is new or an hour has passed.
+  /// Whether to warn of a measured difference: it is large, and either it is new or the last warning is an hour old.
   mutating func warns(of skew: Nanoseconds, now: Instant) -> Bool {
     guard Self.magnitude(skew) > Self.toleranceMax else {
       warned = nil

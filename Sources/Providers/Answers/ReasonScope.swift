@@ -1,11 +1,11 @@
-// How far a provider's reason reaches. Every row of the reason tables has one, and nothing that is done about a reason
-// acts wider: one phone that gets too many pushes must not silence the others.
+// The scope of a provider's reason. Every row of the reason tables has one, and the reaction to a reason never affects more than
+// this scope: one phone that gets too many pushes must not stop pushes to others.
 
-/// What a reason says something about, from the narrowest to the widest.
+/// What a reason concerns, from the narrowest to the widest.
 enum ReasonScope: Int, Comparable, Sendable {
   /// One device token, or the push to it.
   case token
-  /// The tokens of one platform: the credentials that FCM or Expo holds for Apple, say.
+  /// The tokens of one platform, for example if the credentials that FCM or Expo holds for Apple are wrong.
   case platform
   /// One project or topic of the account.
   case project
@@ -16,7 +16,7 @@ enum ReasonScope: Int, Comparable, Sendable {
 }
 
 extension PushOutcome {
-  /// How far the gateway's reaction reaches: what stops the lane or slows it down reaches as far as the lane.
+  /// The scope of the gateway's reaction. An outcome that stops the lane or slows it down has the scope `lane`.
   var reach: ReasonScope {
     switch self {
     case .throttled(_, _, isLaneWide: true), .unauthorized, .unavailable: .lane

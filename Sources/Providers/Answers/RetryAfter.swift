@@ -4,15 +4,15 @@ public import Runtime
 
 /// Reads `Retry-After`.
 public enum RetryAfter {
-  /// No provider asks for more; a larger number is taken as this.
+  /// Maximum wait. No provider asks for more; a longer wait is shortened to this.
   public static let max = Nanoseconds.seconds(86_400)
 
-  /// How long to wait, or nil when the header says nothing that can be understood.
+  /// The time to wait; nil if the header cannot be parsed.
   ///
-  /// A date is measured from the answer's own `Date`, so that it does not matter whose clock is wrong.
+  /// A date is compared with the answer's own `Date`, so clock differences do not matter.
   /// - Parameters:
   ///   - date: the answer's `Date` header.
-  ///   - wallMilliseconds: our own clock, used when there is no `Date`.
+  ///   - wallMilliseconds: our own clock, used if there is no `Date`.
   public static func parse(_ value: [UInt8], date: [UInt8]?, wallMilliseconds: Int64) -> Nanoseconds? {
     if let seconds = digits(value[...], lengthMax: 18) { return min(.seconds(min(seconds, 86_400)), max) }
     guard let until = HTTPDate.seconds(value) else { return nil }
@@ -31,16 +31,15 @@ public enum RetryAfter {
   }
 }
 
-/// Dates as HTTP writes them (RFC 9110 §5.6.7), the two obsolete forms included, as a recipient must.
+/// Parses dates of HTTP (RFC 9110 §5.6.7), including the two obsolete forms, which a recipient must accept.
 enum HTTPDate {
   private static let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
     .map { Array($0.utf8) }
 
-  /// No date is read as earlier than 1970 or later than 2200: whatever a server says, what is reckoned with dates stays
-  /// within the range of nanoseconds.
+  /// Dates are clamped to 1970 to 2200, so that arithmetic on them stays within the range of nanoseconds.
   private static let range: ClosedRange<Int64> = 0...7_258_118_400
 
-  /// Seconds since 1970, or nil when the text is no HTTP date. The name of the weekday is not checked.
+  /// Seconds since 1970; nil if the text is not an HTTP date. The name of the weekday is not checked.
   static func seconds(_ text: [UInt8]) -> Int64? {
     guard text.count <= 64 else { return nil }
     let words = text.split { $0 == UInt8(ascii: " ") || $0 == UInt8(ascii: ",") || $0 == UInt8(ascii: "-") }

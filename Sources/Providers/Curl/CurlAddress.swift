@@ -1,15 +1,15 @@
-// Which URLs may be called: https anywhere, http only where nobody can listen.
+// Checks which URLs may be called: https to any host, http only to loopback addresses, where nobody can eavesdrop.
 
 internal import CCurl
 
-/// Looks at a URL with libcurl's own parser, so that what is checked is what is called.
+/// Checks a URL with libcurl's own parser, so that the check and the request read the URL in the same way.
 enum CurlAddress {
   enum Scheme: String {
     case https
     case http
   }
 
-  /// Whom a URL calls.
+  /// Scheme, host and port of a URL.
   struct Origin: Hashable {
     var scheme: Scheme
     /// Without the brackets of an IPv6 address.
@@ -17,8 +17,8 @@ enum CurlAddress {
     var port: UInt16
   }
 
-  /// Whom a URL calls, or nil when it may not be called: no URL, another scheme, http to another machine, a user name in
-  /// it.
+  /// The origin of a URL. Nil if the URL is malformed or may not be called: another scheme, http to another machine, or a user name
+  /// or password in the URL.
   static func allowedOrigin(of url: String) -> Origin? {
     guard let parsed = unsafe curl_url() else { return nil }
     defer { unsafe curl_url_cleanup(parsed) }

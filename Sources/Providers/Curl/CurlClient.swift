@@ -1,18 +1,19 @@
-// HTTP/1.1 over libcurl's multi interface, driven by an event loop: for what is batched or rare (Expo, OAuth,
+// An HTTP client over libcurl's multi interface, driven by an event loop. It serves batched or rare requests (Expo, OAuth,
 // webhooks).
 //
-// Each multi handle, and so each connection, carries a limited number of requests (`CurlConfiguration.requestsBeforeRenewal`):
-// then the next one takes over, and it is closed when what it has under way is done. Completions run outside libcurl.
+// Each multi handle, and so each connection, carries a limited number of requests (`CurlConfiguration.requestsBeforeRenewal`).
+// After that a new multi handle takes the requests, and the old one is closed when its transfers have ended. Completions run
+// outside libcurl.
 //
-// A connection that a NAT has forgotten cannot be found out by PING through libcurl. So one that was idle for long is not
-// used again (`idleConnectionTimeMax`), and on one that is used again after a pause the first byte has to come soon
-// (`firstByteTimeout`), counted from what it last brought for other requests. On a new connection, whose handshake showed
-// that it works, and on one that has just brought something, it is waited for longer, and when requests have twice had no
-// answer, as long as the request may take: then the server is slow, and to repeat would only add to its work. An answer that
-// has begun has to end soon (`answerTimeout`).
+// libcurl cannot detect by PING that a NAT has forgotten a connection. Timeouts are used instead. A connection that was idle for
+// longer than `idleConnectionTimeMax` is not used again. On a connection used again after a pause, the first byte must arrive
+// within `firstByteTimeout`, counted from the last byte that it received for other requests. On a new connection, whose handshake
+// showed that it works, and on one that has just received a byte, the limit is `newConnectionTimeout`. After two requests without
+// an answer, only the timeout of the request limits this wait: the server is then slow, and repeating the request would only add
+// to its load. An answer that has begun must end within `answerTimeout`.
 //
-// libcurl cannot be told which connection to take. So after a request that left and was not answered, whatever
-// follows goes over new connections, and so it does when a server only makes work (`wasteMax`).
+// libcurl cannot be told which connection to use. All requests therefore use new connections after a request was sent and not
+// answered, and after a server exceeded `wasteMax`.
 
 internal import CCurl
 internal import CShims
@@ -25,10 +26,10 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// An HTTP client that lives on one event loop and belongs to an actor there.
+/// An HTTP client confined to one event loop. An actor on that loop owns it.
 ///
-/// Keeps connections open and uses them again, verifies certificates, follows no redirect, goes through the proxy of its
-/// configuration and obeys none of the environment. `close()` it on its loop before letting go of it.
+/// Reuses connections, verifies certificates and follows no redirects. It uses the proxy of its configuration and ignores proxies
+/// of the environment. The owner must call `close()` on the loop before it releases the client.
 @safe
 public final class CurlClient {
   public typealias Completion = (Result<CurlResponse, CurlFailure>) -> Void
@@ -37,15 +38,15 @@ public final class CurlClient {
   private let configuration: CurlConfiguration
   private let roots: CurlRoots
   private let routes: CurlRoutes
-  /// Takes requests; nil when the client is closed.
+  /// The multi handle for new requests; nil after `close()`.
   private var current: CurlMulti?
-  /// Those that have had their requests and wait for the last answers.
+  /// Multi handles that take no more requests and still have transfers under way.
   private var retired: [CurlMulti] = []
   private var idle: [CurlTransfer] = []
-  /// Requests whose first byte did not come in time, since the last answer began.
+  /// Number of requests since the last answer whose first byte did not arrive in time.
   private var inVainCount = 0
 
-  /// Transfers handed over and not finished.
+  /// Number of transfers that have started and not finished.
   public var runningCount: Int { retired.reduce(current?.runningCount ?? 0) { $0 + $1.runningCount } }
 
   public init(loop: EventLoop, configuration: CurlConfiguration) {
@@ -60,7 +61,7 @@ public final class CurlClient {
   }
 
   deinit {
-    precondition(current == nil, "close() a CurlClient before letting go of it")
+    precondition(current == nil, "a CurlClient was released before close()")
   }
 
   /// Sends a request. `completion` is called exactly once, on the loop, never inside this call.
@@ -71,7 +72,7 @@ public final class CurlClient {
     guard request.headers.allSatisfy({ Self.isPlain($0.name) && Self.isPlain($0.value) }) else {
       return fail(.malformedRequest, completion)
     }
-    // libcurl is given the addresses of whatever it connects to; with a proxy it looks no other name up (`CurlProxy`).
+    // libcurl gets the addresses of the host to which it connects: the proxy or the server. It resolves no name itself.
     let hop = configuration.proxy.map { CurlAddress.Origin(scheme: .http, host: $0.host, port: $0.port) } ?? origin
     routes.find(hop) { [unowned self] in start(request, to: origin, by: hop, over: $0, completion) }
   }
@@ -82,7 +83,7 @@ public final class CurlClient {
   ) {
     guard current != nil else { return fail(.closed, completion) }
     guard let route else {
-      return fail(.nameNotResolved, completion, detail: configuration.proxy.map { "that of the proxy \($0)" } ?? "")
+      return fail(.nameNotResolved, completion, detail: configuration.proxy.map { "the name of the proxy \($0)" } ?? "")
     }
     let left = min(request.deadline - loop.now, configuration.totalTimeout)
     let connectTimeout = min(configuration.connectTimeout, request.connectDeadline - loop.now)
@@ -97,7 +98,7 @@ public final class CurlClient {
     watch(transfer, on: multi, isRepeatable: request.isRepeatable)
   }
 
-  /// Sends a request and waits for its result; for callers that live on the client's loop.
+  /// Sends a request and waits for its result. For callers on the client's loop.
   public func perform(
     _ request: CurlRequest, isolation: isolated (any Actor)? = #isolation
   ) async -> Result<CurlResponse, CurlFailure> {
@@ -106,7 +107,7 @@ public final class CurlClient {
     }
   }
 
-  /// Closes every connection. What is under way fails with `closed`.
+  /// Closes every connection. Requests under way fail with `closed`.
   public func close() {
     loop.checkIsolated()
     let multis = retired + (current.map { [$0] } ?? [])
@@ -127,7 +128,7 @@ public final class CurlClient {
     loop.atEndOfTurn { completion(result) }
   }
 
-  /// Whether a text may go into a header: a line end would begin another one.
+  /// Whether a text may be part of a header. A line end would begin another header.
   private static func isPlain(_ text: String) -> Bool {
     text.utf8.allSatisfy { ($0 >= 0x20 && $0 != 0x7F) || $0 == 0x09 }
   }
@@ -148,7 +149,7 @@ public final class CurlClient {
     return current
   }
 
-  /// Sends what follows over new connections.
+  /// Sends all further requests over new connections.
   private func renew() {
     guard let multi = current else { return }
     current = makeMulti()
@@ -156,7 +157,7 @@ public final class CurlClient {
     closeIfDone(multi)
   }
 
-  // MARK: - Answers that do not come
+  // MARK: - Timeouts
 
   private func watch(_ transfer: CurlTransfer, on multi: CurlMulti, isRepeatable: Bool) {
     let begin = loop.now
@@ -165,7 +166,7 @@ public final class CurlClient {
       expect(transfer, by: end) { [unowned self] in
         let heardAt = multi.lastReceived(besides: transfer)
         let isTrusted = transfer.isOnNewConnection || heardAt + configuration.trustTime > begin
-        // Its connection may have answered others since, and died then.
+        // The connection may have answered other requests since, and died after that.
         guard let end = (isTrusted ? patience : configuration.firstByteTimeout).map({ max(begin, heardAt) + $0 })
         else { return }
         guard end <= loop.now else { return expectFirstByte(by: end) }
@@ -183,7 +184,8 @@ public final class CurlClient {
   private func expect(_ transfer: CurlTransfer, by end: Instant, _ late: @escaping () -> Void) {
     transfer.timer?.cancel()
     transfer.timer = loop.schedule(at: end) { [unowned self] in
-      // After a stall of the loop the timers that are due come before the bytes that have arrived meanwhile.
+      // After a stall of the loop, due timers run before the bytes that have arrived meanwhile. A second timer lets these
+      // bytes be read first.
       transfer.timer = loop.schedule(at: loop.now + .milliseconds(1)) { late() }
     }
   }
@@ -207,7 +209,7 @@ public final class CurlClient {
     completion?(result)
   }
 
-  /// What a result says about the address that it came from.
+  /// Notes whether the address of a request worked.
   private func note(_ result: Result<CurlResponse, CurlFailure>, of hop: CurlAddress.Origin, at peer: String) {
     switch result {
     case .success: routes.didWork(hop, at: peer)
@@ -220,7 +222,7 @@ public final class CurlClient {
     }
   }
 
-  /// A reason is one word, which does not say what is to be done about a proxy.
+  /// Logs failures of the proxy. The reason in the outcome is a single word and does not name the cause.
   private func tell(of result: Result<CurlResponse, CurlFailure>) {
     guard let logger = configuration.logger, configuration.proxy != nil, let failure = result.failure,
       failure.isWithoutConnection
@@ -234,8 +236,8 @@ public final class CurlClient {
     _ = multi.close()
   }
 
-  /// libcurl is set up once, before the first handle. Writing to a connection whose peer has gone must be an error
-  /// here, not a signal that ends the process; libcurl leaves that to us when it is told to use no signals.
+  /// libcurl is set up once, before the first handle. SIGPIPE is ignored, so that writing to a closed connection returns an error
+  /// and does not end the process. With `CURLOPT_NOSIGNAL` libcurl leaves this to us.
   private static let isLibraryReady: Bool = {
     _ = signal(SIGPIPE, SIG_IGN)
     return curl_global_init(Int(CURL_GLOBAL_ALL)) == CURLE_OK

@@ -1,7 +1,7 @@
-// One multi handle of libcurl: a set of connections, and the transfers that run over them.
+// One multi handle of libcurl: a set of connections and their transfers.
 //
-// libcurl owns its sockets. It tells which readiness and which timer it wants, the loop tells it when either is there,
-// and finished transfers are picked up after each step. No callback of libcurl calls back into it.
+// libcurl owns its sockets. It requests readiness events and a timer, and the loop reports them to it. Finished transfers are
+// collected after each step. No callback of libcurl calls a function of libcurl.
 
 internal import CCurl
 internal import CShims
@@ -13,30 +13,32 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// A multi handle driven by an event loop. `close()` it before letting go of it.
+/// A multi handle driven by an event loop. The owner must call `close()` before it releases the object.
 @safe
 final class CurlMulti {
-  /// A transfer has ended; it may be used for another request. Called outside libcurl, which may be called.
+  /// Called when a transfer has ended; its object may then be used for another request. Called outside libcurl, so it may call
+  /// functions of libcurl.
   private let didFinish: (CurlTransfer, CURLcode, CurlMulti) -> Void
   private let loop: EventLoop
   private var handle: UnsafeMutableRawPointer?
   private var watches: [curl_socket_t: EventLoop.Watch] = [:]
   private var timer: EventLoop.Timer?
-  /// By `CurlTransfer.id`.
+  /// The transfers under way, by `CurlTransfer.id`.
   private var running: [UInt: CurlTransfer] = [:]
-  /// How many transfers were begun.
+  /// Number of started transfers.
   private(set) var requestCount = 0
-  /// When a part of an answer was last received, over any of the connections.
+  /// When a part of an answer was last received over any connection.
   private var lastReceivedAt = Instant(nanoseconds: .min)
-  /// The same over each of them, by `CurlTransfer.connection`: at most one entry a request.
+  /// When a part of an answer was last received over each connection, by `CurlTransfer.connection`. At most one entry for each
+  /// request.
   private var receivedAt: [Int: Instant] = [:]
-  /// How much processor time libcurl had taken in former steps since the last part of an answer, or the last end of a transfer.
+  /// Processor time that libcurl used in earlier steps since the last part of an answer or the last end of a transfer.
   private var wasted = Nanoseconds.zero
   private let wasteMax: Nanoseconds
-  /// The thread's processor time at the beginning of the step under way, and how many TLS records it has read.
+  /// The thread's processor time at the start of the current step, and the number of TLS records read in this step.
   private var stepBegan = Nanoseconds.zero
   private var recordCount = 0
-  /// A server made libcurl work for nothing: its connections have been cut, and are to take no more requests.
+  /// Whether `wasteMax` was exceeded. All connections have then been shut down, and the handle must get no more requests.
   private(set) var isCut = false
 
   init(
@@ -65,15 +67,15 @@ final class CurlMulti {
   }
 
   deinit {
-    precondition(unsafe handle == nil, "close() a CurlMulti before letting go of it")
+    precondition(unsafe handle == nil, "a CurlMulti was released before close()")
   }
 
-  /// Transfers that have not finished.
+  /// Number of transfers under way.
   var runningCount: Int { running.count }
 
-  /// Begins a transfer, at the earliest in the loop's next turn.
+  /// Starts a transfer, at the earliest in the loop's next turn.
   func start(_ transfer: CurlTransfer) {
-    guard let handle = unsafe handle else { preconditionFailure("a transfer for a multi handle that is closed") }
+    guard let handle = unsafe handle else { preconditionFailure("a transfer was started on a closed multi handle") }
     requestCount += 1
     running[transfer.id] = transfer
     transfer.didReceive = { [unowned self, unowned transfer] in
@@ -81,22 +83,23 @@ final class CurlMulti {
       receivedAt[transfer.connection] = lastReceivedAt
     }
     transfer.didReceiveRecord = { [unowned self] in noteRecord() }
-    unsafe curl_multi_add_handle(handle, transfer.handle)  // libcurl sets a timer of 0 and begins when it fires
+    unsafe curl_multi_add_handle(handle, transfer.handle)  // libcurl sets a timer of 0 and starts when it fires
   }
 
-  /// When a part of any answer was last received over the connection of a transfer; over any of them, if it has none yet.
+  /// When a part of any answer was last received over the connection of a transfer. If the transfer has no connection yet: over any
+  /// connection.
   func lastReceived(besides transfer: CurlTransfer) -> Instant {
     let connection = transfer.connection
     return connection == 0 ? lastReceivedAt : receivedAt[connection] ?? Instant(nanoseconds: .min)
   }
 
-  /// Takes a transfer off that is not waited for any longer. Its connection is closed, or, if others use it too, its stream.
+  /// Removes a transfer that has timed out. Its connection is closed; if other transfers use the connection, only the stream is.
   func abandon(_ transfer: CurlTransfer) {
     guard let handle = unsafe handle, running.removeValue(forKey: transfer.id) != nil else { return }
     unsafe curl_multi_remove_handle(handle, transfer.handle)
   }
 
-  /// Closes every connection. Returns what was under way, taken off the handle.
+  /// Closes every connection. Returns the transfers that were under way; they are removed from the handle.
   func close() -> [CurlTransfer] {
     guard let handle = unsafe handle else { return [] }
     let transfers = Array(running.values)
@@ -156,7 +159,7 @@ final class CurlMulti {
     collectFinished()
   }
 
-  /// libcurl goes on reading as long as there is something to read. So its sockets are shut while it does, and it finds their end.
+  /// Enforces `wasteMax` inside libcurl, which reads as long as bytes arrive. Shuts its sockets down, so that it reads their end.
   private func noteRecord() {
     recordCount += 1
     guard recordCount % 16 == 0, !isCut, wasted + (SystemClock.threadProcessorTime - stepBegan) > wasteMax else {
@@ -168,12 +171,12 @@ final class CurlMulti {
 
   private func collectFinished() {
     var left: Int32 = 0
-    // Whoever hears of the end may close this, so the handle is looked up each time.
+    // `didFinish` may call `close()`, so the handle is read each time.
     while let handle = unsafe handle, let message = unsafe curl_multi_info_read(handle, &left) {
       guard unsafe message.pointee.msg == CURLMSG_DONE, let easy = unsafe message.pointee.easy_handle,
         let transfer = running.removeValue(forKey: UInt(bitPattern: easy))
       else { continue }
-      let code = unsafe message.pointee.data.result  // the message goes away with the next call
+      let code = unsafe message.pointee.data.result  // the next call invalidates the message
       unsafe curl_multi_remove_handle(handle, easy)
       didFinish(transfer, code, self)
     }

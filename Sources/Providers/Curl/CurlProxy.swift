@@ -1,11 +1,11 @@
-// How libcurl goes through a proxy, and what is made of the proxy's answers.
+// The proxy of a libcurl handle: sets it up and reads the proxy's answers.
 //
-// libcurl has a reader of its own for the answer to CONNECT, which goes on as long as there are bytes, and so would stop the event
-// loop. So each line that it reads is also given to `ConnectAnswer`, as for the other providers: what that refuses ends the connection
-// at once, and says why.
+// libcurl reads the answer to CONNECT as long as bytes arrive and so could block the event loop. Each line is therefore also passed
+// to `ConnectAnswer`, as for the other providers. If `ConnectAnswer` refuses a line, the connection is closed at once with its
+// reason.
 //
-// libcurl counts the bytes of CONNECT among those of the request. What counts here is the request: before there is a connection to the
-// server none of it has left.
+// libcurl includes the bytes of CONNECT in the bytes of the request. They are subtracted here: before there is a connection to the
+// server, no byte of the request has been sent.
 
 internal import CCurl
 internal import CShims
@@ -17,22 +17,22 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// The proxy of one easy handle; touched by its transfer only.
+/// The proxy of one easy handle. Used only by its transfer.
 @safe
 final class CurlProxy {
   private let proxy: HTTPProxy
   private let handle: UnsafeMutableRawPointer
-  /// For CURLOPT_PROXY.
+  /// The value of CURLOPT_PROXY.
   let url: String
   private var headers: UnsafeMutablePointer<curl_slist>?
   private var target = ""
   private var isLoggedIn = false
-  /// The socket of the connection that is being made; nil when it is made, and on one that was there before.
+  /// The socket of the connection being opened; nil when it is open, and on a reused connection.
   private var socket: curl_socket_t?
-  /// Of the connection that is being made.
+  /// The proxy's answer on the connection being opened.
   private var answer = ConnectAnswer()
   private var fault: ConnectAnswer.Fault?
-  /// How many bytes libcurl had counted when there was a connection to the server; nil before.
+  /// Number of bytes libcurl had counted when the connection to the server was open; nil before.
   private var bytesBefore: Int?
 
   /// - Parameter handle: must outlive this object's use.
@@ -41,7 +41,7 @@ final class CurlProxy {
     unsafe self.handle = handle
     url = "http://\(proxy)"
     _ = unsafe shim_curl_easy_setopt_long(handle, CURLOPT_HTTPPROXYTUNNEL, 1)  // also to a server without TLS
-    // They are no answer of the server.
+    // The headers of the proxy's answer are not headers of the server's answer.
     _ = unsafe shim_curl_easy_setopt_long(handle, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
     _ = unsafe shim_curl_easy_setopt_long(handle, CURLOPT_HEADEROPT, Int(CURLHEADER_SEPARATE))
   }
@@ -52,7 +52,7 @@ final class CurlProxy {
 
   /// A request begins.
   ///
-  /// - Parameter target: host and port, as `HTTPProxy.authority` writes them.
+  /// - Parameter target: host and port in the format of `HTTPProxy.authority`.
   func begin(_ target: String) {
     self.target = target
     let authorization = proxy.authorization
@@ -70,32 +70,32 @@ final class CurlProxy {
     (socket, answer, fault, bytesBefore) = (nil, ConnectAnswer(), nil, nil)
   }
 
-  /// A connection to the proxy begins.
+  /// A connection to the proxy is being opened.
   func didOpen(_ socket: curl_socket_t) {
     (self.socket, answer, fault) = (socket, ConnectAnswer(), nil)
   }
 
-  /// A line of a head was read: the proxy's as long as there is no connection to the server.
+  /// A header line was read. It is the proxy's until there is a connection to the server.
   func didReceive(_ line: UnsafeRawBufferPointer) {
     guard let socket, fault == nil else { return }
     do throws(ConnectAnswer.Fault) {
       try unsafe answer.receive(line)
     } catch {
       fault = error
-      shutdown(socket, Int32(SHUT_RDWR))  // libcurl finds its end
+      shutdown(socket, Int32(SHUT_RDWR))  // libcurl then reads the end of the connection
     }
   }
 
-  /// There is a connection to the server.
+  /// The connection to the server is open.
   func didConnect() {
     socket = nil
     bytesBefore = bytesBefore ?? requestBytes
   }
 
-  /// How many of the bytes that libcurl counts are not the request's.
+  /// Number of bytes counted by libcurl that are not part of the request.
   var bytesOfConnect: Int { bytesBefore ?? .max }
 
-  /// What has failed, if it was the way to the server.
+  /// The failure, if there was no connection to the server yet; otherwise nil.
   func failure(of code: CURLcode) -> CurlFailure? {
     guard bytesBefore == nil else { return nil }
     let fault = self.fault ?? (endsConnect(code) ? .closed : nil)
@@ -107,7 +107,7 @@ final class CurlProxy {
     return CurlFailure(CurlFailure.Reason(code), detail: "\(words), through the proxy \(proxy)")
   }
 
-  /// Whether the proxy hung up on us before there was a tunnel.
+  /// Whether the proxy closed the connection before there was a tunnel.
   private func endsConnect(_ code: CURLcode) -> Bool {
     !answer.isOpen
       && [CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_GOT_NOTHING, CURLE_PROXY].contains(code)

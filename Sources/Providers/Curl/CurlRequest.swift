@@ -1,8 +1,8 @@
-// What goes into CurlClient and what comes out of it. Everything is a value; nothing is thrown.
+// The requests, responses and failures of CurlClient. All are values; nothing is thrown.
 
 public import Runtime
 
-/// One HTTP request of the batched or rare kind: Expo, OAuth, webhooks.
+/// One HTTP request to Expo, an OAuth endpoint or a webhook.
 public struct CurlRequest: Sendable {
   public enum Method: Sendable {
     case get
@@ -12,19 +12,20 @@ public struct CurlRequest: Sendable {
   public var method: Method
   /// `https://…`, or `http://…` on a loopback address (simulators and tests).
   public var url: String
-  /// Name and value, as they go onto the wire; no line ends.
+  /// Name and value exactly as they are sent, without line ends.
   public var headers: [(name: String, value: String)]
   /// Sent with `post` only.
   public var body: [UInt8]
-  /// Whether a body longer than `Gzip.threshold` goes out as `Content-Encoding: gzip`.
+  /// Whether a body longer than `Gzip.threshold` is sent with `Content-Encoding: gzip`.
   public var isCompressible: Bool
-  /// No answer is waited for after this instant; the client's own timeout may be earlier.
+  /// When the request times out. The client's own timeout may be earlier.
   public var deadline: Instant
-  /// Whether to ask twice does no harm: then a new connection that brings no answer is given up earlier.
+  /// Whether sending the request twice does no harm. The request then times out earlier on a new connection without an answer.
   public var isRepeatable = false
-  /// Nothing leaves that has no connection by then.
+  /// The request is not sent if it has no connection by then.
   public var connectDeadline = Instant.distantFuture
-  /// Asked on the loop when there is a connection, just before the request is written; nil: it may leave.
+  /// Whether the request may be sent. Called on the loop when there is a connection, just before the request is written. Nil:
+  /// always.
   public var mayLeave: (@Sendable () -> Bool)?
 
   public init(
@@ -45,11 +46,11 @@ public struct CurlResponse: Sendable, Equatable {
   public var status: UInt16
   /// The body, decompressed; at most `CurlConfiguration.responseSizeMax` bytes.
   public var body: [UInt8]
-  /// The `Retry-After` header as it stands.
+  /// The unparsed `Retry-After` header.
   public var retryAfter: [UInt8]?
-  /// The `Date` header as it stands.
+  /// The unparsed `Date` header.
   public var date: [UInt8]?
-  /// When the request began to leave.
+  /// When sending the request began.
   public var sentAt: Instant
 
   public init(status: UInt16, body: [UInt8], retryAfter: [UInt8]? = nil, date: [UInt8]? = nil, sentAt: Instant) {
@@ -61,25 +62,25 @@ public struct CurlResponse: Sendable, Equatable {
   }
 }
 
-/// Why there is no answer. Holds no header, no body and no query.
+/// Why there is no answer. Contains no header, no body and no query.
 public struct CurlFailure: Error, Sendable, Equatable, CustomStringConvertible {
   /// The raw values are the reasons that logs, metrics and the history show.
   public enum Reason: String, CaseIterable, Sendable {
     /// The URL is neither https nor http on a loopback address.
     case addressNotAllowed = "AddressNotAllowed"
-    /// A header has a line end or another control character in it.
+    /// A header contains a line end or another control character.
     case malformedRequest = "MalformedRequest"
-    /// The request might not leave when there was a connection for it.
+    /// `mayLeave` did not allow the request when there was a connection for it.
     case withheld = "LeaseUnconfirmed"
-    /// The deadline had passed before the request could leave.
+    /// The deadline passed before the request could be sent.
     case deadlinePassed = "DeadlinePassed"
     /// The host's name could not be resolved.
     case nameNotResolved = "NameNotResolved"
-    /// No connection could be made.
+    /// No connection could be opened.
     case notConnected = "NotConnected"
-    /// The proxy asks for another user and password, or for one (407, with some 401).
+    /// The proxy requires a user and password, or refuses the given ones (407; some proxies send 401).
     case proxyAuthenticationRequired = "ProxyAuthenticationRequired"
-    /// The proxy makes no tunnel.
+    /// The proxy opened no tunnel.
     case proxyFailed = "ProxyFailed"
     /// The TLS handshake failed.
     case tlsFailed = "TLSFailed"
@@ -102,9 +103,9 @@ public struct CurlFailure: Error, Sendable, Equatable, CustomStringConvertible {
   }
 
   public var reason: Reason
-  /// What the library says about it, for the log: a fixed text of its own, or ours about a proxy.
+  /// A description for the log: a fixed text of the library, or our own text about a proxy.
   public var detail: String
-  /// When the request began to leave; nil if certainly not a byte of it did.
+  /// When sending the request began; nil if certainly no byte was sent.
   public var sentAt: Instant?
 
   public init(_ reason: Reason, detail: String = "", sentAt: Instant? = nil) {

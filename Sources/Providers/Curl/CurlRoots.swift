@@ -1,23 +1,23 @@
-// Which CA certificates a libcurl handle believes: the system's and, where one is configured, a file of our own.
+// The CA certificates that a libcurl handle trusts: the system's and a configured file.
 
 internal import CCurl
 internal import CShims
 internal import Synchronization
 
-/// OpenSSL's default roots and a PEM file besides, read once and shared by every connection.
+/// OpenSSL's default roots and an optional PEM file, read once and shared by all connections.
 ///
-/// libcurl would read the system's whole bundle anew for every connection, which takes tens of milliseconds on the event loop;
-/// and its option for a CA file would replace the system's roots.
-// @unchecked: OpenSSL counts the references to a store atomically and locks it itself; the pointer never changes.
+/// libcurl itself would read the system's whole bundle again for every connection, which takes tens of milliseconds on the event
+/// loop. Its option for a CA file would replace the system's roots.
+// @unchecked: OpenSSL counts the references to a store atomically and locks the store itself. The pointer never changes.
 @safe final class CurlRoots: @unchecked Sendable {
   private static let known = Mutex<[String?: CurlRoots]>([:])
 
-  /// nil when a certificate could not be read: then no connection is made.
+  /// Nil if a certificate could not be read. No connection is then opened.
   private let store: OpaquePointer?
 
-  /// The roots with this file, read at the first call.
+  /// The roots with this file. They are read at the first call.
   ///
-  /// - Parameter file: a PEM file of CA certificates believed besides the system's; nil for none.
+  /// - Parameter file: a PEM file of CA certificates trusted in addition to the system's; nil for none.
   static func with(file: String?) -> CurlRoots {
     known.withLock { known in
       if let roots = known[file] { return roots }
@@ -40,7 +40,7 @@ internal import Synchronization
     unsafe X509_STORE_free(store)
   }
 
-  /// The handle must not outlive this object.
+  /// Sets the roots of a handle. The handle must not outlive this object.
   func install(in handle: UnsafeMutableRawPointer) {
     _ = unsafe shim_curl_easy_setopt_pointer(handle, CURLOPT_CAINFO, nil)
     _ = unsafe shim_curl_easy_setopt_pointer(handle, CURLOPT_CAPATH, nil)

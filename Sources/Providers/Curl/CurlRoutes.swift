@@ -1,11 +1,11 @@
-// Which of a host's addresses libcurl is to connect to.
+// Chooses the addresses of a host to which libcurl connects.
 //
-// libcurl tries one address after the other and gives each a share of its time: some that drop every packet take it all, at
-// each connection. So names are looked up here, and libcurl is given the addresses in the order of the `AddressBook`. Where
-// it is not known which of several works, they are raced first (`AddressDialer`).
+// libcurl tries one address after the other and gives each a share of the connect timeout. A few addresses that drop every packet
+// would use up this time at each connection. Names are therefore resolved here, and libcurl gets the addresses in the order of the
+// `AddressBook`. If it is not known which of several addresses works, they are raced first (`AddressDialer`).
 //
-// libcurl never looks a name up itself: when it gives a request up whose name is still being looked up, it waits for the
-// system's resolver, and with it the event loop and every other app would.
+// libcurl never resolves a name itself. If it cancelled a request during the lookup, it would wait for the system's resolver and
+// block the event loop, and so all apps.
 
 internal import Runtime
 
@@ -14,7 +14,7 @@ final class CurlRoutes {
   /// The addresses of a host.
   struct Route {
     fileprivate let addresses: [SocketAddress]
-    /// As `CURLOPT_RESOLVE` wants them: `host:port:address,…`; nil where the URL itself has the address.
+    /// The value of `CURLOPT_RESOLVE`: `host:port:address,…`. Nil if the URL itself contains the address.
     let entry: String?
 
     fileprivate init(_ origin: CurlAddress.Origin, _ addresses: [SocketAddress]) {
@@ -32,14 +32,14 @@ final class CurlRoutes {
   private struct Search {
     var waiting: [(Route?) -> Void]
     let timer: EventLoop.Timer
-    /// What the name stands for, while the addresses are raced.
+    /// The resolved addresses while they are raced.
     var addresses: [SocketAddress] = []
     var dialer: AddressDialer?
   }
 
-  /// So long a route is used without looking the name up again.
+  /// How long a route is used before the name is resolved again.
   private static let routeTime = Nanoseconds.seconds(30)
-  /// libcurl is given no more addresses: each gets a share of its time.
+  /// Maximum number of addresses for libcurl, because each gets a share of the connect timeout.
   private static let addressesMax = 3
 
   private let resolver: NameResolver
@@ -49,7 +49,7 @@ final class CurlRoutes {
   private var known: [CurlAddress.Origin: (route: Route, until: Instant)] = [:]
   private var searches: [CurlAddress.Origin: Search] = [:]
 
-  /// - Parameter timeLimit: libcurl gets what is known of a host after this time.
+  /// - Parameter timeLimit: maximum time to find a route. After that libcurl gets the addresses known so far.
   init(resolver: NameResolver, book: AddressBook, timeLimit: Nanoseconds, loop: EventLoop) {
     self.resolver = resolver
     self.book = book
@@ -57,7 +57,7 @@ final class CurlRoutes {
     self.loop = loop
   }
 
-  /// Finds the route to a host; nil when its name is not resolved in time. Calls back once, maybe inside this call.
+  /// Finds the route to a host; nil if its name is not resolved in time. Calls `completion` once, possibly inside this call.
   func find(_ origin: CurlAddress.Origin, _ completion: @escaping (Route?) -> Void) {
     if let address = SocketAddress(numericHost: origin.host, port: origin.port) {
       return completion(Route(inURL: address))
@@ -76,7 +76,7 @@ final class CurlRoutes {
     }
   }
 
-  /// The address that was to be tried first was of no use: the others are raced the next time.
+  /// The first address of the route did not work. The next search resolves the name again and races the addresses.
   func didFail(_ origin: CurlAddress.Origin) {
     guard let first = known.removeValue(forKey: origin)?.route.addresses.first else { return }
     book.didFail(first.description, of: origin.bookName, now: loop.now)
@@ -91,7 +91,7 @@ final class CurlRoutes {
     book.didWork(address.description, of: origin.bookName)
   }
 
-  /// Gives up; who waits is told that there is no route.
+  /// Cancels all searches. Their completions get no route.
   func close() {
     for origin in Array(searches.keys) { found(origin, []) }
   }
@@ -128,6 +128,6 @@ final class CurlRoutes {
 }
 
 extension CurlAddress.Origin {
-  /// As `AddressDialer` calls it.
+  /// The name that `AddressDialer` uses for it in the `AddressBook`.
   fileprivate var bookName: String { AddressDialer.bookName(host, port) }
 }

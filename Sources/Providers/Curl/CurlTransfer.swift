@@ -1,37 +1,36 @@
-// One libcurl easy handle and the request it is carrying. Handles are used again: they keep what all requests have in
-// common.
+// One libcurl easy handle and its current request. Handles are reused and keep the options that all requests share.
 //
-// libcurl sends a request again by itself when a connection that it used again ends before the answer: a push would
-// arrive twice and be counted as one try. So bodies are read from a callback that cannot go back: a request of which
-// anything but its head has left is never sent again, and its loss is told.
+// If a reused connection ends before the answer, libcurl sends the request again by itself. A push would then arrive twice and be
+// counted as one try. Bodies are therefore read from a callback that cannot rewind. If any part of the body has been sent, the
+// request is never sent again, and its loss is reported.
 
 internal import CCurl
 internal import CShims
 internal import Runtime
 
-/// The owner of an easy handle; touched by its client's loop only.
+/// The owner of an easy handle. Confined to its client's loop.
 @safe
 final class CurlTransfer {
   let handle: UnsafeMutableRawPointer
-  /// Names the transfer among those of its client.
+  /// Identifies the transfer among those of its client.
   var id: UInt { unsafe UInt(bitPattern: handle) }
   private let responseSizeMax: Int
   private let keepalive: TCPKeepalive
   private let proxy: CurlProxy?
-  /// What is sent, and how much of it libcurl has taken.
+  /// The body to send, and the number of bytes that libcurl has read of it.
   private var upload: [UInt8] = []
   private var uploadedCount = 0
-  /// A connection was made for this request; false on one that was there before.
+  /// Whether a connection was opened for this request; false on a reused connection.
   private(set) var isOnNewConnection = false
-  /// Told of everything that is received.
+  /// Called for every received part of an answer.
   var didReceive: (() -> Void)?
-  /// Told of each TLS record, inside libcurl.
+  /// Called for each TLS record, inside libcurl.
   var didReceiveRecord: (() -> Void)?
-  /// Told of the first that is received.
+  /// Called once, for the first received part of the answer.
   var didBeginAnswer: (() -> Void)?
-  /// Limits the wait for the answer; cancelled with the end of the request.
+  /// Limits the wait for the answer; cancelled when the request ends.
   var timer: EventLoop.Timer?
-  /// Whom libcurl connects to: the proxy, or the server itself.
+  /// The host to which libcurl connects: the proxy or the server.
   private(set) var hop: CurlAddress.Origin?
   private var requestHeaders: UnsafeMutablePointer<curl_slist>?
   private var route: UnsafeMutablePointer<curl_slist>?
@@ -42,7 +41,7 @@ final class CurlTransfer {
   private var isWithheld = false
   private(set) var completion: ((Result<CurlResponse, CurlFailure>) -> Void)?
 
-  /// Nil when libcurl has no memory.
+  /// Nil if libcurl has no memory.
   init?(_ configuration: CurlConfiguration, roots: CurlRoots) {
     guard let handle = unsafe curl_easy_init() else { return nil }
     unsafe self.handle = handle
@@ -86,8 +85,8 @@ final class CurlTransfer {
       transfer.keepalive.apply(to: socket)
       return CURL_SOCKOPT_OK
     }
-    // Told of each TLS record: the only thing libcurl says while a server keeps it busy. What it tells is not looked at, but for
-    // what a proxy answers.
+    // The debug callback is called for each TLS record. It is the only callback of libcurl while a server keeps it busy. Its
+    // data are ignored, except the answer of a proxy.
     unsafe set(CURLOPT_DEBUGDATA, context)
     set(CURLOPT_VERBOSE, 1)
     _ = unsafe shim_curl_easy_setopt_debug_callback(handle) { _, type, data, count, context in
@@ -105,7 +104,7 @@ final class CurlTransfer {
     set(CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
     set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))  // or later
     set(CURLOPT_MAXAGE_CONN, Int(clamping: configuration.idleConnectionTimeMax.milliseconds / 1000))
-    // A proxy is a matter of our configuration, not of the environment: neither HTTPS_PROXY nor NO_PROXY is looked at.
+    // Only our configuration sets a proxy. HTTPS_PROXY and NO_PROXY of the environment are ignored.
     set(CURLOPT_PROXY, proxy?.url ?? "")
     set(CURLOPT_NOPROXY, "")
     set(CURLOPT_ACCEPT_ENCODING, "gzip, deflate")
@@ -119,9 +118,9 @@ final class CurlTransfer {
     unsafe curl_slist_free_all(route)
   }
 
-  /// Makes the handle carry `request`.
+  /// Sets the handle up for `request`.
   ///
-  /// - Parameter hop: whom `route` leads to: the proxy, where there is one, else `origin`.
+  /// - Parameter hop: the host of `route`: the proxy if there is one, otherwise `origin`.
   func prepare(
     _ request: CurlRequest, to origin: CurlAddress.Origin, by hop: CurlAddress.Origin, over route: CurlRoutes.Route,
     timeout: Nanoseconds, connectTimeout: Nanoseconds,
@@ -155,7 +154,7 @@ final class CurlTransfer {
     unsafe set(CURLOPT_HTTPHEADER, requestHeaders)
   }
 
-  /// What became of it. Called once a transfer, after it was taken off the multi handle.
+  /// The result of the request. Called once for each request, after the transfer was removed from the multi handle.
   func result(of code: CURLcode, now: Instant) -> Result<CurlResponse, CurlFailure> {
     let sentAt = sentAt(now: now)
     guard code == CURLE_OK else {
@@ -172,7 +171,7 @@ final class CurlTransfer {
         sentAt: sentAt ?? now))
   }
 
-  /// Forgets the request, its secrets and its answer. Returns who waits for the result.
+  /// Clears the request, its secrets and its answer. Returns the completion of the request.
   func finish() -> ((Result<CurlResponse, CurlFailure>) -> Void)? {
     unsafe set(CURLOPT_HTTPHEADER, nil)
     unsafe curl_slist_free_all(requestHeaders)
@@ -193,14 +192,14 @@ final class CurlTransfer {
     return completion
   }
 
-  /// There is a connection: whether the request may be written to it.
+  /// Whether the request may be written. Called when there is a connection.
   private func isAllowedToLeave() -> Bool {
     isWithheld = mayLeave.map { !$0() } ?? false
     proxy?.didConnect()
     return !isWithheld
   }
 
-  // MARK: - What is sent
+  // MARK: - Sending
 
   private func copyUpload(to space: UnsafeMutableRawBufferPointer) -> Int {
     let part = upload[uploadedCount...].prefix(space.count)
@@ -209,7 +208,7 @@ final class CurlTransfer {
     return part.count
   }
 
-  // MARK: - What arrives
+  // MARK: - Receiving
 
   private func noteReceived() {
     didReceive?()
@@ -233,7 +232,7 @@ final class CurlTransfer {
     unsafe fields.read(line)
   }
 
-  // MARK: - libcurl's accounts
+  // MARK: - libcurl's information about the request
 
   /// The address of the last connection, without brackets; empty before there is one.
   var peer: String {
@@ -242,14 +241,14 @@ final class CurlTransfer {
     return unsafe text.map { unsafe String(cString: $0.assumingMemoryBound(to: CChar.self)) } ?? ""
   }
 
-  /// Which connection it is on: our port; 0 as long as there is none.
+  /// Identifies the connection: the local port; 0 while there is none.
   var connection: Int {
     var port = 0
     _ = unsafe shim_curl_easy_getinfo_long(handle, CURLINFO_LOCAL_PORT, &port)
     return port
   }
 
-  /// When the request began to leave, or nil if nothing of it did.
+  /// When sending the request began; nil if no byte was sent.
   private func sentAt(now: Instant) -> Instant? {
     var requestBytes = 0
     var (untilSending, total): (curl_off_t, curl_off_t) = (0, 0)
@@ -269,7 +268,7 @@ final class CurlTransfer {
     return unsafe String(cString: curl_easy_strerror(code))
   }
 
-  // MARK: - Options. None of these can fail but for want of memory, and then the transfer does.
+  // MARK: - Options. They fail only if there is no memory, and then the transfer fails, too.
 
   private func set(_ option: CURLoption, _ value: Int) {
     _ = unsafe shim_curl_easy_setopt_long(handle, option, value)
@@ -290,7 +289,7 @@ final class CurlTransfer {
 }
 
 extension CurlFailure.Reason {
-  /// libcurl's codes in our words.
+  /// The reason for a code of libcurl.
   init(_ code: CURLcode) {
     switch code {
     case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_RESOLVE_PROXY: self = .nameNotResolved
@@ -301,7 +300,7 @@ extension CurlFailure.Reason {
     case CURLE_SSL_CACERT_BADFILE: self = .rootsUnusable
     case CURLE_OPERATION_TIMEDOUT: self = .timedOut
     case CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING, CURLE_PARTIAL_FILE, CURLE_HTTP2, CURLE_HTTP2_STREAM,
-      CURLE_SEND_FAIL_REWIND:  // it would have been sent again
+      CURLE_SEND_FAIL_REWIND:  // libcurl would have sent it again
       self = .connectionLost
     case CURLE_WEIRD_SERVER_REPLY, CURLE_UNSUPPORTED_PROTOCOL, CURLE_BAD_CONTENT_ENCODING: self = .malformedResponse
     default: self = .other

@@ -1,27 +1,26 @@
-// Reads what Expo answered to a send request. Pure, and ready for anything: HTML, cut-off JSON, tickets that do not add
-// up.
+// Reads Expo's answer to a send request. No I/O. Any body is handled: HTML, cut-off JSON, a wrong number of tickets.
 
 internal import Runtime
 
 /// The meaning of one answer for the messages of its request.
 enum ExpoAnswer: Equatable {
-  /// One outcome a message, in the order of the request.
+  /// One outcome for each message, in the order of the request.
   case tickets([PushOutcome])
-  /// The same outcome for all of them.
+  /// The same outcome for all messages.
   case all(PushOutcome)
-  /// Not sent, because the messages belong to several projects; the tokens of each, where Expo named them.
+  /// Not sent, because the messages belong to several projects. Contains the tokens of each project if Expo named them.
   case splitByProject([[[UInt8]]])
-  /// Not sent, because the messages are too many for one request.
+  /// Not sent, because the request has too many messages.
   case sendFewer
 
   /// - Parameters:
-  ///   - count: how many messages the request had.
-  ///   - wallMilliseconds: now, for a Retry-After that is a date.
+  ///   - count: number of messages in the request.
+  ///   - wallMilliseconds: the current time, for a Retry-After that is a date.
   init(_ response: CurlResponse, count: Int, wallMilliseconds: Int64) {
     let json = try? JSONScanner(response.body)
     if response.status == 200, let json, let tickets = json.member("data"), tickets.kind == .array {
       let outcomes = json.elements(of: tickets).map { Self.outcome(of: $0, in: json) }
-      // Tickets are matched by their place alone: one too few or too many, and none can be believed.
+      // Tickets are matched only by position. If their number is wrong, no ticket can be trusted.
       self = outcomes.count == count ? .tickets(outcomes) : .all(.unknown(reason: "TicketCountMismatch"))
     } else if let refusal = ExpoRefusal(response, json, wallMilliseconds: wallMilliseconds) {
       switch refusal.meaning {
@@ -43,7 +42,7 @@ enum ExpoAnswer: Equatable {
       guard let code = ExpoReasonTable.errorCode(of: ticket, in: json) else {
         return .rejected(reason: "TicketErrorWithoutCode")
       }
-      // A code nobody has documented yet may be of either kind; a second try inside the ring window does no harm.
+      // An undocumented code may be permanent or temporary. Another attempt within the ring window does no harm.
       return (ExpoReasonTable.ticket(code)?.meaning ?? .unavailable).outcome(reason: code)
     default:
       return .unknown(reason: "MalformedTicket")

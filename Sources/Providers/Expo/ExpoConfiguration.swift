@@ -1,29 +1,29 @@
-// Where Expo's push service is and how we come in.
+// The settings of an Expo project: URL, access token, limits, connections.
 
 public import Runtime
 
-/// An Expo project as the gateway sends to it.
+/// The settings with which the gateway sends to one Expo project.
 public struct ExpoConfiguration: Sendable {
   /// Scheme and host, without a slash at the end; `https://exp.host`.
   public var url: String
-  /// Sent as `Authorization: Bearer …` where the project demands it.
+  /// The access token, sent as `Authorization: Bearer …`. Nil if the project does not require one.
   public var accessToken: String?
-  /// A PEM file of CA certificates believed besides the system's.
+  /// A PEM file of CA certificates trusted in addition to the system's.
   public var caFile: String?
-  /// Expo takes at most this many messages in a request…
+  /// Maximum number of messages in a request. (Expo documentation, "Send notifications with the Expo Push Service")
   public var messagesMax = 100
-  /// …and at most this many requests at a time. (Expo documentation, "Send notifications with the Expo Push Service")
+  /// Maximum number of concurrent requests. (The same page)
   public var requestsMax = 6
-  /// Receipts of at most this many tickets may be asked for at a time. (The same page, "Push receipts")
+  /// Maximum number of tickets in a request for receipts. (The same page, "Push receipts")
   public var receiptsMax = 1_000
   public var requestTimeout = Nanoseconds.seconds(10)
-  /// How much longer than a message's deadline its ticket is waited for: it may say that the deadline was missed.
+  /// How long after a message's deadline its ticket is still accepted. The ticket may say that the deadline was missed.
   public var lateAnswerTimeout = Nanoseconds.seconds(5)
-  /// Bytes of an answer, decompressed, that are read at most: a thousand receipts that all tell of an error at length.
+  /// Maximum size of an answer in bytes, decompressed. Enough for 1000 receipts that each contain a long error.
   public var answerBytesMax = 4 << 20
-  /// The waits between tries to connect: short, for nothing else finds out that Expo is back.
+  /// The waits between attempts to connect. They are short because nothing else shows that Expo is reachable again.
   public var backoff = ReconnectBackoff(max: .seconds(2))
-  /// How libcurl treats connections; certificates, counts, sizes and the time-out are those of this configuration.
+  /// The settings of libcurl. CA file, number of connections, answer size and timeout are taken from this configuration instead.
   public var connections = CurlConfiguration()
 
   public init(url: String = "https://exp.host", accessToken: String? = nil, caFile: String? = nil) {
@@ -32,10 +32,10 @@ public struct ExpoConfiguration: Sendable {
     self.caFile = caFile
   }
 
-  /// An access token's file that holds none.
+  /// Why an access token file cannot be used.
   public enum AccessTokenError: Error, Equatable, CustomStringConvertible, Sendable {
     case file(SecretFile.Failure)
-    /// Empty, or more than one line, or with blanks in it.
+    /// The file is empty, has more than one line, or has blanks in the token.
     case malformed(path: String)
 
     public var description: String {
@@ -46,7 +46,7 @@ public struct ExpoConfiguration: Sendable {
     }
   }
 
-  /// Reads an access token: one line, blanks around it ignored.
+  /// Reads an access token: one line. Blanks around it are ignored.
   public static func readAccessToken(
     file path: String, privacy: SecretFile.Privacy = .required
   ) throws(AccessTokenError) -> String {

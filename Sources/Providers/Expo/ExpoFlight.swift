@@ -1,13 +1,13 @@
-// One send request under way, and which of its messages have been answered for.
+// One send request under way, and which of its messages have a result.
 
 internal import Runtime
 
-/// The messages of a request between its leaving and its answer. Each gets one result: at the latest a
-/// little after its own deadline, although the request goes on for the others.
+/// The messages of a request that has not been answered. Each message gets one result, at the latest `lateAnswerTimeout` after its
+/// own deadline. The request continues for the other messages.
 final class ExpoFlight {
   let batch: [PushRequest]
   let startedAt: Instant
-  /// The access token the request carries.
+  /// The access token of the request.
   let accessToken: String?
   var timer: EventLoop.Timer?
   private let lateAnswerTimeout: Nanoseconds
@@ -21,24 +21,24 @@ final class ExpoFlight {
     isAnswered = Array(repeating: false, count: batch.count)
   }
 
-  /// When the last message expires: the request need not wait longer.
+  /// When the last message expires. The request waits for a connection at most until then.
   var latestDeadline: Instant { batch.lazy.map(\.deadline).max() ?? startedAt }
 
-  /// When the next unanswered message is given up; nil when all are answered.
+  /// When the next unanswered message times out; nil if all are answered.
   var earliestDeadline: Instant? {
     batch.indices.lazy.filter { !self.isAnswered[$0] }.map { self.batch[$0].deadline }.min().map {
       $0 + lateAnswerTimeout
     }
   }
 
-  /// Results for messages that are no longer waited for.
+  /// Results for messages that have timed out.
   func expire(at now: Instant) -> [PushResult] {
     answer(status: 0, sentAt: startedAt, now: now) { index in
       batch[index].deadline + lateAnswerTimeout <= now ? .unknown(reason: "TimedOut") : nil
     }
   }
 
-  /// Results for all messages that have none yet; `outcome` is asked by place.
+  /// Results for messages that have none yet. `outcome` is called with the index of each; nil means that the message still waits.
   func answer(
     status: UInt16, sentAt: Instant?, now: Instant, _ outcome: (Int) -> PushOutcome?
   ) -> [PushResult] {

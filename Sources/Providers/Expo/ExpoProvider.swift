@@ -1,16 +1,17 @@
-// Expo's push service: many messages a request over a few connections of libcurl.
+// The provider for Expo's push service: many messages in a request, over a few connections of libcurl.
 //
-// There are no hedges here: libcurl does not say which connection a request is on, nor lets it be avoided; a hedge of one message
-// would take its neighbours along; and an invite over Expo is a banner, which people see.
+// Expo gets no hedges, for three reasons. libcurl neither tells which connection a request uses nor lets a request avoid one. A
+// hedge of one message would also repeat the other messages of its request. An invite over Expo is a banner, so people would see
+// it twice.
 
 internal import PushModel
 public import Runtime
 
 /// Sends through one Expo project.
 ///
-/// What `send` takes in one turn of the loop leaves in one request, at once if one may be made, else together with
-/// whatever else piles up until then (`ExpoSendQueue`). Answers are read by `ExpoAnswer`; a request that was refused for
-/// what it puts together leaves again in parts, which is no attempt of its messages.
+/// The messages that `send` accepts in one turn of the loop are sent in one request. If no further request may be made yet, they
+/// are sent later, together with the messages that arrive until then (`ExpoSendQueue`). `ExpoAnswer` reads the answers. A request
+/// that was refused because of its combination of messages is sent again in parts. That does not count as an attempt.
 public actor ExpoProvider: PushProvider {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -36,7 +37,7 @@ public actor ExpoProvider: PushProvider {
 
   /// - Parameters:
   ///   - permit: whether requests may be written; nil: always.
-  ///   - clock: the wall time that a Retry-After date is compared with.
+  ///   - clock: gives the wall time with which a Retry-After date is compared.
   public init(
     configuration: ExpoConfiguration, loop: EventLoop, permit: SendPermit? = nil,
     clock: any GatewayClock = SystemClock()
@@ -100,8 +101,8 @@ public actor ExpoProvider: PushProvider {
     finish(queue.remove(tags), with: .refused(reason: "Withdrawn"))
   }
 
-  /// Uses another access token from now on, or none. Pushes under way that are refused for the old one are sent again
-  /// with the new one.
+  /// From now on, uses another access token, or none if nil. Pushes under way that are refused because of the old token are sent
+  /// again with the new one.
   public func rotate(accessToken: String?) {
     self.accessToken = accessToken
     report?(.renewed)
@@ -115,9 +116,9 @@ public actor ExpoProvider: PushProvider {
 
   // MARK: - Receipts
 
-  /// Asks what became of pushes that Expo took over. Their receipts are there some 15 minutes later, and for a day.
+  /// Requests the receipts of pushes that Expo accepted. Receipts are available about 15 minutes after the push, for one day.
   ///
-  /// - Parameter tickets: the ids of accepted pushes, at most `ExpoConfiguration.receiptsMax`.
+  /// - Parameter tickets: the IDs of accepted pushes, at most `ExpoConfiguration.receiptsMax`.
   public func receipts(of tickets: [String]) async -> ExpoReceiptsAnswer {
     precondition(tickets.count <= configuration.receiptsMax, "more tickets than Expo takes in one request")
     guard !tickets.isEmpty else { return .receipts([:]) }
@@ -248,7 +249,7 @@ public actor ExpoProvider: PushProvider {
     awaitTurnEnd()
   }
 
-  /// Which connection an answer came on libcurl does not tell: the first answer counts, and then one a minute.
+  /// Measures the clock skew at the first answer and then once a minute. libcurl does not tell which connection an answer came on.
   private func tellClockSkew(of response: CurlResponse) {
     let now = loop.now
     guard skewMeter.isDue(0, sentAt: now) else { return }

@@ -1,30 +1,29 @@
-// What Expo may say, and what it means for a push. Data with its sources; the code that reads answers is ExpoAnswer's,
-// ExpoReceiptsAnswer's and ExpoRefusal's.
+// Expo's error codes and their meaning for a push, with sources. ExpoAnswer, ExpoReceiptsAnswer and ExpoRefusal read the answers.
 //
 // [send]  docs.expo.dev/push-notifications/sending-notifications
 // [rcpt]  the same page, "Push receipt errors"
-// [http]  RFC 9110 and the same page's "Request errors": retry network trouble, 429 and 5xx, never a plain 400
+// [http]  RFC 9110 and the same page's "Request errors": retry after network errors, 429 and 5xx, never after a plain 400
 
 internal import Runtime
 
-/// Expo's errors, by where they occur.
+/// Expo's error codes, by the part of the answer in which they occur.
 enum ExpoReasonTable {
   enum Meaning: Equatable, Sendable {
     case tokenInvalid
     case rejected
-    /// Too many for this device.
+    /// Too many messages for this device.
     case throttled
-    /// Too many for the project: slows the lane.
+    /// Too many messages for the project: slows the lane down.
     case throttledLane
     case unavailable
-    /// Credentials or configuration.
+    /// Credentials or configuration are wrong.
     case unauthorized
-    /// Messages of several projects in one request: send each project's by themselves.
+    /// A request has messages of several projects: send the messages of each project separately.
     case splitByProject
-    /// Too many messages in one request: send fewer at a time.
+    /// A request has too many messages: send fewer in each request.
     case sendFewer
 
-    /// What becomes of a push this is the last word on.
+    /// The outcome of a push whose final answer has this meaning.
     func outcome(reason: String, after: Nanoseconds? = nil) -> PushOutcome {
       switch self {
       case .tokenInvalid: .tokenInvalid(reason: reason, since: nil)
@@ -48,7 +47,8 @@ enum ExpoReasonTable {
     Row(code: code, meaning: meaning, scope: scope, source: source)
   }
 
-  /// `details.error` of a ticket. Credentials are those that Expo holds for one platform: pushes to the other go on.
+  /// `details.error` of a ticket. Credential errors concern what Expo holds for one platform. Pushes to the other platform are not
+  /// affected.
   static let tickets = [
     row("DeviceNotRegistered", .tokenInvalid, .token, "[send] stop sending to this token"),
     row("MessageTooBig", .rejected, .token, "[send] payload over 4096 bytes"),
@@ -57,10 +57,10 @@ enum ExpoReasonTable {
     row("InvalidCredentials", .rejected, .platform, "[send] push credentials are invalid"),
     row("DeveloperError", .rejected, .token, "[send] the message or the project's set-up"),
     row("ExpoError", .unavailable, .lane, "[send] trouble at Expo"),
-    row("ProviderError", .unavailable, .lane, "[send] trouble at APNs or FCM, and not said at which"),
+    row("ProviderError", .unavailable, .lane, "[send] trouble at APNs or FCM, without saying which"),
   ]
 
-  /// `details.error` of a receipt: what APNs or FCM told Expo, long after the push.
+  /// `details.error` of a receipt: the answer of APNs or FCM to Expo. It arrives long after the push.
   static let receipts = [
     row("DeviceNotRegistered", .tokenInvalid, .token, "[rcpt] stop sending to this token"),
     row("MessageTooBig", .rejected, .token, "[rcpt] payload over 4096 bytes"),
@@ -69,7 +69,7 @@ enum ExpoReasonTable {
     row("InvalidCredentials", .rejected, .platform, "[rcpt] push credentials are invalid"),
     row("DeveloperError", .rejected, .token, "[rcpt] the message or the project's set-up"),
     row("ExpoError", .unavailable, .lane, "[rcpt] trouble at Expo"),
-    row("ProviderError", .unavailable, .lane, "[rcpt] trouble at APNs or FCM, and not said at which"),
+    row("ProviderError", .unavailable, .lane, "[rcpt] trouble at APNs or FCM, without saying which"),
   ]
 
   /// `errors[].code` of a whole request.
@@ -81,15 +81,15 @@ enum ExpoReasonTable {
     row("UNAUTHORIZED", .unauthorized, .lane, "[send] access token missing or wrong"),
   ]
 
-  /// A status whose body says nothing we know.
+  /// The meaning of a status whose body has no known code.
   static func meaning(status: UInt16) -> Meaning {
     switch status {
     case 401, 403: .unauthorized  // [http] credentials
-    case 300...399, 404, 405: .unauthorized  // [http] not the URL of the push service
+    case 300...399, 404, 405: .unauthorized  // [http] wrong URL of the push service
     case 408, 425: .unavailable  // [http] may be repeated
     case 429: .throttledLane  // [http]
     case 400...499: .rejected  // [http] the request itself
-    default: .unavailable  // [http] 5xx, and what no server should say
+    default: .unavailable  // [http] 5xx, and statuses that no server should send
     }
   }
 
@@ -103,7 +103,7 @@ enum ExpoReasonTable {
     return error.flatMap { SafeProviderText.reason($0, in: json) }
   }
 
-  /// No answer at all.
+  /// The outcome of a request without an answer.
   static func outcome(of failure: CurlFailure) -> PushOutcome {
     let reason = failure.reason.rawValue
     return switch failure.reason {

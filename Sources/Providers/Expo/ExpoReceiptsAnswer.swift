@@ -1,21 +1,21 @@
-// Reads what Expo answered to a question for receipts: what APNs or FCM made of pushes that Expo took over some time
-// ago. Pure, and ready for anything.
+// Reads Expo's answer to a request for receipts, which say how APNs or FCM answered pushes that Expo accepted earlier. No I/O. Any
+// body is handled.
 
 internal import Runtime
 
-/// What is known of the pushes behind some tickets.
+/// The receipts of some tickets.
 public enum ExpoReceiptsAnswer: Sendable, Equatable {
-  /// By ticket: `.accepted(messageID: nil)` when APNs or FCM took the push over, else what they said. A ticket that is
-  /// missing has no receipt yet, or none any more.
+  /// Outcomes by ticket: `.accepted(messageID: nil)` if APNs or FCM accepted the push, otherwise their error. A missing ticket has
+  /// no receipt yet, or its receipt has been deleted.
   case receipts([String: PushOutcome])
-  /// Nothing was learned of any of them: ask again later.
+  /// No receipt was read. The request can be repeated later.
   case failed(PushOutcome)
 }
 
 extension ExpoReceiptsAnswer {
   /// - Parameters:
-  ///   - tickets: those that were asked for; whatever else the answer speaks of is passed over.
-  ///   - wallMilliseconds: now, for a Retry-After that is a date.
+  ///   - tickets: the requested tickets. Other tickets in the answer are ignored.
+  ///   - wallMilliseconds: the current time, for a Retry-After that is a date.
   init(_ response: CurlResponse, tickets: [String], wallMilliseconds: Int64) {
     let json = try? JSONScanner(response.body)
     if response.status == 200, let json, let receipts = json.member("data"), receipts.kind == .object {
@@ -35,7 +35,8 @@ extension ExpoReceiptsAnswer {
     }
   }
 
-  /// No answer at all. A lost question can be asked again without harm, so nothing is ever `unknown`.
+  /// The result of a request without an answer. A request for receipts can be repeated without harm, so the outcome is never
+  /// `unknown`.
   init(_ failure: CurlFailure) {
     let outcome = ExpoReasonTable.outcome(of: failure)
     if case .unknown(let reason) = outcome {
@@ -45,7 +46,7 @@ extension ExpoReceiptsAnswer {
     }
   }
 
-  /// Nil for what is no receipt: it counts as not there yet.
+  /// The outcome in a receipt. Nil if the value is not a receipt; the ticket then counts as having none yet.
   private static func outcome(of receipt: JSONScanner.Value, in json: JSONScanner) -> PushOutcome? {
     switch json.member("status", of: receipt).flatMap(json.text) {
     case "ok": return .accepted(messageID: nil)
@@ -53,7 +54,7 @@ extension ExpoReceiptsAnswer {
       guard let code = ExpoReasonTable.errorCode(of: receipt, in: json) else {
         return .rejected(reason: "ReceiptErrorWithoutCode")
       }
-      // The push is long over, so a code nobody has documented is only written down.
+      // The push ended long ago, so an undocumented code is only recorded.
       return (ExpoReasonTable.receipt(code)?.meaning ?? .rejected).outcome(reason: code)
     default: return nil
     }

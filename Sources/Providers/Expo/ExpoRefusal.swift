@@ -1,22 +1,22 @@
-// Reads an answer that refuses a whole request, of pushes or of receipts: Expo's own errors, or a status whose body says
-// nothing we know.
+// Reads an answer that refuses a whole request, for pushes or for receipts: an error of Expo, or a status whose body has no known
+// code.
 
 internal import Runtime
 
-/// Why a request got nothing.
+/// Why a whole request was refused.
 struct ExpoRefusal {
   let meaning: ExpoReasonTable.Meaning
   let reason: String
   /// The answer's Retry-After.
   let after: Nanoseconds?
-  /// The tokens of each project, where Expo named them because a request mixed several.
+  /// The tokens of each project, if the request mixed several projects and Expo named them.
   let projects: [[[UInt8]]]
 
-  /// Nil when the answer is a 200 that says of no error.
+  /// Nil if the answer is a 200 without an error.
   ///
   /// - Parameters:
   ///   - json: the answer's body, if it is JSON.
-  ///   - wallMilliseconds: now, for a Retry-After that is a date.
+  ///   - wallMilliseconds: the current time, for a Retry-After that is a date.
   init?(_ response: CurlResponse, _ json: JSONScanner?, wallMilliseconds: Int64) {
     let error = json.flatMap { json in
       json.member("errors").flatMap { json.elements(of: $0).first { $0.kind == .object } }
@@ -25,8 +25,8 @@ struct ExpoRefusal {
     let code = json.flatMap { json in
       error.flatMap { json.member("code", of: $0) }.flatMap { SafeProviderText.reason($0, in: json) }
     }
-    // A 200 with an error and nothing else: nothing was done, and only the code can say why. Trouble at Expo stays trouble,
-    // whatever it speaks of.
+    // If a 200 has only an error, nothing was done, and only the code gives the reason. A 5xx counts as an outage of Expo, whatever
+    // its code is.
     let row = (500...599).contains(response.status) ? nil : code.flatMap(ExpoReasonTable.request)
     meaning = row?.meaning ?? ExpoReasonTable.meaning(status: response.status)
     reason = code ?? "HTTP\(response.status)"

@@ -1,5 +1,4 @@
-// The bodies of requests: the rendered messages with Expo's own fields put in front, and the tickets whose receipts are
-// asked for.
+// Writes the bodies of requests to Expo: rendered messages preceded by Expo's own fields, and lists of tickets for receipts.
 
 internal import Runtime
 
@@ -8,7 +7,7 @@ enum ExpoRequestWriter {
   static let path = "/--/api/v2/push/send"
   static let receiptsPath = "/--/api/v2/push/getReceipts"
 
-  /// A JSON array of messages in the order of the requests; their tickets come back in it.
+  /// A JSON array of messages in the order of the requests. The tickets of the answer have the same order.
   ///
   /// `ttl` and `expiration` are both written: Expo's defaults are 0 on iOS and four weeks on Android.
   static func body(_ requests: [PushRequest], now: Instant) -> [UInt8] {
@@ -47,7 +46,7 @@ enum ExpoRequestWriter {
       json.key("collapseId")
       json.string(collapseID)
     }
-    // The rendered object without its brackets continues this one.
+    // The members of the rendered object, without its braces, continue this object.
     json.raw(request.body.dropFirst().dropLast())
     json.endObject()
   }

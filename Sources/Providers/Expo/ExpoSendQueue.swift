@@ -1,21 +1,21 @@
-// Which messages go into which request. Pure.
+// Divides messages into requests. No I/O.
 //
-// A request is made whenever one may be made: with few messages waiting it is small and leaves at once; while all
-// requests are under way messages pile up, and the next request takes as many as it may hold.
+// A request is made as soon as another may be under way. With few messages waiting it is small and is sent at once. While the
+// maximum number of requests is under way, messages queue up, and the next request contains as many as allowed.
 //
-// A request that Expo refuses for what it puts together comes back in parts. Every part is smaller than the whole, so
-// this ends, with single messages at the latest, whatever Expo says.
+// A request that Expo refuses because of its combination of messages returns to the queue in parts. Every part is smaller than the
+// request. Splitting therefore ends, with single messages at the latest, whatever Expo answers.
 
 internal import Runtime
 
-/// Messages that wait, cut into batches.
+/// The waiting messages, and the batches into which they are divided.
 struct ExpoSendQueue {
   let messagesMax: Int
   let requestsMax: Int
-  /// How many messages a request holds at most now: fewer than `messagesMax` after Expo found a request too long.
+  /// The current maximum number of messages in a request. Less than `messagesMax` after Expo refused a request as too long.
   private(set) var messagesAtOnce: Int
   private var waiting: [PushRequest] = []
-  /// Parts of requests that were refused; they go first.
+  /// Parts of refused requests. They are sent first.
   private var parts: [[PushRequest]] = []
   private(set) var requestsUnderWay = 0
 
@@ -36,8 +36,8 @@ struct ExpoSendQueue {
     waiting.append(contentsOf: requests)
   }
 
-  /// Takes the messages of a refused request back, by project. Those Expo did not name go by themselves, one a request;
-  /// so do all of them when what it named does not part them.
+  /// Returns the messages of a refused request to the queue, divided by project. Each message that Expo did not name is sent in a
+  /// request of its own. If the projects do not divide the messages, every message is sent in a request of its own.
   mutating func append(_ batch: [PushRequest], splitBy projects: [[[UInt8]]]) {
     var groups: [[PushRequest]] = []
     var left = batch
@@ -53,7 +53,7 @@ struct ExpoSendQueue {
     parts.append(contentsOf: left.map { [$0] })
   }
 
-  /// Takes the messages of a request back that was too long for Expo. From now on requests are shorter.
+  /// Returns the messages of a request that was too long for Expo to the queue, in two halves. From now on requests are shorter.
   mutating func append(halvesOf batch: [PushRequest]) {
     guard !batch.isEmpty else { return }
     let half = (batch.count + 1) / 2
@@ -61,12 +61,12 @@ struct ExpoSendQueue {
     for part in [batch[..<half], batch[half...]] where !part.isEmpty { parts.append(Array(part)) }
   }
 
-  /// A request with this number of messages was not too long: the next one may have one message more.
+  /// Expo accepted a request with this number of messages. If that was the current maximum, the maximum grows by one.
   mutating func noteTaken(_ count: Int) {
     if count >= messagesAtOnce { messagesAtOnce = Swift.min(messagesMax, messagesAtOnce + 1) }
   }
 
-  /// The messages of the next request to make, or nil when nothing waits or no more may be under way.
+  /// The messages of the next request; nil if none wait or if the maximum number of requests is under way.
   mutating func next() -> [PushRequest]? {
     guard requestsUnderWay < requestsMax, !isEmpty else { return nil }
     requestsUnderWay += 1
@@ -76,22 +76,22 @@ struct ExpoSendQueue {
     return batch
   }
 
-  /// A request that `next` gave is over.
+  /// Called when a request returned by `next` has ended.
   mutating func finishOne() {
-    precondition(requestsUnderWay > 0, "a request was finished that never began")
+    precondition(requestsUnderWay > 0, "more requests were finished than started")
     requestsUnderWay -= 1
   }
 
-  /// Takes out what has waited past its deadline.
+  /// Removes and returns the waiting messages whose deadline has passed.
   mutating func removeExpired(at now: Instant) -> [PushRequest] {
     guard let earliest = earliestDeadline, earliest <= now else { return [] }
     return remove { $0.deadline <= now }
   }
 
-  /// Takes out what waits of these.
+  /// Removes and returns the waiting messages with these tags.
   mutating func remove(_ tags: Set<UInt64>) -> [PushRequest] { remove { tags.contains($0.tag) } }
 
-  /// Takes out everything that waits.
+  /// Removes and returns all waiting messages.
   mutating func removeAll() -> [PushRequest] { remove { _ in true } }
 
   private mutating func remove(_ isRemoved: (PushRequest) -> Bool) -> [PushRequest] {
@@ -102,7 +102,7 @@ struct ExpoSendQueue {
   }
 }
 
-/// The lesser of two that may be missing.
+/// The earlier of two instants; nil counts as later than any instant.
 private func min(_ left: Instant?, _ right: Instant?) -> Instant? {
   guard let left, let right else { return left ?? right }
   return Swift.min(left, right)

@@ -2,14 +2,14 @@
 
 public import Runtime
 
-/// What one app needs to send through FCM.
+/// The settings with which one app sends through FCM.
 public struct FCMConfiguration: Sendable {
   /// The service account's `project_id`.
   public var projectID: String
   /// `https://fcm.googleapis.com`
   public var endpoint: HTTP2Endpoint
   public var pool: HTTP2ConnectionPoolSettings
-  /// When invites are sent once more over another connection; nil: never.
+  /// When invites are sent a second time over another connection; nil: never.
   public var hedging: HedgingSettings?
 
   public init(
@@ -20,9 +20,9 @@ public struct FCMConfiguration: Sendable {
     self.pool = pool
   }
 
-  /// A hundred streams a connection, as many as FCM was seen to allow; eight such connections carry the default quota
-  /// of 10,000 messages a second at a round trip of 80 ms. PINGs go out with requests in flight only: FCM counts others
-  /// as abuse.
+  /// 100 streams a connection, which is the limit observed from FCM. Eight such connections carry the default quota of 10,000
+  /// messages a second at a round trip of 80 ms. PINGs are sent only while requests are in flight, because FCM treats others as
+  /// abuse.
   public static var defaultPool: HTTP2ConnectionPoolSettings {
     var settings = HTTP2ConnectionPoolSettings()
     settings.connectionsMax = 8

@@ -1,25 +1,25 @@
-// An error as Google's APIs write it, read for what decides something (AIP-193, google.rpc.Status).
+// Reads the error body of Google's APIs (AIP-193, google.rpc.Status), as far as it matters for the outcome.
 
 internal import Runtime
 
-/// The parts of `{"error":{"status":…,"message":…,"details":[…]}}` that the reason table asks about.
+/// The parts of `{"error":{"status":…,"message":…,"details":[…]}}` that the reason table uses.
 struct FCMErrorBody {
   private static let fcmError = Array("type.googleapis.com/google.firebase.fcm.v1.FcmError".utf8)
   private static let badRequest = Array("type.googleapis.com/google.rpc.BadRequest".utf8)
   private static let quotaFailure = Array("type.googleapis.com/google.rpc.QuotaFailure".utf8)
   private static let tokenField = Array("message.token".utf8)
-  /// What real answers say of a token that is none; they come without a field violation (firebase-admin-java issue 1064).
+  /// The message of real answers to an invalid token. These answers contain no field violation (firebase-admin-java issue 1064).
   private static let invalidToken = "The registration token is not a valid FCM registration token"
 
-  /// FcmError's `errorCode` where there is one, otherwise the error's `status`.
+  /// FcmError's `errorCode` if there is one, otherwise the error's `status`.
   private(set) var code = ""
   private(set) var isFCMError = false
-  /// A field violation names the token, or the message does.
+  /// Whether a field violation or the message names the token.
   private(set) var blamesToken = false
-  /// Whose rate was too high: one device's unless the answer says that it was the project's or a topic's.
+  /// Whose rate was too high: one device's, unless the answer names the project or a topic.
   private(set) var quotaScope = ReasonScope.token
 
-  /// Nil for what is no error of Google's.
+  /// Nil if the body is not an error of Google's APIs.
   init?(_ json: JSONScanner) {
     guard let error = json.member("error"), error.kind == .object else { return nil }
     code = json.member("status", of: error).flatMap(json.text) ?? ""
@@ -44,7 +44,7 @@ struct FCMErrorBody {
     }
   }
 
-  /// The widest of what the violations name; nil if they name nothing.
+  /// The widest scope that the violations name; nil if they name none.
   private static func quotaScope(of violations: JSONScanner.Value, in json: JSONScanner) -> ReasonScope? {
     var widest: ReasonScope?
     for violation in json.elements(of: violations) {
@@ -56,8 +56,9 @@ struct FCMErrorBody {
     return widest
   }
 
-  /// Google documents three quotas, of messages to a device, of messages to a topic and of all messages of a project, but
-  /// not how their violations are worded: words decide, and a device goes before the project that it belongs to.
+  /// The scope that a text names; nil if it names none. Google documents three quotas: messages to a device, messages to a topic
+  /// and all messages of a project. Google does not document the texts of their violations, so keywords decide. "device" takes
+  /// precedence, because a text about a device may name its project, too.
   private static func quotaScope(of text: String) -> ReasonScope? {
     let text = text.lowercased()
     if text.contains("device") { return .token }

@@ -1,4 +1,4 @@
-// How FCM is asked and what it answers, for `HTTP2Sender`.
+// The request and answer format of FCM, for `HTTP2Sender`.
 
 internal import Runtime
 
@@ -19,7 +19,7 @@ struct FCMFormat: HTTP2PushFormat {
 
   func endpoint(of request: PushRequest) -> Int { 0 }
 
-  /// FCM itself says what is wrong with a message, and which field.
+  /// Always nil: FCM's answer says what is wrong with a message, and in which field.
   func objection(to request: PushRequest) -> String? { nil }
 
   func write(

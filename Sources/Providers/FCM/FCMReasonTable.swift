@@ -1,27 +1,27 @@
-// What FCM answers and what each answer means. Data with its sources, and the one place that reads FCM's error bodies.
+// The answers of FCM and their meaning, with sources.
 //
 // [codes]  firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode
 // [errors] firebase.google.com/docs/cloud-messaging/error-codes
-// [aip]    google.aip.dev/193: what every Google API answers, FCM behind it or not
+// [aip]    google.aip.dev/193: the errors of every Google API, also if the request did not reach FCM
 
 internal import Runtime
 
 /// The table of reasons.
 enum FCMReasonTable {
   enum Meaning: Equatable {
-    /// The token is dead, or another project's.
+    /// The token is dead or belongs to another project.
     case deadToken
-    /// The token is dead if FCM says that the token is what is wrong; otherwise the fault is ours.
+    /// The token is dead if FCM names the token as the cause. Otherwise our request is wrong.
     case invalidArgument
-    /// The credentials that Firebase holds for Apple or for web push are refused: this push will not be accepted, nor any
-    /// other to such a device, while Android phones go on.
+    /// The credentials that Firebase holds for Apple or for web push are refused. No push to such a device is accepted; pushes to
+    /// Android phones are not affected.
     case rejected
-    /// Credentials or configuration: nothing in this lane will be accepted.
+    /// Credentials or configuration are wrong: no push of this lane will be accepted.
     case unauthorized
     case accessTokenRefused
-    /// Too fast: for one device if FCM says so or does not say, for the whole project if it says that.
+    /// Too many messages: for the whole project if FCM says so, otherwise for one device.
     case quota
-    /// Too fast, for the whole project.
+    /// Too many messages for the whole project.
     case throttledLane
     case unavailable
   }
@@ -29,11 +29,11 @@ enum FCMReasonTable {
   struct Row: Sendable {
     let status: UInt16
     let code: String
-    /// Whether `code` is FcmError's `errorCode`; otherwise it is the `status` of an error without FcmError, which says
+    /// Whether `code` is FcmError's `errorCode`. Otherwise it is the `status` of an error without FcmError, which says
     /// nothing about the token.
     let isFCMError: Bool
     let meaning: Meaning
-    /// As far as this may reach; what the answer says may narrow it.
+    /// The widest scope of the reason. The answer may narrow it.
     let scope: ReasonScope
     let source: String
   }
@@ -59,10 +59,10 @@ enum FCMReasonTable {
     Row(status: status, code: code, isFCMError: isFCMError, meaning: meaning, scope: scope, source: source)
   }
 
-  /// How long to wait after 429 without Retry-After. [errors]
+  /// The wait after 429 without Retry-After. [errors]
   static let throttleDefault = Nanoseconds.seconds(60)
 
-  /// - Parameter wallMilliseconds: now, for a Retry-After that is a date.
+  /// - Parameter wallMilliseconds: the current time, for a Retry-After that is a date.
   static func read(_ response: borrowing HTTP2Message, wallMilliseconds: Int64) -> AnswerDisposition {
     let status = response.status
     let json = try? JSONScanner(response.body)
@@ -94,8 +94,8 @@ enum FCMReasonTable {
     }
   }
 
-  /// A code that is not in the table, or a body that is none of FCM's (a front end's HTML): the status decides, and no
-  /// token dies.
+  /// Reads an answer with an unlisted code, or with a body that is not FCM's (HTML of a front end). The status decides, and no
+  /// token is invalidated.
   private static func unlisted(_ status: UInt16, _ after: Nanoseconds?) -> AnswerDisposition {
     let reason = "HTTP\(status)"
     switch status {

@@ -1,13 +1,13 @@
-// A request to FCM: firebase.google.com/docs/reference/fcm/rest/v1/projects.messages.
+// Writes a request to FCM: firebase.google.com/docs/reference/fcm/rest/v1/projects.messages.
 
 internal import Runtime
 
 /// Writes requests for one project at one endpoint.
 struct FCMRequestWriter {
-  /// Four weeks, the longest FCM takes, seconds.
+  /// Maximum time to live that FCM accepts, in seconds: four weeks.
   static let timeToLiveMax: Int64 = 2_419_200
 
-  /// All but the token of the account, which is renewed.
+  /// All fields except `authorization`, which changes with each new access token.
   private let shared: HTTP2SharedFields
 
   init(authority: String, projectID: String) {
@@ -26,8 +26,8 @@ struct FCMRequestWriter {
     head.add(.authorization, bearer)
   }
 
-  /// The body: data, so that an Android app itself decides what the phone shows, and for iPhones what iOS shows; never
-  /// older than what is left of the deadline, where FCM's own default is four weeks.
+  /// Writes the body. It is a data message, so that an Android app itself decides what the phone shows. For iPhones it contains
+  /// what iOS shows. The time to live is at most the time left until the deadline. FCM's default would be four weeks.
   static func body(_ request: PushRequest, now: Instant) -> [UInt8] {
     var json = JSONWriter(reservingCapacity: request.body.count + request.fcm.count + request.token.count + 192)
     json.beginObject()
@@ -58,7 +58,7 @@ struct FCMRequestWriter {
     }
     json.key("direct_boot_ok")
     json.boolean(true)
-    // The rendered object without its brackets continues this one.
+    // The members of the rendered object, without its braces, continue this object.
     if request.fcm.android.count > 2 { json.raw(request.fcm.android.dropFirst().dropLast()) }
     json.endObject()
     json.endObject()
@@ -66,7 +66,7 @@ struct FCMRequestWriter {
     return json.bytes
   }
 
-  /// Whole seconds with an `s`, as JSON writes a protobuf Duration.
+  /// Writes whole seconds with an `s`, the JSON form of a protobuf Duration.
   private static func writeTimeToLive(_ seconds: Int64, to json: inout JSONWriter) {
     json.bytes.append(UInt8(ascii: "\""))
     json.appendDecimal(min(max(0, seconds), timeToLiveMax))

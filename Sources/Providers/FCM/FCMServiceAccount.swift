@@ -1,4 +1,4 @@
-// Who we are to Google: the JSON file of a service account, and the assertion it is exchanged for access tokens with.
+// The JSON file of a Google service account, and the signed assertion that is exchanged for access tokens.
 //
 // Sources: developers.google.com/identity/protocols/oauth2/service-account ("HTTP/REST").
 
@@ -6,18 +6,18 @@ public import Runtime
 
 /// A Google service account with its private key.
 public struct FCMServiceAccount: Sendable {
-  /// What the access tokens are for.
+  /// The OAuth scope of the access tokens.
   static let scope: StaticString = "https://www.googleapis.com/auth/firebase.messaging"
-  /// The longest an assertion may live, seconds.
+  /// Maximum lifetime of an assertion, in seconds.
   static let assertionLifetime: Int64 = 3600
 
-  /// The Firebase project messages are sent through.
+  /// The Firebase project through which messages are sent.
   public let projectID: String
   /// Claim `iss`.
   public let clientEmail: String
   /// Header `kid`.
   public let privateKeyID: String
-  /// Where assertions are exchanged; also claim `aud`.
+  /// The URL where assertions are exchanged. Also claim `aud`.
   public let tokenURI: String
   /// The key of `private_key`, RSA.
   public let key: SigningKey
@@ -30,7 +30,7 @@ public struct FCMServiceAccount: Sendable {
     self.key = key
   }
 
-  /// Reads the file Google's console gives out for a service account.
+  /// Reads the key file that Google's console creates for a service account.
   ///
   /// - Throws: `FCMServiceAccountError`, which names the file and the field.
   public static func load(
@@ -79,7 +79,7 @@ public struct FCMServiceAccount: Sendable {
     }
   }
 
-  /// The signed statement that Google exchanges for an access token.
+  /// The signed JWT that Google exchanges for an access token.
   ///
   /// - Parameter issuedAtSeconds: seconds since 1970.
   public func assertion(issuedAtSeconds: Int64) throws(SigningKeyError) -> [UInt8] {
@@ -108,7 +108,7 @@ public struct FCMServiceAccount: Sendable {
     return try JSONWebToken.sign(header: header.bytes, claims: claims.bytes, with: key)
   }
 
-  /// What may stand in a path as it is.
+  /// Whether the byte needs no escaping in a path.
   private static func isProjectIDByte(_ byte: UInt8) -> Bool {
     switch byte {
     case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
@@ -119,13 +119,13 @@ public struct FCMServiceAccount: Sendable {
   }
 }
 
-/// A service account file that cannot be used. Names the file and the field, never a value.
+/// Why a service account file cannot be used. Names the file and the field, never a value.
 public struct FCMServiceAccountError: Error, Equatable, CustomStringConvertible, Sendable {
   public enum Reason: Equatable, Sendable {
     case file(SecretFile.Failure.Reason)
     case notJSON(JSONError)
     case notAnObject
-    /// JSON of Google's, but for another kind of credential.
+    /// The file is for another kind of Google credential.
     case otherType
     case missing(field: String)
     case notText(field: String)

@@ -1,29 +1,29 @@
-// The OAuth exchange of an assertion for an access token: what is asked and how the answer is read. Pure.
+// The OAuth exchange of an assertion for an access token: writes the request and reads the answer. No I/O.
 
 internal import Runtime
 
 /// developers.google.com/identity/protocols/oauth2/service-account, "Making the access token request".
 enum FCMTokenExchange {
-  /// An access token as it was granted.
+  /// A granted access token.
   struct Grant: Equatable {
     var value: [UInt8]
-    /// How long it is good for, seconds.
+    /// The time for which it is valid, in seconds.
     var lifetimeSeconds: Int64
   }
 
-  /// Longer ones do not fit into a header.
+  /// Maximum length of a token. Longer ones do not fit into a header.
   static let tokenLengthMax = 8 * 1024
 
   static let headers = [
     (name: "Content-Type", value: "application/x-www-form-urlencoded"), (name: "Accept", value: "application/json"),
   ]
 
-  /// The form; an assertion is base64url and dots, which need no escaping.
+  /// The form. An assertion consists of base64url and dots, which need no escaping.
   static func body(assertion: [UInt8]) -> [UInt8] {
     Array("grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=".utf8) + assertion
   }
 
-  /// Reads the answer; the error says what to look at and quotes nothing but Google's error code.
+  /// Reads the answer. The error says what to check and quotes only Google's error code.
   static func read(_ response: CurlResponse) throws(ProviderTokenError) -> Grant {
     let json = try? JSONScanner(response.body)
     guard response.status == 200 else {
@@ -39,7 +39,7 @@ enum FCMTokenExchange {
       let lifetime = json.member("expires_in").flatMap(json.integer), lifetime > 0
     else { throw ProviderTokenError("the token endpoint answered 200 without a usable access_token and expires_in") }
     if let type = json.member("token_type").flatMap(json.text), type.lowercased() != "bearer" {
-      throw ProviderTokenError("the token endpoint granted a token that is no bearer token")
+      throw ProviderTokenError("the token endpoint granted a token that is not a bearer token")
     }
     return Grant(value: token, lifetimeSeconds: min(lifetime, 86_400))
   }

@@ -1,15 +1,15 @@
-// Access tokens for one service account: fetched once for everybody who asks, kept until five minutes before their end.
+// Access tokens for one service account. All callers share one token, which is kept until five minutes before it expires.
 
 public import Runtime
 
 /// Exchanges assertions for access tokens in this process.
 ///
-/// While one exchange is under way everybody waits for it; after a failure nobody tries again before the backoff
-/// allows, and a token that is due for renewal but still good is used on.
+/// All callers wait for the same exchange. After a failure the next exchange starts only after the backoff. Until then a token
+/// that is due for renewal but still valid is returned.
 public actor FCMTokenSource: ProviderTokenSource {
-  /// How long before its end a token is renewed.
+  /// How long before its expiry a token is renewed.
   static let renewalMargin = Nanoseconds.seconds(300)
-  /// A refused token younger than this is not replaced: another one would be refused as well.
+  /// Minimum age of a refused token before it is replaced. A replacement for a younger one would be refused as well.
   public static let replacementAgeMin = Nanoseconds.seconds(30)
 
   public nonisolated let loop: EventLoop
@@ -23,18 +23,18 @@ public actor FCMTokenSource: ProviderTokenSource {
   private let clock: any GatewayClock
   private let backoff: ReconnectBackoff
   private var current: (token: ProviderToken, endsAtMilliseconds: Int64)?
-  /// The exchange under way. Once an hour: a connection is not worth keeping.
+  /// The client of the exchange under way. Exchanges happen about once an hour, so the connection is not kept.
   private var client: CurlClient?
   private var waiting: [CheckedContinuation<Answer, Never>] = []
   private var failures = 0
   private var notBefore = Instant(nanoseconds: .min)
-  /// What the proxy was shown by the exchange that failed last; with another login the next need not wait.
+  /// The proxy authorization of the last failed exchange. With another one the next exchange starts without waiting.
   private var failedAuthorization: String?
-  private var lastError = ProviderTokenError("no access token has been asked for")
+  private var lastError = ProviderTokenError("no access token has been requested yet")
 
   /// - Parameters:
-  ///   - caFile: a PEM file of CA certificates believed besides the system's.
-  ///   - proxy: what the exchange goes through; nil: to the token endpoint itself.
+  ///   - caFile: a PEM file of CA certificates trusted in addition to the system's.
+  ///   - proxy: the proxy of the exchange; nil: none.
   public init(
     account: FCMServiceAccount, caFile: String? = nil, proxy: HTTPProxy? = nil, loop: EventLoop,
     clock: any GatewayClock = SystemClock()
@@ -66,13 +66,13 @@ public actor FCMTokenSource: ProviderTokenSource {
 
   private func isFresh(_ token: ProviderToken, refused: ProviderToken?) -> Bool {
     let now = clock.wallMilliseconds()
-    // A clock set back makes the age negative: then nothing is known about the token's end.
+    // If the clock was set back, the age is negative and the token's expiry is unknown.
     let age = now - token.issuedAtMilliseconds
     guard age >= 0, now < token.renewAtMilliseconds else { return false }
     return token != refused || age < Self.replacementAgeMin.milliseconds
   }
 
-  /// The token there is, if it is still good; else why there is none.
+  /// Returns the current token if it is still valid and was not refused. Otherwise throws the last error.
   private func fallback(refused: ProviderToken?) throws(ProviderTokenError) -> ProviderToken {
     guard let current, current.token != refused, clock.wallMilliseconds() < current.endsAtMilliseconds else {
       throw lastError
@@ -84,7 +84,7 @@ public actor FCMTokenSource: ProviderTokenSource {
     let now = clock.wallMilliseconds()
     let assertion: [UInt8]
     do { assertion = try account.assertion(issuedAtSeconds: now / 1000) } catch {
-      // At the end of the turn: the caller's continuation is not to be resumed before it is awaited on.
+      // At the end of the turn, so that the caller's continuation is not resumed while it is being set up.
       loop.atEndOfTurn { self.finish(.failure(ProviderTokenError("\(error)")), shown: self.proxy?.authorization) }
       return
     }
@@ -107,7 +107,8 @@ public actor FCMTokenSource: ProviderTokenSource {
     let response: CurlResponse
     switch result {
     case .success(let answer): response = answer
-    case .failure(let failure): return .failure(ProviderTokenError("the token endpoint could not be asked: \(failure)"))
+    case .failure(let failure):
+      return .failure(ProviderTokenError("the request to the token endpoint failed: \(failure)"))
     }
     do {
       let grant = try FCMTokenExchange.read(response)
@@ -122,7 +123,7 @@ public actor FCMTokenSource: ProviderTokenSource {
     }
   }
 
-  /// - Parameter authorization: what the proxy was shown, if there is one.
+  /// - Parameter authorization: the proxy authorization that the exchange used, if any.
   private func finish(_ answer: Answer, shown authorization: String?) {
     switch answer {
     case .success:

@@ -2,25 +2,25 @@
 
 internal import Runtime
 
-/// Why a connection that had been ready takes no more requests, other than by our own wish. The label `reason` of
-/// `push_gateway_connections_replaced_total`.
+/// Why a connection that was ready takes no more requests. Connections that the pool closes because it needs fewer, or at shutdown,
+/// are not counted. The label `reason` of `push_gateway_connections_replaced_total`.
 public enum ConnectionReplacement: String, CaseIterable, Sendable {
-  /// It answered a PING with nothing: the peer is gone, or a NAT has forgotten the connection.
+  /// A PING got no answer: the peer is gone, or a NAT has forgotten the connection.
   case silent
-  /// It answered PINGs, and no request.
+  /// It answered PINGs but no requests.
   case unanswered
   /// It was closed or reset, broke the protocol, or let requests end without an answer.
   case lost
-  /// The peer said GOAWAY.
+  /// The peer sent GOAWAY.
   case goaway
-  /// The peer goes on refusing there what it would take on a new connection.
+  /// The peer refuses requests on this connection that it would accept on a new one.
   case worn
   /// All of its stream ids have been used.
   case exhausted
 }
 
 extension HTTP2ConnectionHealth {
-  /// Why a connection of this health is left; nil for one that has nothing wrong with it.
+  /// Why a connection of this health is replaced; nil if it is sound.
   var replacement: ConnectionReplacement? {
     switch self {
     case .sound: nil

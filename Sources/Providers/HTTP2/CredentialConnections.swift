@@ -1,4 +1,4 @@
-// The pools of a provider's endpoints and the token they use: what is replaced as a whole by a new key.
+// The pools of a provider's endpoints and the token they use. A new key replaces all of this at once.
 
 internal import Runtime
 
@@ -13,7 +13,7 @@ final class CredentialConnections {
 
   /// - Parameters:
   ///   - pools: one for each endpoint of the format.
-  ///   - isWanted: which are connected at the start.
+  ///   - isWanted: for each pool, whether it is connected at the start.
   init(_ token: RenewingToken, pools: [HTTP2ConnectionPool], isWanted: [Bool]) {
     self.token = token
     self.pools = pools
@@ -21,15 +21,15 @@ final class CredentialConnections {
     watchToken()
   }
 
-  /// How many requests may usefully be in flight.
+  /// Maximum number of requests in flight.
   var capacity: Int { pools.reduce(0) { $0 + $1.capacity } }
 
-  /// Whether every pool that is to be connected is.
+  /// Whether every wanted pool is connected.
   var isReady: Bool { isConnecting && zip(pools, isWanted).allSatisfy { $0.capacity > 0 || !$1 } }
 
   func owns(_ pool: HTTP2ConnectionPool) -> Bool { pools.contains { $0 === pool } }
 
-  /// Fetches a token; the pools connect when it is there.
+  /// Fetches a token. The wanted pools connect when it has arrived.
   func start() { token.start() }
 
   /// The pool of an endpoint; the first call connects it.
@@ -41,12 +41,12 @@ final class CredentialConnections {
     return pools[index]
   }
 
-  /// Lets nothing leave until the token has been replaced.
+  /// Sends no request until the token has been replaced.
   func pause() {
     for pool in pools { pool.pause() }
   }
 
-  /// Uses another token on the same connections from now on.
+  /// From now on, uses this token on the same connections.
   func use(_ token: RenewingToken) {
     self.token.stop()
     self.token = token
@@ -54,12 +54,12 @@ final class CredentialConnections {
     if token.current != nil { tokenArrived() }
   }
 
-  /// Refuses those of these requests that wait for a stream.
+  /// Refuses the given requests that still wait for a stream.
   func withdraw(_ requests: Set<Int>) {
     for pool in pools { pool.withdraw(requests) }
   }
 
-  /// Refuses what waits, finishes what is in flight and closes.
+  /// Refuses waiting requests, finishes the requests in flight and closes.
   func shutDown(by deadline: Instant, completion: @escaping () -> Void) {
     token.stop()
     var open = pools.count

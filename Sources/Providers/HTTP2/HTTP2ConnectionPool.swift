@@ -1,4 +1,4 @@
-// A pool of HTTP/2 connections to one endpoint: what `HTTP2ConnectionPoolMachine` decides is done here.
+// A pool of HTTP/2 connections to one endpoint. It carries out the decisions of `HTTP2ConnectionPoolMachine`.
 //
 // The same pool serves APNs (a thousand streams a connection, connections that live for days, one stream until the
 // first authorised answer) and FCM (a hundred streams, GOAWAY every hour); only the settings differ.
@@ -6,24 +6,24 @@
 public import Logging
 public import Runtime
 
-/// What the owner of a pool provides and is told, on the pool's loop.
+/// The owner of a pool. All methods are called on the pool's loop.
 public protocol HTTP2ConnectionPoolDelegate: AnyObject {
   /// Writes the head of a request and returns its body.
   ///
-  /// Called when a connection has room, and again each time the request is sent again: so it is written with the
-  /// credentials and the time left of that moment.
+  /// Called when a connection has room, and again each time the request is sent again. The request therefore carries the
+  /// credentials and the remaining time of that moment.
   func pool(
     _ pool: HTTP2ConnectionPool, write request: Int, at now: Instant, into head: inout HTTP2RequestHead
   ) -> [UInt8]
-  /// A request ended; called once for each `submit`, unless the effect has it sent again.
+  /// A request ended. Called once for each `submit` and `hedge`, and once more for each resend that the returned effect asks for.
   ///
-  /// - Parameter connection: the number of the connection that it ended on; nil when it was on none.
+  /// - Parameter connection: the number of the connection on which the request ended; nil if it was on none.
   func pool(
     _ pool: HTTP2ConnectionPool, didEnd request: Int, _ exchange: HTTP2Exchange, on connection: Int?
   ) -> HTTP2ConnectionPool.ExchangeEffect
-  /// Reports how many requests may usefully be in flight; 0 while no connection is usable. Called at the end of a turn.
+  /// Reports the maximum number of requests in flight; 0 while no connection is usable. Called at the end of a turn.
   func pool(_ pool: HTTP2ConnectionPool, capacityDidChange capacity: Int)
-  /// The server said goodbye to a connection, and why.
+  /// The server sent GOAWAY on a connection, with this reason.
   func pool(_ pool: HTTP2ConnectionPool, isLeftBecause reason: String)
 }
 
@@ -33,28 +33,28 @@ extension HTTP2ConnectionPoolDelegate {
 
 /// Connections to one endpoint and the requests that wait for them. Confined to its event loop.
 public final class HTTP2ConnectionPool {
-  /// A connection, what the machine calls it, and what the pool's owner calls it.
+  /// A connection with its ID in the machine and its number for the pool's owner.
   private struct Member {
     let id: HTTP2ConnectionPoolMachine.ConnectionID
     let number: Int
     let connection: HTTP2Connection
     var health = HTTP2ConnectionHealth.sound
     var wasReady = false
-    /// It takes no more requests, and that has been counted if it counts.
+    /// Whether it takes no more requests. If that counts as a replacement, it has been counted.
     var isLeft = false
   }
 
   public let endpoint: HTTP2Endpoint
   public let loop: EventLoop
-  /// Let go of when the pool has been shut down.
+  /// Set to nil when the pool has been shut down.
   public var delegate: (any HTTP2ConnectionPoolDelegate)?
-  /// How many requests may usefully be in flight.
+  /// Maximum number of requests in flight.
   public private(set) var capacity = 0
 
-  /// How many connections are being made, and how many there are beside those.
+  /// Number of connections being opened, and number of all others.
   public var connectionCounts: (connecting: Int, open: Int) { (machine.connectingCount, machine.openCount) }
 
-  /// How many connections were replaced, by reason, since the start.
+  /// Number of connections replaced since the start, by reason.
   public private(set) var replacements: [ConnectionReplacement: Int] = [:]
 
   private let settings: HTTP2ConnectionPoolSettings
@@ -76,8 +76,8 @@ public final class HTTP2ConnectionPool {
 
   /// - Parameters:
   ///   - permit: whether requests may be written; nil: always.
-  ///   - nextNumber: numbers the next connection; greater at each call.
-  ///   - seed: where the jitter of reconnecting starts.
+  ///   - nextNumber: returns the number of the next connection; greater at each call.
+  ///   - seed: the seed of the reconnect jitter.
   public init(
     _ endpoint: HTTP2Endpoint, settings: HTTP2ConnectionPoolSettings, loop: EventLoop, logger: Logger,
     permit: SendPermit? = nil, nextNumber: @escaping () -> Int, seed: UInt64 = .random(in: .min ... .max)
@@ -91,44 +91,44 @@ public final class HTTP2ConnectionPool {
     machine = HTTP2ConnectionPoolMachine(settings: settings, seed: seed)
   }
 
-  /// Opens the first connection. What was submitted before waits until then.
+  /// Opens the first connection. Requests submitted before wait for it.
   public func start() {
     handle(.started)
   }
 
-  /// Takes a request over; it ends in `didEnd`, at the latest at its deadline.
+  /// Accepts a request. It ends in `didEnd`, at the latest at its deadline.
   ///
   /// - Parameters:
-  ///   - request: the owner's number for it: small (the number of a slot) and unique while the request is here.
-  ///   - avoided: the number of a connection that is only taken if no other has room.
-  ///   - now: the loop's time, from whoever has it at hand.
+  ///   - request: the owner's number for the request: a small number (of a slot), unique while the request is in the pool.
+  ///   - avoided: the number of a connection that is used only if no other has room.
+  ///   - now: the loop's time if the caller has it already.
   public func submit(_ request: Int, deadline: Instant, avoiding avoided: Int? = nil, now: Instant? = nil) {
     let avoided = avoided.flatMap { number in members.first { $0.number == number }?.id }
     handle(.submitted(request, deadline: deadline, avoiding: avoided), now: now)
   }
 
-  /// Sends a request besides another that has not been answered: over another connection, or not at all. It ends in `didEnd`, in
-  /// whichever way; the other one goes on.
+  /// Sends a second request (a hedge) for one that has not been answered. The hedge uses another connection or is not sent at all.
+  /// In both cases it ends in `didEnd`. The first request continues.
   ///
   /// - Parameters:
-  ///   - request: one that is in flight here.
-  ///   - hedge: the owner's number for the new one.
+  ///   - request: a request that is in flight in this pool.
+  ///   - hedge: the owner's number for the second request.
   public func hedge(_ request: Int, by hedge: Int, deadline: Instant, now: Instant) {
     handle(.hedged(hedge, of: request, deadline: deadline), now: now)
   }
 
-  /// Says that the hedge of a request which is in flight here was answered before it.
+  /// Tells the pool that the hedge of this request was answered first. The request is still in flight in this pool.
   public func noteOvertaken(_ request: Int) {
     handle(.overtaken(request))
   }
 
-  /// Refuses those of these requests that wait for a connection.
+  /// Refuses the given requests that still wait for a connection.
   public func withdraw(_ requests: Set<Int>) {
     handle(.withdrawn(requests))
   }
 
-  /// Lets nothing leave until `resume`: for the time in which there are no credentials that the server would accept.
-  /// What waits gives up as it always does.
+  /// Sends no request until `resume`. Used while there are no credentials that the server would accept. Waiting requests
+  /// time out as usual.
   public func pause() {
     handle(.paused)
   }
@@ -138,15 +138,15 @@ public final class HTTP2ConnectionPool {
     handle(.resumed)
   }
 
-  /// Connects at once if it waits to: what made connections fail may have been mended.
+  /// Ends the wait before the next connection, because the cause of the failures may have been fixed.
   public func retry() {
     handle(.retried)
   }
 
-  /// Refuses what waits, finishes what is in flight, says goodbye to the server and closes.
+  /// Refuses waiting requests, finishes the requests in flight, sends GOAWAY and closes.
   ///
   /// - Parameters:
-  ///   - deadline: what is in flight then ends as lost.
+  ///   - deadline: requests still in flight then end as lost.
   ///   - completion: called on the loop when every request has ended.
   public func shutDown(by deadline: Instant, completion: @escaping () -> Void) {
     guard !isFinished else { return completion() }
@@ -155,7 +155,7 @@ public final class HTTP2ConnectionPool {
     handle(.shutDown)
   }
 
-  /// Ends a `shutDown` before its deadline: what is in flight is lost.
+  /// Ends a `shutDown` before its deadline. Requests in flight end as lost.
   public func cutOff() {
     guard shutDownCompletion != nil else { return }
     handle(.shutDownDeadline)
@@ -166,7 +166,7 @@ public final class HTTP2ConnectionPool {
   private func handle(_ event: HTTP2ConnectionPoolMachine.Event, now: Instant? = nil) {
     let now = now ?? loop.now
     machine.handle(event, now: now, &actions)
-    // If an action brought the event about, its own actions come after those before it.
+    // If an action caused this event, the loop below also performs the event's actions, after those already listed.
     guard !isPerforming else { return }
     isPerforming = true
     var next = 0
@@ -210,12 +210,12 @@ public final class HTTP2ConnectionPool {
     if let reason = members[index].health.replacement ?? (machine.losesRequests(id) ? .lost : nil) {
       leave(index, reason)
     } else {
-      members[index].isLeft = true  // there are more than needed, or all is shut down
+      members[index].isLeft = true  // surplus connection or shutdown
     }
     members[index].connection.drain()
   }
 
-  /// A connection takes no more requests, for this reason if there was none before.
+  /// Notes that a connection takes no more requests, and counts the reason. Only the first reason of a connection counts.
   private func leave(_ index: Int, _ reason: ConnectionReplacement) {
     guard !members[index].isLeft else { return }
     members[index].isLeft = true
@@ -248,7 +248,7 @@ public final class HTTP2ConnectionPool {
     }
   }
 
-  /// Ends a request that is on no connection.
+  /// Ends a request that is not on a connection.
   private func end(_ request: Int, _ result: HTTP2Exchange.Result) {
     _ = delegate?.pool(self, didEnd: request, HTTP2Exchange(result, sentAt: nil, endedAt: loop.now), on: nil)
   }
@@ -280,7 +280,7 @@ public final class HTTP2ConnectionPool {
     return nil
   }
 
-  /// Where a connection is among the members.
+  /// The index of a connection in `members`.
   private func index(of connection: HTTP2Connection) -> Int? {
     for index in members.indices where members[index].connection === connection { return index }
     return nil

@@ -1,59 +1,61 @@
-// Every decision of a pool of HTTP/2 connections, and nothing else: events in, actions out, no clock, no socket.
+// Makes every decision of a pool of HTTP/2 connections: events in, actions out, no clock, no socket.
 //
-// A request is waiting or in flight. It waits while no connection has room, goes to the connection with the most room,
-// and comes back to the front of the queue when the server certainly did not process it; that costs nothing but time,
-// of which every request has until `giveUpAt`. A connection is connecting, ready or draining. A new one is opened when
-// none is left, and when three quarters of the streams there are would be in use; not before `ReconnectLimiter` allows;
-// and when a request would rather not have the only one there is.
-// A hedge never takes the connection of the request it hedges. It goes to the one that was heard of last; if none was lately,
-// another is opened for it, also beyond the configured count.
+// A request is waiting or in flight. It waits while no connection has room and goes to the connection with the most room. If the
+// server certainly did not process it, it returns to the front of the queue. It gives up at `giveUpAt` at the latest.
 //
-// A connection is in doubt if its health is, if it loses requests, and if it has left one unanswered whose hedge has been
-// answered. It takes nothing new while there is or may be another. If no sound one is left, another is opened at once, also beyond
-// the configured count: requests that the doubtful one loses find it ready. One that answers PINGs but no requests is given up
-// when there is a sound one to take its requests: once, and again only after an answer or `abandonInterval`, for if nothing
-// answers it is the provider that is slow, not a connection.
+// A connection is connecting, ready or draining. `ReconnectLimiter` decides how early the next connection may be opened. One is
+// opened when no usable one is left, when more than three quarters of all streams would be in use, and when a request had to use
+// the connection that it wanted to avoid.
+//
+// A hedge never uses the connection of the request that it hedges. It uses the connection with the latest sign of life. If no
+// connection showed a recent one, another is opened for the hedge, even above the configured count.
+//
+// A connection is in doubt if its health is, if it loses requests, or if the hedge of one of its requests was answered first. It
+// takes no new requests while there is another connection or one can be opened. If no sound connection is left, another is opened
+// at once, even above the configured count, so that it is ready for the requests that the doubtful connection loses. A connection
+// that answers PINGs but no requests is abandoned when a sound connection can take its requests. The next is abandoned only after
+// an answer or `abandonInterval`: if no connection gets answers, the provider is slow and the connections are not at fault.
 
 internal import Runtime
 
 /// The pure part of `HTTP2ConnectionPool`.
 struct HTTP2ConnectionPoolMachine {
   typealias ConnectionID = Int
-  /// The owner's number for a request: small, for it is an index here.
+  /// The owner's number for a request. A small number, because it is an index of `requests`.
   typealias RequestID = Int
 
   enum Event: Equatable {
     case started
-    /// A request came, which would rather not have this connection.
+    /// A new request, and the connection that it avoids if another has room.
     case submitted(RequestID, deadline: Instant, avoiding: ConnectionID?)
-    /// A request is to be sent besides another one, which is in flight, over another connection.
+    /// The first request is a hedge of the second, which is in flight. The hedge is to use another connection.
     case hedged(RequestID, of: RequestID, deadline: Instant)
     /// The hedge of a request has been answered; the request has not.
     case overtaken(RequestID)
-    /// Those of these requests that wait are not to be sent any more.
+    /// The given requests that still wait must not be sent.
     case withdrawn(Set<RequestID>)
     /// A connection became ready, or the server changed its limit.
     case limited(ConnectionID, streamsMax: Int)
-    /// What is known of a connection's health has changed.
+    /// The health of a connection has changed.
     case healthChanged(ConnectionID, HTTP2ConnectionHealth)
-    /// A request got its answer, which says this about the connection.
+    /// A request got an answer with this effect.
     case answered(RequestID, ConnectionID, HTTP2ConnectionPool.ExchangeEffect)
     /// A request was certainly not processed.
     case refused(RequestID, ConnectionID)
-    /// A request ended in another way; lost: without an answer, while its connection goes on.
+    /// A request ended in another way. `isLost`: it got no answer although its connection stays open.
     case failed(RequestID, ConnectionID, isLost: Bool)
     /// The connection takes no new requests and will close.
     case goingAway(ConnectionID)
     case closed(ConnectionID)
-    /// Nothing leaves until `resumed`.
+    /// No request is sent until `resumed`.
     case paused
     case resumed
-    /// What made connections fail may have been mended.
+    /// The cause of failed connections may have been fixed.
     case retried
-    /// The time asked for by `wake`.
+    /// The instant requested by `wake` has come.
     case woken
     case shutDown
-    /// Time is up for what is still in flight.
+    /// The requests still in flight have no more time.
     case shutDownDeadline
   }
 
@@ -65,12 +67,12 @@ struct HTTP2ConnectionPoolMachine {
     /// Ends a request that was certainly not processed and whose deadline has passed.
     case expire(RequestID)
     case drain(ConnectionID)
-    /// Closes a connection that left its requests unanswered.
+    /// Closes a connection that did not answer its requests.
     case abandon(ConnectionID)
     case close(ConnectionID)
     case wake(Instant)
     case reportCapacity(Int)
-    /// Shut down; nothing is left.
+    /// Shutdown is complete: no connection is left.
     case finish
   }
 
@@ -78,7 +80,7 @@ struct HTTP2ConnectionPoolMachine {
     var deadline: Instant
     var giveUpAt: Instant
     var avoided: ConnectionID?
-    /// Which it was last dispatched to.
+    /// The connection to which the request was last dispatched.
     var connection: ConnectionID?
     var isHedge = false
   }
@@ -89,7 +91,8 @@ struct HTTP2ConnectionPoolMachine {
   private var nextConnection = 0
   private var requests: [Request] = []
   private var waiting = HTTP2ConnectionPoolWaitingLine()
-  /// Hedges that wait for a connection: apart, because what waits behind them has room elsewhere.
+  /// Hedges that wait for a connection. They have a list of their own so that they do not block other waiting requests, which can
+  /// use connections that a hedge cannot.
   private var hedges: [RequestID] = []
   /// No waiting request gives up earlier.
   private var earliestGiveUp = Instant.distantFuture
@@ -97,30 +100,30 @@ struct HTTP2ConnectionPoolMachine {
   private var reportedCapacity = 0
   /// When a connection was last in doubt.
   private var lastDoubtAt = Instant(nanoseconds: .min)
-  /// When the next unresponsive connection may be given up although no request was answered since the last.
+  /// When the next unresponsive connection may be abandoned. An answer sets this to the time of the answer.
   private var mayAbandonAt = Instant(nanoseconds: .min)
-  /// A request had to take the connection it would rather not have had.
+  /// Whether a request had to use the connection that it wanted to avoid.
   private var lacksAlternative = false
   private var isStarted = false
   private var isPaused = false
   private var isShuttingDown = false
 
-  /// - Parameter seed: where the jitter starts.
+  /// - Parameter seed: the seed of the jitter.
   init(settings: HTTP2ConnectionPoolSettings, seed: UInt64) {
     self.settings = settings
     roster = HTTP2ConnectionPoolRoster(settings: settings)
     limiter = ReconnectLimiter(settings: settings, seed: seed)
   }
 
-  /// How many requests wait for a stream.
+  /// Number of requests that wait for a stream.
   var waitingCount: Int { waiting.count }
 
-  /// How many connections are being made.
+  /// Number of connections being opened.
   var connectingCount: Int { roster.connections.count { $0.state == .connecting } }
-  /// How many connections there are beside those.
+  /// Number of all other connections.
   var openCount: Int { roster.connections.count - connectingCount }
 
-  /// Whether a connection lets requests end without an answer, or later than their hedges.
+  /// Whether a connection loses requests, or answers later than the hedge did.
   func losesRequests(_ id: ConnectionID) -> Bool {
     roster.index(of: id).map { roster[$0].losesRequests || roster[$0].isOvertaken } ?? false
   }
@@ -128,7 +131,7 @@ struct HTTP2ConnectionPoolMachine {
   /// The deadline of a request that is in the pool.
   func deadline(of request: RequestID) -> Instant { requests[request].deadline }
 
-  /// Takes one event in and appends what is to be done about it, in order.
+  /// Processes one event and appends the resulting actions in order.
   mutating func handle(_ event: Event, now: Instant, _ actions: inout [Action]) {
     switch event {
     case .started: isStarted = true
@@ -260,13 +263,13 @@ struct HTTP2ConnectionPoolMachine {
     guard let connection = roster.remove(id), !connection.isProven, !connection.isEndCounted, !isShuttingDown else {
       return
     }
-    // One that was never ready has failed however long it took.
+    // A connection that was never ready has failed, however long it took.
     if connection.state == .connecting || connection.openedAt + settings.stableAfter > now {
       limiter.didFail(atRequest: connection.state != .connecting && connection.hasFailed, now)
     }
   }
 
-  /// A connection that was ready, and has had nothing to do for a while, is closed by the peer: not for what it did.
+  /// Counts the end of a connection that was ready and idle for a while. Peers close idle connections, so this is not a failure.
   private mutating func countIdleEnd(_ id: ConnectionID, _ now: Instant) {
     guard let index = roster.index(of: id), !isShuttingDown else { return }
     let connection = roster[index]
@@ -277,7 +280,7 @@ struct HTTP2ConnectionPoolMachine {
     if connection.openedAt + settings.stableAfter > now { limiter.didEndIdle(now) }
   }
 
-  /// A connection that has worked comes to its end, or is about to after `pending` more answers at most.
+  /// Counts the end of a connection that has worked. The connection has ended or ends after at most `pending` more answers.
   private mutating func countEnd(_ id: ConnectionID, pending: Int = 0, _ now: Instant) {
     guard let index = roster.index(of: id), roster[index].isProven, !roster[index].isEndCounted else { return }
     roster[index].isEndCounted = limiter.didEnd(
@@ -294,11 +297,11 @@ struct HTTP2ConnectionPoolMachine {
     for connection in roster.connections where connection.state != .draining { drain(connection.id, &actions) }
   }
 
-  /// Back to the front of the line, if there is time left.
+  /// Puts a request back at the front of the line if it has time left.
   private mutating func putBack(_ request: RequestID, _ now: Instant, _ actions: inout [Action]) {
     if isShuttingDown { return actions.append(.refuse(request, reason: "ShuttingDown")) }
     guard !giveUpIfLate(request, now, &actions) else { return }
-    // What a hedge is sent besides is still in flight: that is enough.
+    // The hedged request is still in flight. That is enough.
     if requests[request].isHedge { return actions.append(.refuse(request, reason: "NotHedged")) }
     requests[request].connection = nil
     waiting.prepend(request)
@@ -372,8 +375,8 @@ struct HTTP2ConnectionPoolMachine {
     actions.append(.dispatch(request, roster[index].id))
   }
 
-  /// A connection of which nothing was heard for long may be as dead as the one that does not answer: another is opened before
-  /// such a one is taken.
+  /// Dispatches the waiting hedges. A connection without a recent sign of life may be as dead as the one that does not answer, so
+  /// another is opened before such a connection is used.
   private mutating func dispatchHedges(_ now: Instant, _ actions: inout [Action]) {
     guard !isPaused else { return }
     let waits = roster.isConnecting || lacksFreshConnection(now) && needsConnection(now) && limiter.mayOpenAt <= now
@@ -387,23 +390,23 @@ struct HTTP2ConnectionPoolMachine {
 
   private func freshSince(_ now: Instant) -> Instant { now - settings.connection.liveness.idleBeforePing }
 
-  /// Whether a hedge waits, and no connection besides that of its request has been heard of lately.
+  /// Whether a hedge waits and no connection other than that of its request showed a recent sign of life.
   private func lacksFreshConnection(_ now: Instant) -> Bool {
     hedges.contains { !roster.hasHeard(besides: requests[$0].avoided, since: freshSince(now)) }
   }
 
-  /// Whether a request should rather wait than take a connection that is in doubt.
+  /// Whether a request should wait for another connection rather than use one that is in doubt.
   private func mayHopeForAnother(_ now: Instant) -> Bool {
     roster.isConnecting || roster.hasUsable || (needsConnection(now) && limiter.mayOpenAt <= now)
   }
 
-  /// Parts with connections that are in doubt and with those that answer no requests.
+  /// Drains idle connections that are in doubt and abandons an unresponsive one.
   private mutating func leaveUnhealthy(_ now: Instant, _ actions: inout [Action]) {
     guard roster.connections.contains(where: { !$0.isSound }), !isShuttingDown else { return }
     let hasUsable = roster.hasUsable
     for connection in roster.connections where !connection.isSound && connection.state != .connecting {
       if connection.inFlight == 0 {
-        // Nothing can show any more that it works.
+        // No answer can come that would show that it works.
         guard connection.state == .ready, hasUsable || connection.health == .unresponsive else { continue }
         countEnd(connection.id, now)
         drain(connection.id, &actions)
@@ -416,7 +419,7 @@ struct HTTP2ConnectionPoolMachine {
     }
   }
 
-  /// Whether an unresponsive connection waits for its end.
+  /// Whether an unresponsive connection still has requests in flight.
   private var isAbandonmentPending: Bool {
     roster.connections.contains { $0.health == .unresponsive && $0.inFlight > 0 }
   }
@@ -428,7 +431,7 @@ struct HTTP2ConnectionPoolMachine {
         lacksFresh: !hedges.isEmpty && lacksFreshConnection(now))
   }
 
-  /// When a connection beyond the configured count has had its time; nil while there is none.
+  /// When a connection above the configured count is drained; nil while there is none.
   private var surplusEnds: Instant? {
     roster.hasSurplus && !isShuttingDown ? lastDoubtAt + settings.replacementTime : nil
   }
@@ -439,7 +442,7 @@ struct HTTP2ConnectionPoolMachine {
 
   private mutating func openIfNeeded(_ now: Instant, _ actions: inout [Action]) {
     guard needsConnection(now), limiter.mayOpenAt <= now else { return }
-    if !hedges.isEmpty { lastDoubtAt = now }  // it stays as long as one opened for a doubt
+    if !hedges.isEmpty { lastDoubtAt = now }  // stays `replacementTime`, like a connection opened because of a doubt
     roster.add(nextConnection, now)
     actions.append(.open(nextConnection))
     nextConnection += 1

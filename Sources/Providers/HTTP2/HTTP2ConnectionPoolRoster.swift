@@ -1,4 +1,4 @@
-// The connections of a pool as its machine knows them, and what can be asked of them all.
+// The connections of a pool as its machine knows them, and queries over all of them.
 
 internal import Runtime
 
@@ -22,24 +22,25 @@ struct HTTP2ConnectionPoolRoster {
     var state = State.connecting
     var streamsMax = 0
     var inFlight = 0
-    /// Requests that were answered.
+    /// Number of answered requests.
     var answers = 0
     var isProven = false
-    /// When it became ready, or answered a request.
+    /// When it became ready or last answered a request.
     var heardAt = Instant(nanoseconds: .min)
-    /// When it became ready, or its last request ended.
+    /// When it became ready or its last request ended.
     var busyUntil = Instant(nanoseconds: .min)
-    /// Its end has been told to the `ReconnectLimiter`.
+    /// Whether the `ReconnectLimiter` has been told of its end.
     var isEndCounted = false
     var health = HTTP2ConnectionHealth.sound
-    /// Requests that ended there without an answer while the connection stayed open, since its last answer.
+    /// Number of requests since the last answer that got no answer while the connection stayed open.
     private var lossesInARow = 0
-    /// It lost the last two requests, or the last one while no other was under way that could speak for it; of a connection that
-    /// has answered none, the first loss says nothing, or a provider that loses the first of each would never get another.
+    /// Whether it lost the last two requests, or lost the last request while no other was in flight whose answer could show that
+    /// it works. If it has answered no request yet, the first loss does not count. Otherwise a provider that loses the first
+    /// request of each connection would never get a second request.
     private(set) var losesRequests = false
-    /// Its last request, or several, ended without an answer.
+    /// Whether a request failed since the last answer.
     private(set) var hasFailed = false
-    /// The hedge of one of its requests was answered before it, and it has answered nothing since.
+    /// Whether the hedge of one of its requests was answered first. Its next answer clears this.
     var isOvertaken = false
     var pausedUntil: Instant?
 
@@ -54,7 +55,7 @@ struct HTTP2ConnectionPoolRoster {
       (lossesInARow, losesRequests, hasFailed, isOvertaken) = (0, false, false, false)
     }
 
-    /// - Parameter isLost: the request ended without an answer while the connection goes on.
+    /// - Parameter isLost: whether the request ended without an answer while the connection stays open.
     mutating func didFail(isLost: Bool, _ now: Instant) {
       inFlight -= 1
       busyUntil = now
@@ -64,13 +65,13 @@ struct HTTP2ConnectionPoolRoster {
       losesRequests = lossesInARow > 1 || isProven && inFlight == 0
     }
 
-    /// How many more requests the connection takes.
+    /// Number of further requests that the connection takes now.
     func room(probes: Bool) -> Int {
       guard state == .ready, pausedUntil == nil else { return 0 }
       return limit(probes: probes) - inFlight
     }
 
-    /// One in doubt takes a single request, which may show what is wrong with it.
+    /// Maximum number of requests in flight. A connection in doubt takes a single request, which tests it.
     func limit(probes: Bool) -> Int {
       !isSound || (probes && !isProven) ? min(streamsMax, 1) : streamsMax
     }
@@ -79,7 +80,7 @@ struct HTTP2ConnectionPoolRoster {
   /// A connection with room for a request.
   struct Choice {
     var index: Int
-    /// It is in doubt, and no sound one has room.
+    /// Whether it is in doubt. No sound connection has room then.
     var isDoubtful: Bool
   }
 
@@ -119,9 +120,9 @@ struct HTTP2ConnectionPoolRoster {
 
   // MARK: - All of them
 
-  // These are asked several times a request: by index, for a loop over the elements would copy each of them.
+  // These run several times a request. They go by index because a loop over the elements would copy each of them.
 
-  /// How many requests may usefully be in flight.
+  /// Maximum number of requests in flight.
   var capacity: Int {
     connections.indices.reduce(0) { sum, index in
       connections[index].state == .ready ? sum + connections[index].limit(probes: settings.probes) : sum
@@ -140,7 +141,8 @@ struct HTTP2ConnectionPoolRoster {
     }
   }
 
-  /// The connection with the most room: one in doubt, or the avoided one, only if no other has any.
+  /// The connection with the most room. The avoided one is chosen only if no other sound one has room, and one in doubt only if no
+  /// sound one has room.
   func roomiest(avoiding avoided: HTTP2ConnectionPoolMachine.ConnectionID?) -> Choice? {
     var best: (index: Int, room: Int)?
     var lastResort: Int?
@@ -160,7 +162,7 @@ struct HTTP2ConnectionPoolRoster {
     return doubtful.map { Choice(index: $0, isDoubtful: true) }
   }
 
-  /// The sound connection with room that was heard of last.
+  /// The sound connection with room and the latest sign of life.
   func lastHeard(besides avoided: HTTP2ConnectionPoolMachine.ConnectionID?) -> Int? {
     connections.indices
       .filter {
@@ -169,17 +171,17 @@ struct HTTP2ConnectionPoolRoster {
       .max { connections[$0].heardAt < connections[$1].heardAt }
   }
 
-  /// Whether a sound connection, with room or without, was heard of since then.
+  /// Whether a sound connection, with room or without, showed a sign of life since then.
   func hasHeard(besides avoided: HTTP2ConnectionPoolMachine.ConnectionID?, since: Instant) -> Bool {
     connections.contains { $0.isUsable && $0.id != avoided && $0.heardAt >= since }
   }
 
-  /// Whether another connection is wanted.
+  /// Whether another connection should be opened.
   ///
   /// - Parameters:
-  ///   - waiting: requests that wait for a stream.
-  ///   - lacksAlternative: a request had to take the connection it would rather not have had.
-  ///   - lacksFresh: a hedge has no connection that was heard of lately.
+  ///   - waiting: number of requests that wait for a stream.
+  ///   - lacksAlternative: whether a request had to use the connection that it wanted to avoid.
+  ///   - lacksFresh: whether a hedge finds no connection with a recent sign of life.
   func needsAnother(waiting: Int, lacksAlternative: Bool, lacksFresh: Bool = false) -> Bool {
     var total = 0
     var usable = 0

@@ -4,35 +4,35 @@ public import Runtime
 
 /// Limits of one `HTTP2ConnectionPool`.
 public struct HTTP2ConnectionPoolSettings: Sendable {
-  /// Connections that take requests, or will when they are ready; those being drained are not counted.
+  /// Maximum number of connections that are connecting or ready. Draining connections are not counted.
   public var connectionsMax = 4
   /// Maximum number of extra connections that replace those whose health is in doubt.
   public var replacementsMax = 1
-  /// How long a connection beyond `connectionsMax` stays after the last doubt.
+  /// How long a connection above `connectionsMax` stays after a connection was last in doubt.
   public var replacementTime = Nanoseconds.seconds(60)
-  /// Requests that may wait for a stream; more come back as refused at once.
+  /// Maximum number of requests that wait for a stream. Further requests are refused at once.
   public var waitingMax = 4096
-  /// How long a request may stay in the pool without having been processed, if its deadline is not sooner. Then it
-  /// comes back as refused, for its owner to put off or to send another way.
+  /// Maximum time a request waits in the pool; its deadline may be sooner. After that it is refused, and its owner can retry it
+  /// later or send it another way.
   public var waitTimeout = Nanoseconds.seconds(2)
-  /// One stream only until a connection has given its first authorised answer (APNs with token authentication).
+  /// Whether a connection has only one stream until its first authorised answer (APNs with token authentication).
   public var probes = false
-  /// How long a connection that refused a stream without GOAWAY is passed over.
+  /// How long a connection gets no requests after it refused a stream without GOAWAY.
   public var refusalPause = Nanoseconds.milliseconds(100)
-  /// After an unresponsive connection was given up, the next one is given up only after this time, or after an answer on any
+  /// After an unresponsive connection was abandoned, the next one is abandoned only after this time or after an answer on any
   /// connection.
   public var abandonInterval = Nanoseconds.seconds(30)
   /// A connection that lived at least this long was worth its handshake: the next may be opened at once.
   public var stableAfter = Nanoseconds.seconds(10)
   /// A connection that answered at least this number of requests was worth its handshake, too.
   public var answersWorthAConnection = 100
-  /// How far back the ends of connections count that were not worth their handshake.
+  /// How long the end of a connection that was not worth its handshake counts.
   public var earlyEndsWindow = Nanoseconds.seconds(120)
-  /// A connection that was idle for at least this long was not closed because of what it did.
+  /// If a connection was idle for at least this long, the peer closed it because it was idle.
   public var idleAfter = Nanoseconds.seconds(1)
-  /// The longest wait after a connection was closed that had answered all it was given; jitter takes away up to half.
+  /// Maximum wait after the end of a connection that had answered all its requests. Jitter shortens it by up to half.
   public var idleEndWait = Nanoseconds.seconds(2)
-  /// The longest wait after a connection was lost with a request on it; jitter takes away up to half.
+  /// Maximum wait after the loss of a connection with a request in flight. Jitter shortens it by up to half.
   public var requestEndWait = Nanoseconds.milliseconds(500)
   public var backoff = ReconnectBackoff()
   public var connection = HTTP2ConnectionSettings()
@@ -47,15 +47,15 @@ public struct ReconnectBackoff: Sendable {
 
   public init(max: Nanoseconds = .seconds(15)) { self.max = max }
 
-  /// The wait after this many failures (`ReconnectLimiter` says what counts). It doubles with each; jitter takes away up to half,
-  /// so that replicas do not come back together. With the default values:
+  /// The wait after this number of failures (`ReconnectLimiter` defines which ends count). It doubles with each failure. Jitter
+  /// shortens it by up to half, so that replicas do not reconnect at the same time. With the default values:
   ///
   /// | failures | 0 | 1        | 2        | 3      | 4    | 5    | 6    | 7 and more |
   /// |----------|---|----------|----------|--------|------|------|------|------------|
   /// | at least | 0 | 125 ms   | 250 ms   | 500 ms | 1 s  | 2 s  | 4 s  | 7.5 s      |
   /// | at most  | 0 | 250 ms   | 500 ms   | 1 s    | 2 s  | 4 s  | 8 s  | 15 s       |
   ///
-  /// - Parameter random: any number; decides where between the two.
+  /// - Parameter random: any number; it selects a wait between the two limits.
   public func delay(afterFailures failures: Int, random: UInt64) -> Nanoseconds {
     guard failures > 0 else { return .zero }
     let doublings = Swift.min(failures - 1, 32)

@@ -1,8 +1,8 @@
-// The line in which requests wait for a stream.
+// The queue of requests that wait for a stream.
 
-/// A line of requests to which both ends can be joined in constant time.
+/// A queue of requests that takes requests at both ends in constant time.
 struct HTTP2ConnectionPoolWaitingLine {
-  /// Those put back, the first of the line last.
+  /// Requests put at the front, in reverse order: the first of the queue is the last element.
   private var front: [Int] = []
   private var back: [Int] = []
   private var backStart = 0

@@ -1,10 +1,10 @@
-// APNs and FCM HTTP v1 as the gateway sees them: batches in, outcomes out.
+// The provider for APNs and FCM HTTP v1: takes batches of pushes and reports their outcomes.
 
 public import Logging
 public import Runtime
 
-/// One app's connections to APNs (production and sandbox) or to FCM. What differs between the two is in `APNsFormat` and
-/// `FCMFormat`.
+/// One app's connections to APNs (production and sandbox) or to FCM. `APNsFormat` and `FCMFormat` contain the differences between
+/// the two.
 public actor HTTP2Provider: PushProvider {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -14,8 +14,8 @@ public actor HTTP2Provider: PushProvider {
   /// A provider that sends to APNs.
   ///
   /// - Parameters:
-  ///   - tokens: shared by every provider that uses the same key.
-  ///   - logger: carries the app's name; gets no token and no payload.
+  ///   - tokens: the token source, shared by every provider that uses the same key.
+  ///   - logger: a logger with the app's name in its metadata. Tokens and payloads are never logged.
   ///   - permit: whether requests may be written; nil: always.
   public init(
     _ configuration: APNsConfiguration, tokens: any ProviderTokenSource, loop: EventLoop, logger: Logger,
@@ -30,8 +30,8 @@ public actor HTTP2Provider: PushProvider {
   /// A provider that sends to FCM.
   ///
   /// - Parameters:
-  ///   - tokens: shared by every provider that uses the same service account.
-  ///   - logger: carries the app's name; gets no token and no payload.
+  ///   - tokens: the token source, shared by every provider that uses the same service account.
+  ///   - logger: a logger with the app's name in its metadata. Tokens and payloads are never logged.
   ///   - permit: whether requests may be written; nil: always.
   public init(
     _ configuration: FCMConfiguration, tokens: any ProviderTokenSource, loop: EventLoop, logger: Logger,
@@ -58,14 +58,13 @@ public actor HTTP2Provider: PushProvider {
     sender.withdraw(tags)
   }
 
-  /// Sends with the tokens of another key from now on, without a failed push.
+  /// From now on, sends with the tokens of another key. No push fails because of the change.
   ///
   /// FCM: the connections stay. Their requests carry the new token as soon as there is one.
   ///
-  /// APNs ties a connection to the key that it saw first, so new connections are opened. When they are ready, new requests
-  /// go there, as do requests that have not left yet; requests in flight end on the old connections. If the new connections
-  /// are not ready within `APNsConfiguration.rotationTimeMax`, requests wait for them. Until there is a token of the new
-  /// key, the old key is used.
+  /// APNs ties a connection to the key of its first request, so new connections are opened. When they are ready, new requests and
+  /// waiting requests use them; requests in flight end on the old connections. If the new connections are not ready within
+  /// `APNsConfiguration.rotationTimeMax`, requests wait for them. Until there is a token of the new key, the old key is used.
   public func rotate(to tokens: any ProviderTokenSource) {
     sender.rotate(to: tokens)
   }

@@ -1,31 +1,31 @@
-// What APNs and FCM add to `HTTP2Sender`: where requests go, what they look like, what the answers mean.
+// The part of APNs and FCM that `HTTP2Sender` does not share: endpoints, request format and meaning of answers.
 
 internal import Runtime
 
-/// One provider's way of asking and answering. A value; everything that changes is the sender's.
+/// The request and answer format of one provider. A value; the sender holds all mutable state.
 protocol HTTP2PushFormat {
-  /// What stands before the token in `authorization`.
+  /// The text before the token in the `authorization` field.
   var authorizationScheme: StaticString { get }
-  /// The reason of a push that failed because the provider token was refused as too old and there is no other.
+  /// The reason of a push that failed because the provider token was refused as too old and no other can be obtained.
   var tokenRefusedReason: String { get }
-  /// How often a request is sent again on the provider's word alone, before that becomes an outcome.
+  /// Maximum number of times a request is sent again because of an answer. After that the answer becomes the outcome.
   var resendsMax: Int { get }
-  /// A connection keeps to the key it saw first: new credentials need new connections.
+  /// Whether the provider ties a connection to the first key it sees there, so that new credentials need new connections.
   var bindsConnectionsToKeys: Bool { get }
 
-  /// Where requests go. The first is connected to at the start, another when its first request comes.
+  /// The endpoints of the provider. The first is connected at the start, the others at their first request.
   var endpoints: [HTTP2Endpoint] { get }
   /// The index of the endpoint a request goes to.
   func endpoint(of request: PushRequest) -> Int
-  /// Why a request is not sent at all; nil for no reason.
+  /// Why a request cannot be sent at all; nil if it can.
   func objection(to request: PushRequest) -> String?
   /// Writes the head and returns the body.
   ///
-  /// - Parameter loop: has the time, for whoever needs it.
+  /// - Parameter loop: gives the current time.
   func write(
     _ request: PushRequest, authorization: [UInt8], loop: EventLoop, into head: inout HTTP2RequestHead
   ) -> [UInt8]
-  /// Reads an answer: what to do, and what it says about the connection it came on.
+  /// Reads an answer. Returns what to do and what the answer says about its connection.
   func read(
     _ response: borrowing HTTP2Message, clock: any GatewayClock
   ) -> (AnswerDisposition, HTTP2ConnectionPool.ExchangeEffect.Connection)

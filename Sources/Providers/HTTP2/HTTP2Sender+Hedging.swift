@@ -1,10 +1,10 @@
-// Hedges: the second flight of an invite, and what becomes of the two.
+// Hedges: sends the second flight of an invite and combines the results of the two.
 
 internal import PushModel
 internal import Runtime
 
 extension HTTP2Sender {
-  /// A flight is handed to a connection.
+  /// Called when a flight is handed to a connection.
   func noteDispatch(_ slot: Int, _ flight: PushFlight, _ now: Instant) {
     let isFirst = flight.dispatchedAt == nil
     if isFirst { flight.dispatchedAt = now }
@@ -16,7 +16,7 @@ extension HTTP2Sender {
     watchHedges()
   }
 
-  /// A hedge leaves.
+  /// Called when a hedge is handed to a connection.
   private func noteHedge(_ hedge: PushFlight) {
     guard !hedge.isHedged else { return }
     hedge.isHedged = true
@@ -25,14 +25,15 @@ extension HTTP2Sender {
     scheduleReport()
   }
 
-  /// Sees to it that candidates are looked at in time.
+  /// Sets the timer for the next candidate that is due.
   private func watchHedges() {
     guard let due = hedging?.due, due < hedgeCheckAt, !isShuttingDown else { return }
     hedgeTimer?.cancel()
     hedgeCheckAt = due
     hedgeTimer = loop.schedule(at: due) { [weak self] in
       guard let self else { return }
-      // After a stall of the loop the timers that are due come before the answers that have arrived meanwhile: those first.
+      // After a stall of the loop, due timers run before the answers that have arrived meanwhile. A second timer lets the
+      // answers run first.
       hedgeTimer = loop.schedule(at: loop.now + .microseconds(1)) { [weak self] in self?.hedgeDue() }
     }
   }
@@ -50,7 +51,7 @@ extension HTTP2Sender {
     return !flight.isSettled && flight.request.deadline > now
   }
 
-  /// Sends a push once more, besides the request that has not been answered.
+  /// Sends the push of an unanswered request a second time.
   private func hedge(_ slot: Int, _ now: Instant) {
     guard let flight = flights[slot] else { return }
     flight.candidate = nil
@@ -66,7 +67,7 @@ extension HTTP2Sender {
     }
   }
 
-  /// A flight has ended without an answer: it is for the other one of the push, if there is one, to decide.
+  /// A flight has ended without an answer. If the push has another flight, that flight decides the outcome.
   func endUnanswered(
     _ slot: Int, _ flight: PushFlight, _ outcome: PushOutcome, _ exchange: borrowing HTTP2Exchange, _ connection: Int?
   ) {
@@ -88,7 +89,7 @@ extension HTTP2Sender {
     settledCount -= 1
   }
 
-  /// A provider that asks for a pause gets no hedges meanwhile.
+  /// Sends no hedges while the provider asks for a pause.
   func pauseHedges(_ outcome: PushOutcome, _ now: Instant) {
     switch outcome {
     case .throttled(_, let after, isLaneWide: true): hedging?.pause(for: after ?? .seconds(1), now)
@@ -97,14 +98,14 @@ extension HTTP2Sender {
     }
   }
 
-  /// A flight was answered.
+  /// Called when a flight was answered.
   func noteAnswer(_ flight: PushFlight, _ now: Instant) {
-    // Those of this very push do not wait any more.
+    // The flights of this push do not wait any more.
     let own = flight.isSettled ? 0 : flight.other == nil ? 1 : 2
     unanswered.didAnswer(now, isWaiting: flights.count - settledCount > own)
   }
 
-  /// Once every push has its outcome, a shutdown does not wait for flights that mean nothing.
+  /// Ends a shutdown as soon as every push has its outcome. It does not wait for flights whose result no longer matters.
   func cutOffIfOver() {
     guard isShuttingDown, settledCount > 0, settledCount == flights.count else { return }
     loop.atEndOfTurn { [self] in

@@ -1,22 +1,23 @@
-// The working half of a provider that speaks HTTP/2: requests in flight, their outcomes, the change of credentials.
+// The implementation of `HTTP2Provider`: requests in flight, their outcomes, the change of credentials.
 //
-// Requests go to the current credentials' connections. New credentials that need new connections open their own beside them.
-// Those become the current ones when they are connected; the old ones are drained, and what they refuse moves on.
+// Requests use the connections of the current credentials. New credentials that need new connections open them beside the current
+// ones. The new connections become the current ones when they are connected. The old ones are then drained, and the requests that
+// they refuse are sent on the new ones.
 //
-// An invite that `HedgingMachine` wants hedged has a second flight, in a slot of its own. The first answer of the two settles the
-// push; the other flight goes on without meaning anything, so that its connection is judged by it. One that ends without an
-// answer leaves the decision to the other.
+// An invite that `HedgingMachine` wants hedged has a second flight in a slot of its own. The first answer of the two decides the
+// outcome of the push. The other flight continues only so that its connection can be assessed. If one flight ends without an
+// answer, the other decides the outcome.
 
 internal import Logging
 internal import Runtime
 
-/// Sends pushes over pools of connections and collects their outcomes, reported once a turn. Lives on the provider's
+/// Sends pushes over pools of connections and collects their outcomes, reported once a turn. Confined to the provider's
 /// loop.
 ///
-/// The format is an existential on purpose: a pool calls its delegate through a witness table, which for a class generic
-/// over the format would hold code that is not specialised; that was measured to cost a sixth more CPU a push.
+/// The format is an existential on purpose. A pool calls its delegate through a witness table, and for a class generic over the
+/// format that table contains unspecialised code. This measurably cost a sixth more CPU a push.
 final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
-  /// Numbers all connections, whatever credentials they have.
+  /// Numbers the connections of all credentials.
   private final class ConnectionNumbers {
     private var count = 0
 
@@ -26,7 +27,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     }
   }
 
-  /// Where results, capacity and clock skew go.
+  /// Receives results, capacity, clock skew and the other events.
   var report: ((PushProviderEvent) -> Void)?
 
   let format: any HTTP2PushFormat
@@ -42,7 +43,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     makeToken(firstTokens), isWanted: format.endpoints.indices.map { $0 == 0 })
   /// The connections of new credentials, until they are connected.
   var next: CredentialConnections?
-  /// The token of new credentials for the connections there are, until it has come.
+  /// The token of new credentials that keep the current connections, until it has arrived.
   private var nextToken: RenewingToken?
   var draining: [CredentialConnections] = []
   private var rotationTimer: EventLoop.Timer?
@@ -50,7 +51,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private var goAways: [String: Int] = [:]
 
   var flights = SlotTable<PushFlight>()
-  /// How many of these are of pushes that have their outcome.
+  /// Number of `flights` whose push already has its outcome.
   var settledCount = 0
   var hedging: HedgingMachine?
   var hedgeTimer: EventLoop.Timer?
@@ -59,7 +60,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   var hedgedCount = 0
   private var reportedHedges = 0
   var unanswered = UnansweredTime()
-  /// Of connections of former credentials.
+  /// The replacements of connections with former credentials.
   private var formerReplacements: [ConnectionReplacement: Int] = [:]
   private var results: [PushResult] = []
   private var isReportScheduled = false
@@ -68,9 +69,10 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   var isShuttingDown = false
 
   /// - Parameters:
-  ///   - hedging: when invites are sent once more; nil: never.
+  ///   - hedging: when invites are sent a second time; nil: never.
   ///   - permit: whether requests may be written; nil: always.
-  ///   - rotationTimeMax: how long new credentials may take to be connected before they are used all the same.
+  ///   - rotationTimeMax: maximum wait until the connections of new credentials are ready. After that they are used even if they
+  ///     are not connected.
   init(
     _ format: any HTTP2PushFormat, settings: HTTP2ConnectionPoolSettings, hedging: HedgingSettings? = nil,
     tokens: any ProviderTokenSource, permit: SendPermit? = nil, clock: any GatewayClock, loop: EventLoop,
@@ -88,7 +90,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     self.logger = logger
   }
 
-  /// Fetches a token; the first pool connects when it is there, so there is no capacity without one.
+  /// Fetches a token. The first pool connects when the token has arrived, so without a token there is no capacity.
   func start() { current.start() }
 
   func send(_ batch: [PushRequest]) {
@@ -106,7 +108,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     }
   }
 
-  /// How the connections are, those of former and of next credentials included.
+  /// The condition of all connections, including those of former and next credentials.
   var condition: ProviderCondition {
     var condition = ProviderCondition()
     for pool in (draining + [current] + (next.map { [$0] } ?? [])).flatMap(\.pools) {
@@ -127,7 +129,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     }
   }
 
-  /// Refuses those of these requests that wait for a stream. What has left is not sent once more.
+  /// Refuses the given requests that still wait for a stream. Requests already sent get no hedge any more.
   func withdraw(_ tags: Set<UInt64>) {
     let slots = Set(flights.occupied.filter { flights[$0].map { tags.contains($0.request.tag) } ?? false })
     guard !slots.isEmpty else { return }
@@ -156,13 +158,13 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   // MARK: - New credentials
 
-  /// Connects at once if it waits to.
+  /// Ends the waits of all pools before their next connection.
   func retryConnections() {
     for pool in ([current] + (next.map { [$0] } ?? [])).flatMap(\.pools) { pool.retry() }
     report?(.renewed)
   }
 
-  /// Uses tokens of this source from now on, as soon as it has given one; a rotation under way gives way.
+  /// Uses tokens of this source as soon as it has returned one. Cancels a rotation that is not complete.
   func rotate(to tokens: any ProviderTokenSource) {
     guard !isShuttingDown else { return }
     let token = makeToken(tokens)
@@ -174,7 +176,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     connections.start()
   }
 
-  /// The connections stay: only the token changes.
+  /// Changes only the token. The connections stay.
   private func rotate(to token: RenewingToken) {
     nextToken?.stop()
     nextToken = token
@@ -187,8 +189,8 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     token.start()
   }
 
-  /// Connections that do not get connected take over all the same, for it may be the network's fault; but not without
-  /// a token, which is its own.
+  /// New connections become the current ones after `rotationTimeMax` even if they are not connected, because the network may be
+  /// the cause. Without a token they do not, because then the new credentials are the cause.
   private func watchRotation(of connections: CredentialConnections) {
     rotationTimer?.cancel()
     rotationTimer = loop.schedule(at: loop.now + rotationTimeMax) { [weak self, weak connections] in
@@ -204,7 +206,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     current = connections
     next = nil
     rotationTimer?.cancel()
-    // Whatever is in flight has ended by then of itself.
+    // All requests in flight have ended or timed out by then.
     retire(old, by: loop.now + settings.connection.requestTimeout + .seconds(1))
     reportCapacity()
     report?(.renewed)
@@ -301,8 +303,8 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     let failure: PushOutcome
     switch disposition {
     case .settle(.unauthorized(let reason)):
-      // A connection remembers the first key it saw, and old credentials have had their day: only a new connection
-      // shows whether those in use are wrong.
+      // The server ties a connection to the first key it saw, and this flight may have used old credentials. Only a new connection
+      // shows whether the current credentials are wrong.
       if connectionEffect == .worn || flight.connections !== current, mayResend(flight) {
         return .init(connectionEffect, resends: true)
       }
@@ -326,7 +328,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     return .init(connectionEffect)
   }
 
-  /// Counts a resend, if the request may have another.
+  /// Whether the request may be sent again. Counts the resend if so.
   private func mayResend(_ flight: PushFlight) -> Bool {
     guard !isShuttingDown, flight.resends < format.resendsMax else { return false }
     flight.resends += 1
@@ -363,7 +365,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
       other.isSettled = true
       other.other = nil
       settledCount += 1
-      other.connections.withdraw([slot])  // where it still waits, it need not leave any more
+      other.connections.withdraw([slot])  // if it still waits, it need not be sent any more
       if flight.hedges != nil {
         other.connections.pool(format.endpoint(of: other.request)).noteOvertaken(slot)
       }

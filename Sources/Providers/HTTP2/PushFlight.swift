@@ -1,28 +1,28 @@
-// A request of a push on its way: the first one, or its hedge.
+// A request of a push on its way: the first request or its hedge.
 
 internal import Runtime
 
-/// A request that a pool of connections has. Confined to its sender.
+/// A request in a pool of connections. Confined to its sender.
 final class PushFlight {
   let request: PushRequest
-  /// Whose connections it is on.
+  /// The connections it uses.
   var connections: CredentialConnections
   /// The token it was last written with.
   var token: ProviderToken?
   var resends = 0
   /// When it was first handed to a connection.
   var dispatchedAt: Instant?
-  /// Its number among the candidates for a hedge; nil: it is not to be hedged.
+  /// Its number among the candidates for a hedge; nil if it is no candidate.
   var candidate: Int?
-  /// The slot of the other flight of the same push, while that is under way.
+  /// The slot of the other flight of the same push while that flight is under way.
   var other: Int?
-  /// What it is sent besides left at this time; nil: it is no hedge.
+  /// When the hedged request was first handed to a connection; nil if this flight is not a hedge.
   let hedges: Instant?
-  /// The other flight left, and has been lost for this reason.
+  /// Why the other flight was lost after it had been sent; nil if it was not lost.
   var loss: String?
-  /// A hedge of it has left, or it is one.
+  /// Whether a hedge of this push was handed to a connection.
   var isHedged = false
-  /// The push has its outcome: what becomes of this flight means nothing.
+  /// Whether the push has its outcome. The result of this flight is then ignored.
   var isSettled = false
 
   init(_ request: PushRequest, _ connections: CredentialConnections, hedges: Instant? = nil) {

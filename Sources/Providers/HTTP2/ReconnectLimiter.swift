@@ -1,33 +1,33 @@
-// When the next connection may be opened. No clock, no socket.
+// Decides when the next connection may be opened. No clock, no socket.
 //
-// A connection that never worked is followed by a growing wait. One that worked is replaced at once, unless it was hardly worth
-// its handshake. The first such end within `earlyEndsWindow` costs nothing; each further one costs a growing wait, however well
-// the last connection began. Otherwise a peer that answers once and hangs up would be connected to without limit, which providers
-// take for abuse.
+// A connection that never worked is followed by a growing wait. A connection that worked is replaced at once, unless it ended too
+// early to be worth its handshake. The first early end within `earlyEndsWindow` causes no wait; each further one causes a growing
+// wait, even if the last connection worked at first. Otherwise a peer that answers once and closes the connection would be
+// reconnected without limit, which providers treat as abuse.
 //
-// Two ends say little about the next connection, and a call may come at any time, so the wait after them is short: a connection
-// that had answered everything (a middlebox with little patience, a peer that saves), and one that was lost with a request in
-// flight, which may have been that request's fault.
+// Two kinds of end say little about the next connection. The wait after them is short, because a call may come at any time. The
+// first is the end of a connection that had answered everything: a middlebox with a short idle timeout, or a peer that saves
+// resources. The second is a loss with a request in flight, because that request may have caused it.
 
 internal import Runtime
 
 /// The waits between the connections of one pool.
 struct ReconnectLimiter {
-  /// The ends that are remembered; more do not make the waits longer.
+  /// Maximum number of early ends remembered. More would not make the waits longer.
   private static let endsMax = 16
 
   private let settings: HTTP2ConnectionPoolSettings
   private var random: SplitMix64
-  /// Connections in a row that never worked.
+  /// Number of connections in a row that never worked.
   private var failures = 0
-  /// When connections ended that were hardly worth their handshake, in order.
+  /// The times of early ends, in order.
   private var earlyEnds: [Instant] = []
-  /// When a connection was closed last while it had nothing to do.
+  /// When an idle connection was last closed early.
   private var idleEndAt: Instant?
   /// No connection is opened before this time.
   private(set) var mayOpenAt = Instant(nanoseconds: .min)
 
-  /// - Parameter seed: where the jitter starts.
+  /// - Parameter seed: the seed of the jitter.
   init(settings: HTTP2ConnectionPoolSettings, seed: UInt64) {
     self.settings = settings
     random = SplitMix64(seed: seed)
@@ -36,31 +36,30 @@ struct ReconnectLimiter {
   /// A connection gave its first authorised answer.
   mutating func didWork() { failures = 0 }
 
-  /// What made connections fail may have been mended: the next need not wait.
+  /// Ends the wait, because the cause of the failures may have been fixed.
   mutating func tryNow() {
     failures = 0
     mayOpenAt = Instant(nanoseconds: .min)
   }
 
-  /// A connection came to its end without having worked.
+  /// A connection ended without having worked.
   ///
-  /// - Parameter atRequest: it took requests, and ended without answering the last.
+  /// - Parameter atRequest: whether it took requests and ended without answering the last.
   mutating func didFail(atRequest: Bool = false, _ now: Instant) {
     failures += 1
     wait(atMost: atRequest ? settings.requestEndWait : settings.backoff.max, now)
   }
 
-  /// A connection that had worked came to its end, by whomever it was ended. Returns whether it was hardly worth its
-  /// handshake.
+  /// A connection that had worked ended; either side may have closed it. Returns whether the end was early.
   ///
   /// - Parameters:
-  ///   - atRequest: it ended without answering the last request.
-  ///   - owesNothing: it has answered all that it was given.
+  ///   - atRequest: whether it ended without answering the last request.
+  ///   - owesNothing: whether it had no request in flight.
   mutating func didEnd(
     openedAt: Instant, answers: Int, atRequest: Bool = false, owesNothing: Bool = false, _ now: Instant
   ) -> Bool {
     guard openedAt + settings.stableAfter > now, answers < settings.answersWorthAConnection else { return false }
-    // Those that end together are one event: they count once, while the wait for it lasts.
+    // Connections that end together are one event. Further ends do not count while its wait lasts.
     guard mayOpenAt <= now else { return true }
     earlyEnds.removeAll { $0 + settings.earlyEndsWindow <= now }
     earlyEnds.append(now)
@@ -69,7 +68,7 @@ struct ReconnectLimiter {
     return true
   }
 
-  /// A connection that was ready came to its end while it had nothing to do, hardly worth its handshake.
+  /// A connection that was ready ended early while it was idle.
   mutating func didEndIdle(_ now: Instant) {
     defer { idleEndAt = now }
     guard let idleEndAt, idleEndAt + settings.earlyEndsWindow > now else { return }

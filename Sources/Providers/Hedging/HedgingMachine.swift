@@ -1,33 +1,33 @@
-// Which requests are hedged, and when: an invite that has waited for longer than nearly all answers take leaves once more over
-// another connection. No clock, no I/O.
+// Decides which requests are hedged, and when. An invite that has waited longer than nearly all answers take is sent a second time
+// over another connection. No clock, no I/O.
 //
 //   answers known      an invite is hedged after
 //   fewer than 10      delayAtFirst
 //   fewer than 1,000   three times the time within which 90 % of the answers came
 //   more               the time within which 99.9 % of them came        (and never before delayMin)
 //
-// Only answers count that came first. What a request would have taken that was overtaken by its hedge is not known, and to count
-// it as slow would let a stalled connection move the limit out of its own reach.
+// Only the first answer to a push counts. If the hedge is answered first, the latency of the hedged request is unknown. Counting
+// that request as slow would let a stalled connection raise the delay until its requests are no longer hedged.
 //
-// Requests wait in the order in which they left, so a push costs an entry at the end of a line and nothing else; entries of
-// requests that were answered meanwhile are passed over.
+// Candidates are stored in the order in which they were sent, so a push only appends an entry to an array. Entries of requests
+// that were answered meanwhile are skipped.
 
 internal import Runtime
 
-/// The pure part of hedging in one lane.
+/// The hedging decisions of one lane.
 struct HedgingMachine {
-  /// An invite that has left.
+  /// An invite that has been sent and may be hedged.
   struct Candidate: Equatable {
-    /// The owner's number for it.
+    /// The owner's number for the request.
     var request: Int
-    /// Tells it from others that had the same number.
+    /// Distinguishes the candidate from others with the same request number.
     var number: Int
     var sentAt: Instant
   }
 
-  /// A hedge in the units of `credit`.
+  /// The price of a hedge in the units of `credit`.
   private static let price = 100
-  /// How long to wait when the lane has no hedge left.
+  /// The wait before another try when the lane has no hedge left.
   private static let retryTime = Nanoseconds.milliseconds(50)
 
   private let settings: HedgingSettings
@@ -35,13 +35,13 @@ struct HedgingMachine {
   private var line: [Candidate] = []
   private var lineStart = 0
   private var nextNumber = 0
-  /// `percentMax` for each push, `price` less for each hedge.
+  /// Grows by `percentMax` with each push and shrinks by `price` with each hedge.
   private var credit = 0
-  /// Hedges that are left without having been earned, and since when the next one comes.
+  /// Number of unearned hedges left, and since when the next one accrues.
   private var lone: Int
   private var loneSince = Instant(nanoseconds: .min)
   private var pausedUntil = Instant(nanoseconds: .min)
-  /// When `next` has something to look at; `distantFuture` while no invite waits.
+  /// When to call `next` again; `distantFuture` while no invite waits.
   private(set) var due = Instant.distantFuture
 
   init(settings: HedgingSettings) {
@@ -60,12 +60,12 @@ struct HedgingMachine {
     return max(settings.delayMin, slow)
   }
 
-  /// A push of the lane leaves for the first time.
+  /// A push of the lane is sent for the first time.
   mutating func didSend() {
     credit = min(credit + settings.percentMax, settings.savedMax * Self.price)
   }
 
-  /// An invite leaves, which may be hedged. Returns the number of its candidate.
+  /// An invite that may be hedged is sent. Returns the number of its candidate.
   mutating func watch(_ request: Int, _ now: Instant) -> Int {
     let candidate = Candidate(request: request, number: nextNumber, sentAt: now)
     nextNumber += 1
@@ -74,17 +74,17 @@ struct HedgingMachine {
     return candidate.number
   }
 
-  /// A request got its answer after this time, and before its hedge if it had one.
+  /// A push got its first answer after this time. If it was hedged, only the request that was answered first is noted.
   mutating func didAnswer(after latency: Nanoseconds, _ now: Instant) {
     self.latency.note(latency, now)
   }
 
-  /// Nothing is hedged for so long: the provider asked for a pause, or nothing may leave.
+  /// Pauses hedging for this time, at most `longestPause`: the provider asked for a pause, or no request may be sent.
   mutating func pause(for time: Nanoseconds, _ now: Instant) {
     pausedUntil = max(pausedUntil, now + min(time, settings.longestPause))
   }
 
-  /// The next invite to hedge now; to be called again until it gives none. Then `due` says when there may be another.
+  /// The next invite to hedge now. The caller repeats the call until it returns nil. `due` then says when to call again.
   ///
   /// - Parameter isWaiting: whether a candidate is still unanswered and may be hedged.
   mutating func next(_ now: Instant, isWaiting: (Candidate) -> Bool) -> Candidate? {

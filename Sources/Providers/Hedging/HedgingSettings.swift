@@ -1,22 +1,22 @@
-// When an invite is sent once more over another connection, and how many are.
+// The settings of hedging: when an invite is sent a second time over another connection, and how many are.
 
 public import Runtime
 
-/// The rule of hedging for one lane.
+/// The hedging limits of one lane.
 public struct HedgingSettings: Sendable, Equatable {
-  /// No invite is hedged that has waited for less. At least 1 ms.
+  /// Minimum time that an invite waits before it is hedged. At least 1 ms.
   public var delayMin = Nanoseconds.milliseconds(300)
-  /// The wait while fewer than ten answers are known, if `delayMin` is not longer.
+  /// The wait while fewer than ten answers are known. `delayMin` applies if it is longer.
   public var delayAtFirst = Nanoseconds.milliseconds(500)
   /// Maximum number of hedges for each hundred pushes of the lane, 1 to 100.
   public var percentMax = 2
-  /// Hedges that a lane may have without having earned them, for lone calls never earn one: this many at once, and one more each
+  /// Maximum number of unearned hedges, because a lane with few calls never earns one. Used ones are replaced at a rate of one per
   /// `loneInterval`.
   public var loneMax = 10
   public var loneInterval = Nanoseconds.seconds(6)
-  /// Maximum number of hedges that may be saved up.
+  /// Maximum number of earned hedges that are saved.
   public var savedMax = 500
-  /// A provider's word stops hedges for this long at most.
+  /// Maximum pause of hedging, even if the provider asks for a longer one.
   public var longestPause = Nanoseconds.seconds(60)
 
   public init() {}

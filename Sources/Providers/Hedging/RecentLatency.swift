@@ -1,15 +1,15 @@
-// How long answers have lately taken, as counts in logarithmic classes: noting one is an addition. No clock, no I/O.
+// The latencies of recent answers as a histogram with logarithmic classes. Recording one is an addition. No clock, no I/O.
 //
-// There are eight classes an octave, so what is read from them is at most an eighth too long. Two windows of counts are kept and the
-// older one is dropped as a whole: a busy lane remembers its last minute, a lane of lone calls its last hundred answers.
+// There are eight classes in an octave, so a result is at most an eighth too long. Two windows of counts are kept, and the older
+// one is dropped as a whole. A busy lane remembers about its last minute, a lane with few calls its last hundred answers.
 
 internal import Runtime
 
 /// The latencies of a lane's recent answers.
 struct RecentLatency {
-  /// A window ends when it is this old and has this many answers.
+  /// A window ends when it has at least the age and the number of answers of one of these pairs.
   private static let windows: [(age: Nanoseconds, answers: Int)] = [(.seconds(30), 1_000), (.seconds(3_600), 50)]
-  /// Latencies are told apart in units of 2²⁰ ns (1.05 ms), up to 2¹⁴ units (17 s).
+  /// Latencies are measured in units of 2²⁰ ns (1.05 ms), up to 2¹⁴ units (17 s).
   private static let unitBits = 20
   private static let unitsMax = 1 << 14
   private static let classCount = 8 * 12 + 8
@@ -23,10 +23,10 @@ struct RecentLatency {
   private var current = Window()
   private var former = Window()
 
-  /// How many answers are remembered.
+  /// Number of remembered answers.
   var count: Int { current.total + former.total }
 
-  /// An answer came after this time.
+  /// Records the latency of an answer.
   mutating func note(_ latency: Nanoseconds, _ now: Instant) {
     if current.total == 0 { current.startedAt = now }
     if Self.windows.contains(where: { current.total >= $0.answers && current.startedAt + $0.age <= now }) {
@@ -54,7 +54,7 @@ struct RecentLatency {
     current.startedAt = now
   }
 
-  /// Below eight units each has a class; above, the three bits after the highest choose one in their octave.
+  /// Each value below eight units has its own class. Above, the three bits after the highest bit select a class of the octave.
   private static func classIndex(_ latency: Nanoseconds) -> Int {
     let units = min(max(Int(latency.count >> Int64(unitBits)), 0), unitsMax - 1)
     guard units >= 8 else { return units }

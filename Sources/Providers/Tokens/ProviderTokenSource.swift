@@ -1,8 +1,8 @@
-// Where the token comes from that proves to a provider who we are.
+// The source of the token that authenticates us to a provider.
 
-/// A signed token, as the `authorization` header carries it after its scheme.
+/// A signed token: the text after the scheme in the `authorization` header.
 public struct ProviderToken: Sendable, Equatable {
-  /// ASCII; a secret: never in a log line or an error.
+  /// ASCII. A secret: never part of a log line or an error.
   public let value: [UInt8]
   /// When it was issued: milliseconds since 1970.
   public let issuedAtMilliseconds: Int64
@@ -16,19 +16,18 @@ public struct ProviderToken: Sendable, Equatable {
   }
 }
 
-/// Why there is no token. Holds no secret.
+/// Why there is no token. Contains no secret.
 public struct ProviderTokenError: Error, Sendable, CustomStringConvertible {
   public let description: String
   public init(_ description: String) { self.description = description }
 }
 
-/// Gives the token that is to be used now. One source serves every connection of a key; a source that keeps its token
-/// in the database serves every replica.
+/// Returns the token to use now. One source serves all connections of a key. A source that keeps its token in the database serves
+/// all replicas.
 public protocol ProviderTokenSource: Sendable {
-  /// The current token; a new one if there is none, if it is due to be renewed, or if the provider refused `refused`,
-  /// which is still the current one, and its age allows another. May give `refused` again when it is too young to be
-  /// replaced.
+  /// Returns the current token. Returns a new token in three cases: there is none, it is due for renewal, or the provider refused
+  /// it (`refused`) and its age allows a replacement. If `refused` is too young to be replaced, it may be returned again.
   ///
-  /// - Throws: `ProviderTokenError` when no token can be had.
+  /// - Throws: `ProviderTokenError` if no token can be obtained.
   func token(replacing refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken
 }

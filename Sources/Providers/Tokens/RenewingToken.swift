@@ -1,20 +1,21 @@
-// The provider token in use: asked for at its source, renewed in good time, replaced when the provider refuses it.
+// The provider token in use. It is fetched from its source, renewed before it expires and replaced when the provider refuses it.
 
 internal import Logging
 internal import Runtime
 
 /// Keeps one source's token current. Confined to the provider's loop.
 final class RenewingToken {
-  /// How soon to ask again for a token that was not to be had.
+  /// The wait before another request to a source that returned no token.
   static let retryDelay = Nanoseconds.seconds(2)
-  /// After this no token is good any more, and no source is believed that says so (Apple: 60 minutes; Google: 3,600 s).
+  /// Maximum lifetime of a token, even if the source says otherwise (Apple: 60 minutes; Google: 3,600 s).
   static let lifetimeMax = Nanoseconds.seconds(3600)
-  /// How soon to ask again when the source held on to a refused token, which it may replace when it is older.
+  /// The wait before another request to a source that returned the refused token. The source may replace the token when it is
+  /// older.
   static let unreplaceableTokenDelay = Nanoseconds.seconds(60)
-  /// How long an older token is used on when the provider found the new one too early.
+  /// How long the older token stays in use if the provider refuses a new one as too early.
   static let olderTokenDelay = Nanoseconds.seconds(300)
 
-  /// A token came, or was asked for again in vain: what waited for it may go on.
+  /// Called when the source has returned a token, even if it is the refused one again. Paused requests may then be sent.
   var didArrive: (() -> Void)?
   private(set) var current: ProviderToken?
   /// The value of `authorization`.
@@ -26,9 +27,9 @@ final class RenewingToken {
   private let loop: EventLoop
   private let logger: Logger
   private var previous: ProviderToken?
-  /// `current`, from the moment the provider refused it until the source gave its answer.
+  /// `current`, from its refusal by the provider until the source has returned a token.
   private var refused: ProviderToken?
-  /// A refused token that the source finds too young to be replaced: clocks differ, or keys.
+  /// A refused token that the source considers too young to be replaced. The cause is different clocks or different keys.
   private var unreplaceableToken: ProviderToken?
   private var isFetching = false
   private var isStopped = false
@@ -44,21 +45,21 @@ final class RenewingToken {
     self.logger = logger
   }
 
-  /// Asks for the first token.
+  /// Fetches the first token.
   func start() { fetch() }
 
-  /// Asks for no more tokens; the one in use stays.
+  /// Fetches no more tokens. The token in use stays.
   func stop() {
     isStopped = true
     timer?.cancel()
   }
 
-  /// Whether to send a request again that was refused with this token.
+  /// Whether a request that was refused with this token should be sent again.
   func isWorthAnotherTry(after refused: ProviderToken) -> Bool { refused != unreplaceableToken }
 
-  /// The provider refused a token as too old. Returns whether nothing should leave until `didArrive`.
+  /// The provider refused a token as too old. Returns whether no request should be sent until `didArrive`.
   func replace(_ token: ProviderToken) -> Bool {
-    guard token == current else { return false }  // it has been replaced since
+    guard token == current else { return false }  // already replaced
     if refused == nil {
       refused = token
       fetch()
@@ -66,11 +67,12 @@ final class RenewingToken {
     return true
   }
 
-  /// The provider found a token too early: the one before it is used on, if there is one that may still be good.
+  /// The provider refused a token because it came too soon after the previous one. Uses the previous token if there is one that may
+  /// still be valid.
   func useOlder(than rejected: ProviderToken) {
     guard rejected == current, let older = previous else { return }
     guard clock.wallMilliseconds() - older.issuedAtMilliseconds < Self.lifetimeMax.milliseconds else { return }
-    logger.warning("the provider takes no new token yet; the one before it is used on")
+    logger.warning("the provider accepts no new token yet; the previous one is used")
     use(older)
     previous = nil
     scheduleFetch(after: Self.olderTokenDelay)
@@ -82,7 +84,7 @@ final class RenewingToken {
     guard !isFetching, !isStopped else { return }
     isFetching = true
     let unwanted = refused ?? unreplaceableToken
-    // Only the reference travels; everything is touched on the loop.
+    // The task only holds the reference. All accesses are on the loop.
     nonisolated(unsafe) let holder = self
     Task { [source, loop] in
       let answer: Result<ProviderToken, ProviderTokenError>
@@ -103,7 +105,7 @@ final class RenewingToken {
       logger.error("no provider token", metadata: ["error": "\(error)"])
       scheduleFetch(after: Self.retryDelay)
     case .success(let token):
-      if token == refused, token != unwanted { return fetch() }  // refused after it had been asked for
+      if token == refused, token != unwanted { return fetch() }  // refused while the fetch was under way
       unreplaceableToken = token == unwanted ? token : nil
       refused = nil
       if token != current {
@@ -121,7 +123,7 @@ final class RenewingToken {
     authorization += token.value
   }
 
-  /// Whatever the source says, the answer to when is between a second and an hour from now.
+  /// The time until the token is renewed: at least one second and at most `lifetimeMax`, whatever the source says.
   private func untilRenewal(of token: ProviderToken) -> Nanoseconds {
     let (delay, overflow) = token.renewAtMilliseconds.subtractingReportingOverflow(clock.wallMilliseconds())
     guard !overflow else { return Self.lifetimeMax }

@@ -1,20 +1,21 @@
-// One token for all replicas: minted by whoever needs it first, taken from the database by the others.
+// One token for all replicas. The first replica that needs it creates it; the others read it from the database.
 
 public import Runtime
 internal import Synchronization
 
-/// Where replicas keep the tokens they share.
+/// The store of tokens shared by all replicas.
 public protocol SharedTokenStore: Sendable {
-  /// The token in use, or nil when there is none.
+  /// The token in use; nil if there is none.
   func current(_ identity: String) async throws -> ProviderToken?
-  /// Offers a new token; returns the one in use, which is another when that is not older by `ageMin`.
+  /// Offers a new token and returns the one in use. The new token is used only if it is newer than the current one by at least
+  /// `ageMin`; otherwise the current one is returned.
   func offer(_ token: ProviderToken, as identity: String, ageMin: Nanoseconds) async throws -> ProviderToken
 }
 
-/// Gives the shared token, and mints the next one when it is due.
+/// Returns the shared token, and creates the next one when it is due.
 ///
-/// A token that was minted and not taken is never shown to the provider: so a key has one new token in `ageMin`, however many
-/// replicas there are. While the store cannot be reached the last known token is used as long as it is good.
+/// A created token that the store did not accept is never sent to the provider. A key therefore gets at most one new token in
+/// `ageMin`, whatever the number of replicas. While the store cannot be reached, the last known token is used.
 public final class SharedTokenSource: ProviderTokenSource {
   private let identity: String
   private let ageMin: Nanoseconds
@@ -24,9 +25,9 @@ public final class SharedTokenSource: ProviderTokenSource {
   private let known = Mutex<ProviderToken?>(nil)
 
   /// - Parameters:
-  ///   - identity: whose token it is; the same in every replica.
-  ///   - ageMin: the age below which a token is not replaced.
-  ///   - mint: makes a new token, given the one the provider refused.
+  ///   - identity: identifies the key of the token; the same in every replica.
+  ///   - ageMin: minimum age of a token before it is replaced.
+  ///   - mint: creates a new token. The argument is the token that the provider refused, if any.
   public init(
     identity: String, ageMin: Nanoseconds, store: any SharedTokenStore, clock: any GatewayClock = SystemClock(),
     mint: @escaping @Sendable (_ refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken
