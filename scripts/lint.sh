@@ -25,7 +25,13 @@ files() {
 }
 
 lint_swift() {
-  ${SWIFT:-swift} format lint --strict --parallel --recursive Package.swift Plugins Sources Tests benchmarks/Package.swift benchmarks/Sources 2>&1
+  status=0
+  ${SWIFT:-swift} format lint --strict --parallel --recursive Package.swift Plugins Sources Tests benchmarks/Package.swift \
+    benchmarks/Sources 2>&1 || status=$?
+  # A package import turns off cross-module optimization of everything that uses the imported module.
+  (cd Sources && grep -rnE '^package import' Runtime PushModel Queue Providers Dialects Dispatching) |
+    sed -E 's|^([^:]+:[0-9]+):.*|Sources/\1: package import in a module of the way of a call: use public or internal import|'
+  return "$status"
 }
 lint_shell() { files sh 'ba?sh|dash|sh' | xargs -d '\n' shellcheck -f gcc; }
 lint_python() { files py 'python3?' | xargs -d '\n' /usr/bin/python3 -m flake8; }

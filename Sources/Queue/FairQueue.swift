@@ -4,24 +4,24 @@
 ///
 /// Owners take turns; the elements of one owner keep their order. A full queue drops the last element of the owner who has
 /// the most, so that no owner is refused because of another.
-package struct FairQueue<Owner: Hashable & Sendable, Element> {
+public struct FairQueue<Owner: Hashable & Sendable, Element> {
   private let countMax: Int
   private var queues: [Owner: [Element]] = [:]
   /// Owners with elements, the next to serve first.
   private var turns: [Owner] = []
-  package private(set) var count = 0
+  public private(set) var count = 0
 
   /// - Parameter countMax: maximum number of elements of all owners together.
-  package init(countMax: Int) {
+  public init(countMax: Int) {
     self.countMax = countMax
   }
 
-  package var isEmpty: Bool { count == 0 }
+  public var isEmpty: Bool { count == 0 }
 
   /// Adds an element at the end of its owner's.
   ///
   /// - Returns: the element that found no place: this one, or the last of the owner who has the most waiting.
-  package mutating func append(_ element: Element, of owner: Owner) -> Element? {
+  public mutating func append(_ element: Element, of owner: Owner) -> Element? {
     var displaced: Element?
     if count >= countMax {
       guard let largest = queues.max(by: { $0.value.count < $1.value.count }), largest.key != owner,
@@ -36,7 +36,7 @@ package struct FairQueue<Owner: Hashable & Sendable, Element> {
   }
 
   /// Takes the next element whose owner may be served.
-  package mutating func popFirst(where mayServe: (Owner) -> Bool = { _ in true }) -> (owner: Owner, element: Element)? {
+  public mutating func popFirst(where mayServe: (Owner) -> Bool = { _ in true }) -> (owner: Owner, element: Element)? {
     guard let index = turns.firstIndex(where: mayServe) else { return nil }
     let owner = turns.remove(at: index)
     guard var queue = queues[owner], !queue.isEmpty else { return nil }
@@ -48,7 +48,7 @@ package struct FairQueue<Owner: Hashable & Sendable, Element> {
   }
 
   /// Removes an owner's first element that matches.
-  package mutating func remove(of owner: Owner, where matches: (Element) -> Bool) -> Element? {
+  public mutating func remove(of owner: Owner, where matches: (Element) -> Bool) -> Element? {
     guard let index = queues[owner]?.firstIndex(where: matches) else { return nil }
     return remove(at: index, of: owner)
   }

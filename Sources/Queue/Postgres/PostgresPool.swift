@@ -1,7 +1,7 @@
 // A few connections to Postgres that many callers share. The dispatcher has connections of its own.
 
-package import Logging
-package import Runtime
+public import Logging
+public import Runtime
 
 /// Runs statements on a bounded number of connections, one at a time on each. When all are busy, callers wait in a bounded
 /// queue.
@@ -11,37 +11,37 @@ package import Runtime
 /// of another app.
 ///
 /// Commits are durable: a committed statement survives a crash of Postgres.
-package actor PostgresPool {
-  package nonisolated let loop: EventLoop
-  package nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+public actor PostgresPool {
+  public nonisolated let loop: EventLoop
+  public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
   /// What a statement is for.
-  package struct Purpose: Equatable, Sendable {
+  public struct Purpose: Equatable, Sendable {
     /// Whether it rings phones or stops them, or a request that does so waits for it.
-    package var isUrgent: Bool
+    public var isUrgent: Bool
     /// The app whose request it is; nil: the gateway's own.
-    package var app: String?
+    public var app: String?
 
-    package init(isUrgent: Bool = true, app: String? = nil) {
+    public init(isUrgent: Bool = true, app: String? = nil) {
       self.isUrgent = isUrgent
       self.app = app
     }
 
-    package static let own = Purpose()
+    public static let own = Purpose()
   }
 
   /// Why a statement has no result.
-  package enum Failure: Error {
+  public enum Failure: Error {
     /// No connection was free in time, or too many callers waited.
     case overloaded
     case statement(PostgresError)
   }
 
   /// Maximum number of waiting callers, separately for urgent statements and others.
-  package static let waitingMax = 256
+  public static let waitingMax = 256
   /// The longest wait for a lock. Backends may hold one for hours, and a waiting statement occupies a connection: if three
   /// apps had two each, a fourth app would have none.
-  package static let lockPatience = Nanoseconds.milliseconds(500)
+  public static let lockPatience = Nanoseconds.milliseconds(500)
 
   private typealias Turn = Result<PostgresConnection?, Failure>
   private struct Waiting {
@@ -52,8 +52,8 @@ package actor PostgresPool {
 
   private let url: String
   private let timeoutSeconds: Int
-  package nonisolated let logger: Logger
-  package nonisolated let applicationName: String
+  public nonisolated let logger: Logger
+  public nonisolated let applicationName: String
   private let connectionsMax: Int
   private let lockPatience: Nanoseconds
   private var idle: [PostgresConnection] = []
@@ -68,7 +68,7 @@ package actor PostgresPool {
   ///   - logger: for callers; the pool itself logs nothing.
   ///   - applicationName: shown in `pg_stat_activity`.
   ///   - connectionsMax: maximum number of connections.
-  package init(
+  public init(
     url: String, loop: EventLoop, timeoutSeconds: Int, logger: Logger, applicationName: String = "push-gateway api",
     connectionsMax: Int = 6, lockPatience: Nanoseconds = PostgresPool.lockPatience
   ) {
@@ -84,7 +84,7 @@ package actor PostgresPool {
   /// Runs a statement in a transaction of its own.
   ///
   /// - Parameter isRepeatable: whether it may be run once more if the connection breaks.
-  package func run(
+  public func run(
     _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(),
     for purpose: Purpose = .own, isRepeatable: Bool = true
   ) async throws(Failure) -> PostgresResult {
@@ -108,7 +108,7 @@ package actor PostgresPool {
     }
   }
 
-  package func close() async {
+  public func close() async {
     for connection in idle { await connection.close() }
     idle = []
   }
@@ -233,7 +233,7 @@ extension PostgresError {
   }
 
   /// SQLSTATEs of a function, table, column or schema that is not there.
-  package static func isMissingObject(_ sqlState: String) -> Bool {
+  public static func isMissingObject(_ sqlState: String) -> Bool {
     ["42883", "42P01", "42703", "3F000"].contains(sqlState)
   }
 }
