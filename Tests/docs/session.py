@@ -19,6 +19,8 @@ VARYING = [
     # Of the whole server, which others may use as well.
     (re.compile(r"(oldest transaction *\|)[^|]*"), r"\1 AGE "),
     (re.compile(r"\b\d+ beside \d+"), "N beside N"),
+    # What other sessions of the server hold at that moment.
+    (re.compile(r"(lock table *\|) *\d+ %(?= *\| *ok)"), r"\1 N % "),
     (re.compile(r"\bpid \d+"), "pid N"),
     (re.compile(r"\bpgk_(\d+)_(?:[0-9a-f]{64}\b|…)"), r"pgk_\1_KEY"),
     (re.compile(r"^psql:<stdin>:\d+: "), ""),
