@@ -1,5 +1,8 @@
 #!/bin/sh
 # Installs the missing packages for building, testing and the demo. Debian and Ubuntu; as root or with sudo.
+#
+#   scripts/setup.sh                   what `make demo` and `make test` need
+#   scripts/setup.sh --also PACKAGE…   that, and these Debian packages: for a target that needs more
 set -eu
 
 fail() { echo "setup.sh: $*" >&2; exit 1; }
@@ -41,12 +44,19 @@ provided() {
     python3-psycopg) /usr/bin/python3 -c 'import psycopg' ;; # Debian's Python, which need not be the first in PATH
     python3-flake8) /usr/bin/python3 -c 'import flake8' ;;
     postgresql) { command -v pg_config >/dev/null && [ -x "$(pg_config --bindir)/initdb" ]; } || ls /usr/lib/postgresql/*/bin/initdb ;;
-    *) false ;;
+    *) [ "$(dpkg-query -W -f '${db:Status-Status}' "$1")" = installed ] ;;
   esac >/dev/null 2>&1
 }
 
+also=
+case ${1:-} in
+  "") ;;
+  --also) shift && also=$* ;;
+  *) sed -n '4,5s/^# *//p' "$0" >&2 && exit 64 ;;
+esac
+
 missing=
-for package in $packages postgresql; do
+for package in $packages postgresql $also; do
   provided "$package" || missing="$missing $package"
 done
 [ -n "$missing" ] || exec "$(dirname "$0")/node-packages.sh"
@@ -58,7 +68,7 @@ if [ "$(id -u)" -ne 0 ]; then
   sudo=sudo
 fi
 log=$(mktemp)
-# The tests start Postgres, pgbouncer, Prometheus and Prosody themselves: no service of the system is started, now or at the next boot.
+# The tests start Postgres, pgbouncer, Prometheus and the like themselves: no service of the system is started, now or at the next boot.
 policy=/usr/sbin/policy-rc.d
 made=
 clean() {
@@ -78,7 +88,7 @@ install || { $sudo apt-get update >"$log" 2>&1 && install; } || {
   tail -n 5 "$log" >&2
   fail "apt-get could not install$missing: is there a network? With one, as root: apt-get update && apt-get install$missing"
 }
-for service in pgbouncer prometheus prosody; do
+for service in pgbouncer prometheus prosody patroni haproxy etcd ejabberd; do
   case "$missing " in
     *" $service "*) [ ! -d /run/systemd/system ] || $sudo systemctl disable --quiet "$service" ;;
   esac
