@@ -12,10 +12,13 @@ public import Runtime
 public struct DispatcherLane: Sendable {
   public var configuration: LaneConfiguration
   public var provider: any PushProvider
+  /// Where the dispatchers that share the provider exchange news; nil if there is only one.
+  public var board: LaneBoard?
 
-  public init(_ configuration: LaneConfiguration, provider: any PushProvider) {
+  public init(_ configuration: LaneConfiguration, provider: any PushProvider, board: LaneBoard? = nil) {
     self.configuration = configuration
     self.provider = provider
+    self.board = board
   }
 }
 
@@ -26,7 +29,9 @@ public actor Dispatcher {
 
   private let store: any OutboxStore
   private let lanes: [DispatcherLane]
+  private let number: Int
   private let permit: SendPermit
+  private let permits: SendPermits
   private let logger: Logger
   private var machine: DispatcherMachine
   /// Memory for the actions of a turn.
@@ -38,16 +43,18 @@ public actor Dispatcher {
   private var onDrained: CheckedContinuation<Void, Never>?
 
   /// - Parameters:
-  ///   - permit: the permit of all the lanes' providers.
+  ///   - permits: the permits that the lanes' providers check. The dispatcher adds its own.
   ///   - seed: the seed of the jitter of retries.
   public init(
-    store: any OutboxStore, lanes: [DispatcherLane], permit: SendPermit,
+    store: any OutboxStore, lanes: [DispatcherLane], permits: SendPermits,
     settings: DispatcherSettings = DispatcherSettings(), loop: EventLoop, logger: Logger,
     seed: UInt64 = .random(in: .min ... .max)
   ) {
     self.store = store
     self.lanes = lanes
-    self.permit = permit
+    self.permits = permits
+    number = settings.number
+    permit = SendPermit(on: loop)
     self.loop = loop
     self.logger = logger
     machine = DispatcherMachine(lanes: lanes.map(\.configuration), settings: settings, seed: seed)
@@ -57,6 +64,10 @@ public actor Dispatcher {
 
   /// Starts every lane's provider. Claims begin when the store reports that it is available.
   public func start() async {
+    permits.add(permit)
+    for (index, lane) in lanes.enumerated() {
+      lane.board?.join(number) { [weak self] news in self?.hear(.told(news, lane: index)) }
+    }
     for (index, lane) in lanes.enumerated() {
       await lane.provider.start { [weak self] event in self?.hear(.provider(event, lane: index)) }
     }
@@ -155,9 +166,12 @@ public actor Dispatcher {
 
   private func perform(_ action: DispatcherAction) {
     switch action {
-    case .send(let lane, let requests): lanes[lane].provider.sendOnLoop(requests)
+    case .send(let lane, let requests):
+      for request in requests { request.permit = permit }
+      lanes[lane].provider.sendOnLoop(requests)
     case .withdraw(let lane, let tags): lanes[lane].provider.withdrawOnLoop(tags)
     case .permit(let until): permit.until = until
+    case .tell(let lane, let news): lanes[lane].board?.post(news, from: number)
     case .log(let entry): logger.log(level: entry.level, entry.message, metadata: entry.metadata)
     default:
       let askedAt = loop.now
@@ -201,7 +215,7 @@ public actor Dispatcher {
       return .jobRan(await result { store throws(OutboxError) in try await store.run(job: name) })
     case .report(let conditions):
       return .reported(await result { store throws(OutboxError) in try await store.report(conditions) })
-    case .send, .withdraw, .permit, .log: return nil
+    case .send, .withdraw, .permit, .tell, .log: return nil
     }
   }
 
@@ -225,6 +239,8 @@ public actor Dispatcher {
     await withTaskGroup { group in
       for lane in lanes { group.addTask { await lane.provider.shutDown(by: deadline) } }
     }
+    for lane in lanes { lane.board?.leave(number) }
+    permits.remove(permit)
     // Writing has the time that is left, and a little more so that a slow answer at the deadline is not lost.
     let patience = loop.schedule(at: max(deadline, loop.now) + .seconds(2)) { [weak self] in
       guard let self else { return }

@@ -8,14 +8,14 @@ struct OperationsOptions: ParsableArguments {
   @Flag(help: "Print JSON instead of text.")
   var json = false
 
-  @OptionGroup var configuration: ConfigurationOptions
+  @OptionGroup var database: DatabaseOptions
 
   /// The application name in push.audit and pg_stat_activity, for every command.
   static let applicationName = "cli"
 
   /// Connects, executes `body`, and closes the connection. An error of the database becomes a sentence with its remedy.
   func withConnection<Result>(_ body: (PostgresConnection) async throws -> Result) async throws -> Result {
-    let connection = try await configuration.connect(as: Self.applicationName)
+    let connection = try await database.connect(as: Self.applicationName)
     do {
       let result = try await body(connection)
       await connection.close()
@@ -45,7 +45,7 @@ struct OperationsOptions: ParsableArguments {
     In JSON, fields have the names of the view's or function's columns (snake_case), durations are in seconds, times in ISO 8601. \
     Tokens are always masked.
 
-    Needs only the database: DATABASE_URL, or the key database of the configuration. The role must be a member of \
+    Needs only the database: DATABASE_URL, or the key database of the configuration, or one of databases. The role must be a member of \
     push_ops (for api-key: of push_keys), or own the schema push.
     """
 }

@@ -109,7 +109,7 @@ private actor StatusLink {
 
   private func open() async throws(CommandFailure) -> PostgresConnection {
     if let connection { return connection }
-    let made = try await options.configuration.connect(as: OperationsOptions.applicationName, on: loop)
+    let made = try await options.database.connect(as: OperationsOptions.applicationName, on: loop)
     connection = made
     return made
   }

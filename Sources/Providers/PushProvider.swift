@@ -29,6 +29,8 @@ public final class PushRequest: @unchecked Sendable {
   public var deadline: Instant
   /// The deadline as wall time, in milliseconds since 1970 (from the database's clock).
   public let expiresAtMilliseconds: Int64
+  /// Whether the request may be written; nil: always. Its owner sets it before it passes the request to a provider.
+  public var permit: SendPermit?
   /// `PushResult.connection` of an earlier attempt that failed at the provider. Another connection is used if one has room.
   public var avoidedConnection: Int?
 
@@ -82,9 +84,11 @@ public enum PushProviderEvent: Sendable {
   case results([PushResult])
   /// The current maximum number of requests in flight. 0 while no connection is usable: rows should then stay in the outbox.
   case capacity(Int)
-  /// Number of invites that were sent a second time over another connection. These requests are in addition to those passed to
+  /// The tags of invites that were sent a second time over another connection. These requests are in addition to those passed to
   /// `send`.
-  case hedged(Int)
+  case hedged([UInt64])
+  /// From now on its capacity and its rate are divided among this many owners. A provider with one owner never reports it.
+  case divided(Int)
   /// The provider's clock minus ours, from the `date` of an answer; accurate to about a second. Reported at the first answer of a
   /// connection, and at most once a minute after that.
   case clockSkew(Nanoseconds)

@@ -29,6 +29,13 @@ public struct LaneCircuit: Sendable {
     case halfOpen
   }
 
+  /// What an answer has changed.
+  public enum Change: Sendable, Equatable {
+    case opened(until: Instant)
+    /// It was open or half-open.
+    case closed
+  }
+
   /// What an answer says about the provider, apart from what it says about the delivery.
   public enum Answer: Sendable, Equatable {
     /// The provider works: it accepted the delivery, or refused this one alone.
@@ -60,39 +67,52 @@ public struct LaneCircuit: Sendable {
     if case .open(let until) = state, until <= now { state = .halfOpen }
   }
 
-  /// Counts an answer. Returns whether it opened the circuit.
+  /// Counts an answer. Returns what it changed; nil if nothing.
   ///
   /// - Parameter delivery: what it was about; nil where that is not known.
-  public mutating func didHear(_ answer: Answer, about delivery: DeliveryKey? = nil, _ now: Instant) -> Bool {
+  public mutating func didHear(_ answer: Answer, about delivery: DeliveryKey? = nil, _ now: Instant) -> Change? {
     if case .lost(let connection) = answer {
-      guard !lostConnections.contains(connection) else { return false }
+      guard !lostConnections.contains(connection) else { return nil }
       lostConnections.append(connection)
       if lostConnections.count > Self.lostConnectionsMax { lostConnections.removeFirst() }
     }
     switch (answer, state) {
     case (.working, _):
       // An answer to a request from before the opening counts, too: the provider works.
-      state = .closed
-      forgetFailures()
-      openings = 0
-      return false
-    case (_, .open): return false
+      let change: Change? = state == .closed ? nil : .closed
+      close()
+      return change
+    case (_, .open): return nil
     case (.unauthorized, _), (.failing, .halfOpen), (.lost, .halfOpen):
       return open(now)
     case (.failing, .closed), (.lost, .closed):
       if let delivery {
         let count = failuresByDelivery[delivery, default: 0] + 1
-        guard count <= limits.failuresOfOne else { return false }
+        guard count <= limits.failuresOfOne else { return nil }
         failuresByDelivery[delivery] = count
       }
       failures += 1
-      return failures >= limits.failures ? open(now) : false
+      return failures >= limits.failures ? open(now) : nil
     }
   }
 
   /// The cause may be gone, so an open circuit becomes half-open at once.
   public mutating func tryNow() {
     if case .open = state { state = .halfOpen }
+  }
+
+  /// The provider works.
+  public mutating func close() {
+    state = .closed
+    forgetFailures()
+    openings = 0
+  }
+
+  /// The provider is in trouble until then, at least. An open circuit stays open for the longer time.
+  public mutating func open(until: Instant) {
+    if case .open(let current) = state, current >= until { return }
+    forgetFailures()
+    state = .open(until: until)
   }
 
   /// How long the circuit stays open from now on, at least; zero if it is not open.
@@ -105,11 +125,11 @@ public struct LaneCircuit: Sendable {
     if !failuresByDelivery.isEmpty { failuresByDelivery = [:] }
   }
 
-  private mutating func open(_ now: Instant) -> Bool {
+  private mutating func open(_ now: Instant) -> Change {
     let time = min(limits.openForMost, Nanoseconds(limits.openFor.count << min(openings, 10)))
     openings += 1
     forgetFailures()
     state = .open(until: now + time)
-    return true
+    return .opened(until: now + time)
   }
 }

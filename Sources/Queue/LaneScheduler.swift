@@ -29,6 +29,8 @@ public struct LaneScheduler: Sendable {
     var id: Int16
     var window: Int
     var capacity: Int = 0
+    /// Among how many gateways' databases the capacity and the rate of the provider are divided.
+    var parts = 1
     var inFlight: Int = 0
     /// How many of the held deliveries wait for a turn. They take no room, but count towards the window.
     var aside: Int = 0
@@ -52,7 +54,7 @@ public struct LaneScheduler: Sendable {
       case .closed: break
       }
       // Twice the capacity keeps the connections busy while the next claim is under way. The window bounds what a lane may hold.
-      let most = min(window, capacity * 2)
+      let most = min(window, max(capacity * 2 / parts, min(capacity, 1)))
       let room = max(0, min(most - (inFlight - aside), window - inFlight))
       // A busy lane waits until a claim is worth its round trip. An idle lane never waits.
       guard room >= most / 4 || inFlight == aside else { return 0 }
@@ -89,20 +91,38 @@ public struct LaneScheduler: Sendable {
     withLane(lane) { $0.capacity = max(0, capacity) }
   }
 
+  /// The capacity and the rate of the lane's provider are divided among this many databases; at least 1.
+  public mutating func divide(_ lane: Int16, among parts: Int) {
+    withLane(lane) { lane in
+      lane.parts = parts
+      lane.rate?.divide(among: parts)
+    }
+  }
+
   /// The provider asked this lane to send nothing before `instant`.
   public mutating func throttle(_ lane: Int16, until instant: Instant) {
     withLane(lane) { $0.throttledUntil = max($0.throttledUntil, instant) }
   }
 
-  /// The provider answered. Returns whether the answer opened the lane's circuit.
+  /// The provider answered. Returns how the answer changed the lane's circuit; nil if it did not.
   ///
   /// - Parameter delivery: what the answer was about; nil where that is not known.
   public mutating func didHear(
     _ answer: LaneCircuit.Answer, about delivery: DeliveryKey? = nil, from lane: Int16, _ now: Instant
-  ) -> Bool {
-    var hasOpened = false
-    withLane(lane) { hasOpened = $0.circuit.didHear(answer, about: delivery, now) }
-    return hasOpened
+  ) -> LaneCircuit.Change? {
+    var change: LaneCircuit.Change?
+    withLane(lane) { change = $0.circuit.didHear(answer, about: delivery, now) }
+    return change
+  }
+
+  /// The circuit of the lane's account has opened elsewhere in this process.
+  public mutating func openCircuit(of lane: Int16, until: Instant) {
+    withLane(lane) { $0.circuit.open(until: until) }
+  }
+
+  /// The circuit of the lane's account has closed elsewhere in this process.
+  public mutating func closeCircuit(of lane: Int16) {
+    withLane(lane) { $0.circuit.close() }
   }
 
   /// The credentials of the lane's provider or of its proxy have changed, so an open circuit lets a delivery try at once.

@@ -6,13 +6,15 @@ public import Runtime
 public struct RateLimit: Sendable {
   private static let saved = Nanoseconds.milliseconds(100)
 
-  private let perSecond: Double
+  private let perSecondInAll: Double
+  private var perSecond: Double
   private var tokens: Double
   private var at: Instant?
 
   /// - Parameter perSecond: at least 1.
   public init(perSecond: Int) {
     precondition(perSecond >= 1, "a lane that may send nothing is not a lane")
+    perSecondInAll = Double(perSecond)
     self.perSecond = Double(perSecond)
     tokens = max(1, self.perSecond * Self.saved.seconds)
   }
@@ -29,6 +31,12 @@ public struct RateLimit: Sendable {
   /// How many of these may be background. At most half of the saved tokens are reserved for calls.
   public mutating func availableToBackground(_ now: Instant) -> Int {
     max(0, available(now) - Int(max(1, perSecond * Self.saved.seconds)) / 2)
+  }
+
+  /// From now on, this is one of so many equal parts of the rate. Saved tokens are kept within the new limit.
+  public mutating func divide(among parts: Int) {
+    perSecond = max(1, perSecondInAll / Double(parts))
+    tokens = min(tokens, max(1, perSecond * Self.saved.seconds))
   }
 
   /// `count` pushes left. More than were available is a debt that later tokens pay.

@@ -19,6 +19,8 @@ package struct ConfigurationKey: Equatable, Sendable {
 
   package static let all: [ConfigurationKey] = [
     ConfigurationKey("database", "postgres:// URL of the outbox; DATABASE_URL overrides it"),
+    ConfigurationKey(
+      "databases.*.url", "instead of database: postgres:// URL of one of several outboxes; NAME is shown with all that concerns it"),
     ConfigurationKey("http.listen", "host:port of health checks, metrics and dashboard; default 127.0.0.1:8080"),
     ConfigurationKey("http.connections_max", "maximum number of connections, 1 to 100000; default 128"),
     ConfigurationKey(
@@ -43,6 +45,7 @@ package struct ConfigurationKey: Equatable, Sendable {
       "calls of an app are refused (503) while its oldest invite has waited longer than this, 1 to 600; default 5"),
     ConfigurationKey(
       "api.rate_per_second", "maximum number of requests a second for each key, 1 to 1000000; default 1000"),
+    ConfigurationKey("api.database", "the database that the API serves, of those in databases; default the first"),
     ConfigurationKey("api.connections_max", "maximum number of connections, 1 to 100000; default 512"),
     ConfigurationKey(
       "api.trusted_proxies",
@@ -194,7 +197,9 @@ package struct ConfigurationKey: Equatable, Sendable {
 
   /// The path that a variable sets; nil if there is no such key. An app of the file is found whatever the case and
   /// punctuation of its name. Any other app is new, with its name in lower case.
-  package static func path(forVariable variable: String, apps: [String]) -> [String]? {
+  package static func path(
+    forVariable variable: String, apps: [String], databases: [String] = []
+  ) -> [String]? {
     guard variable.hasPrefix(variablePrefix) else { return nil }
     let name = String(variable.dropFirst(variablePrefix.count))
     if let key = all.first(where: { !$0.path.contains("*") && $0.path.map(variablePart).joined(separator: "_") == name }
@@ -204,6 +209,10 @@ package struct ConfigurationKey: Equatable, Sendable {
     let opsKeys = "DASHBOARD_OPS_KEYS_"
     if name.hasPrefix(opsKeys), name.count > opsKeys.count {
       return ["dashboard", "ops_keys", name.dropFirst(opsKeys.count).lowercased()]
+    }
+    if name.hasPrefix("DATABASES_"), name.hasSuffix("_URL"), name.count > "DATABASES__URL".count {
+      let word = String(name.dropFirst("DATABASES_".count).dropLast("_URL".count))
+      return ["databases", databases.first { variablePart($0) == word } ?? word.lowercased(), "url"]
     }
     guard name.hasPrefix("APPS_") else { return nil }
     for key in all where key.path.first == "apps" {
@@ -218,7 +227,7 @@ package struct ConfigurationKey: Equatable, Sendable {
 
   /// Every possible variable for these apps, for suggestions.
   package static func variables(apps: [String]) -> [String] {
-    all.filter { $0.path.last != "*" }.flatMap { key in
+    all.filter { $0.path.last != "*" && $0.path.first != "databases" }.flatMap { key in
       key.path.contains("*")
         ? apps.map { variable(for: ["apps", $0] + key.path.dropFirst(2)) } : [variable(for: key.path)]
     }
@@ -234,7 +243,7 @@ package struct ConfigurationKey: Equatable, Sendable {
   /// terminal.
   package static var reference: String {
     all.map {
-      "  \($0.path.joined(separator: ".").replacing("*", with: $0.path.last == "*" ? "NAME" : "APP"))\n      \($0.summary)"
+      "  \($0.path.joined(separator: ".").replacing("*", with: $0.path.first == "apps" ? "APP" : "NAME"))\n      \($0.summary)"
     }
     .joined(separator: "\n")
   }

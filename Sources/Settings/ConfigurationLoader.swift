@@ -21,11 +21,12 @@ extension GatewayConfiguration {
     checkPrivacy(of: file, &reader)
     let privacy = secretPrivacy(&reader)
     let proxy = proxy(["proxy"], default: nil, &reader)
+    let databases = databases(&reader, environment)
     let configuration = GatewayConfiguration(
-      databaseURL: databaseURL(&reader, environment),
+      databases: databases,
       http: reader.listener(["http", "listen"], default: "127.0.0.1:8080"),
       httpConnectionsMax: reader.integer(["http", "connections_max"], in: 1...100_000, default: 128),
-      httpTLS: listenerTLS(["http", "tls"], takesClients: false, &reader), api: api(["api"], &reader),
+      httpTLS: listenerTLS(["http", "tls"], takesClients: false, &reader), api: api(["api"], databases, &reader),
       hasDashboard: reader.choice(["dashboard", "enabled"], [("true", true), ("false", false)], default: true),
       opsAccess: opsAccess(&reader, privacy),
       caFile: reader.file(["tls", "ca_file"]), proxy: proxy,
@@ -38,19 +39,37 @@ extension GatewayConfiguration {
     return configuration
   }
 
-  /// Reads only the URL of the database, for commands that need nothing else. With `DATABASE_URL` set, no file is
-  /// needed.
-  package static func loadDatabaseURL(file: String?, environment: [String: String]) throws(ConfigurationError) -> String
-  {
-    if let url = environment["DATABASE_URL"], DatabaseURL.fault(of: url) == nil { return url }
+  /// Reads only the databases, for commands that need nothing else. With `DATABASE_URL` set, no file is needed, and its database
+  /// is the only one.
+  package static func loadDatabases(
+    file: String?, environment: [String: String]
+  ) throws(ConfigurationError) -> [Database] {
+    if let url = environment["DATABASE_URL"], DatabaseURL.fault(of: url) == nil { return [Database(url: url)] }
     var reader = try reader(file, environment)
     checkPrivacy(of: file, &reader)
-    let url = databaseURL(&reader, environment)
+    let databases = databases(&reader, environment)
     guard reader.problems.isEmpty else { throw ConfigurationError(file: file, problems: reader.problems) }
-    return url
+    return databases
   }
 
   // MARK: - Sections
+
+  private static func databases(_ reader: inout ConfigurationReader, _ environment: [String: String]) -> [Database] {
+    let names = reader.source.names(below: ["databases"])
+    guard !names.isEmpty else { return [Database(url: databaseURL(&reader, environment))] }
+    if environment["DATABASE_URL"]?.isEmpty == false {
+      reader.note(
+        environment: "DATABASE_URL", ["databases"], "there are several databases: unset DATABASE_URL, or remove databases")
+    } else if reader.text(["database"]) != nil {
+      reader.note(["database"], "cannot be combined with databases: add it there, with a name")
+    }
+    return names.map { name in
+      let path = ["databases", name, "url"]
+      let url = reader.requiredWord(path)
+      if !url.isEmpty, let fault = DatabaseURL.fault(of: url) { reader.note(path, fault) }
+      return Database(name: name, url: url)
+    }
+  }
 
   private static func databaseURL(_ reader: inout ConfigurationReader, _ environment: [String: String]) -> String {
     if let url = environment["DATABASE_URL"], !url.isEmpty {
@@ -72,10 +91,10 @@ extension GatewayConfiguration {
 
   /// If the configuration file contains a password, the rules for files with secrets apply to it.
   private static func checkPrivacy(of file: String?, _ reader: inout ConfigurationReader) {
-    guard let file, let database = reader.source.fileDatabase, PostgresHosts.givesPassword(database.text),
-      reader.text(["security", "allow_readable_secrets"]) != "true", let fault = SecretFile.exposure(of: file)
-    else { return }
-    reader.note(database, ["database"], "contains a password. \(fault)")
+    guard let file, reader.text(["security", "allow_readable_secrets"]) != "true" else { return }
+    let withPassword = reader.source.fileDatabases.filter { PostgresHosts.givesPassword($0.setting.text) }
+    guard !withPassword.isEmpty, let fault = SecretFile.exposure(of: file) else { return }
+    for (path, setting) in withPassword { reader.note(setting, path, "contains a password. \(fault)") }
   }
 
   /// A section that is present turns TLS on, so it must be complete.
@@ -98,7 +117,7 @@ extension GatewayConfiguration {
   }
 
   /// The section is checked even if the API is off, so that turning it on later reveals no errors.
-  private static func api(_ path: [String], _ reader: inout ConfigurationReader) -> API? {
+  private static func api(_ path: [String], _ databases: [Database], _ reader: inout ConfigurationReader) -> API? {
     let isEnabled = reader.choice(path + ["enabled"], [("true", true), ("false", false)], default: false)
     let api = API(
       listener: reader.listener(path + ["listen"], default: "127.0.0.1:8081"),
@@ -107,6 +126,8 @@ extension GatewayConfiguration {
       busyAfterSeconds: reader.integer(path + ["busy_after_seconds"], in: 1...600, default: 5),
       ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 1000),
       connectionsMax: reader.integer(path + ["connections_max"], in: 1...100_000, default: 512),
+      database: reader.choice(
+        path + ["database"], databases.compactMap { database in database.name.map { ($0, database) } }, default: databases[0]),
       trustedProxies: reader.ranges(path + ["trusted_proxies"]),
       tls: listenerTLS(path + ["tls"], takesClients: true, &reader))
     return isEnabled ? api : nil
@@ -120,7 +141,7 @@ extension GatewayConfiguration {
 
   private static func app(_ name: String, _ proxy: Proxy?, _ reader: inout ConfigurationReader) -> App? {
     let path = ["apps", name]
-    guard let dialect = dialect(path, &reader) else { return nil }
+    guard let (dialect, templatesFile) = dialect(path, &reader) else { return nil }
     let app = App(
       name: name, dialect: dialect, locale: reader.locale(path + ["locale"]),
       ringSeconds: reader.integer(path + ["ring_seconds"], in: 1...600, default: 60),
@@ -130,7 +151,7 @@ extension GatewayConfiguration {
         path + ["missed_calls"], GatewayConfiguration.MissedCalls.allCases.map { ($0.rawValue, $0) }, default: nil),
       hasVoIPCancel: reader.choice(path + ["voip_cancel"], [("true", true), ("false", false)], default: false),
       proxy: self.proxy(path + ["proxy"], default: proxy, &reader),
-      invalidation: invalidation(path + ["invalidation"], &reader), apns: apns(path + ["apns"], dialect, &reader),
+      invalidation: invalidation(path + ["invalidation"], &reader), templatesFile: templatesFile, apns: apns(path + ["apns"], dialect, &reader),
       fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader))
     if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
       reader.note(
@@ -170,17 +191,18 @@ extension GatewayConfiguration {
     }
   }
 
-  /// The chosen dialect with the app's own templates.
-  private static func dialect(_ path: [String], _ reader: inout ConfigurationReader) -> Dialect? {
+  /// The chosen dialect with the app's own templates, and the file that they are in, if they are in one.
+  private static func dialect(_ path: [String], _ reader: inout ConfigurationReader) -> (Dialect, file: String?)? {
     let name = reader.choice(path + ["dialect"], ShippedDialects.names.map { ($0, $0) }, default: "intercom")
     guard var dialect = try? ShippedDialects.named(name) else { return nil }
-    if let file = reader.file(path + ["templates_file"]), let tree = reader.tree(file, path + ["templates_file"]) {
+    let file = reader.file(path + ["templates_file"])
+    if let file, let tree = reader.tree(file, path + ["templates_file"]) {
       lay(tree, path + ["templates_file"], over: &dialect, &reader)
     }
     if let tree = reader.source.trees[path + ["templates"]] {
       lay(tree, path + ["templates"], over: &dialect, &reader)
     }
-    return dialect
+    return (dialect, file)
   }
 
   private static func lay(

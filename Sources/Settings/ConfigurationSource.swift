@@ -15,8 +15,8 @@ struct ConfigurationSource {
   private(set) var sections: [[String]: ConfigurationProblem.Origin] = [:]
   /// The values that are mappings with free names.
   private(set) var trees: [[String]: ConfigurationTree] = [:]
-  /// `database` from the file, whatever the environment contains.
-  private(set) var fileDatabase: Setting?
+  /// The URLs of databases from the file with their keys, whatever the environment contains.
+  private(set) var fileDatabases: [(path: [String], setting: Setting)] = []
   private(set) var problems: [ConfigurationProblem] = []
   /// False if the file is not a YAML mapping. Then missing keys are not reported.
   private(set) var isReadable = true
@@ -26,7 +26,8 @@ struct ConfigurationSource {
   ///   - environment: all variables; those without the prefix are ignored.
   init(yaml: String?, environment: [String: String]) {
     if let yaml { read(yaml) }
-    fileDatabase = settings[["database"]]
+    fileDatabases = settings.filter { $0.key == ["database"] || $0.key.first == "databases" }
+      .map { ($0.key, $0.value) }.sorted { $0.path.lexicographicallyPrecedes($1.path) }
     overlay(environment)
   }
 
@@ -70,7 +71,7 @@ struct ConfigurationSource {
         guard Self.isName(name) else {
           problem(
             line, here,
-            "\(path == ["apps"] ? "the name of an app" : "a key") must begin with a letter or digit and have at most 64 letters, digits, dots, dashes and underscores"
+            "\(path == ["apps"] ? "the name of an app" : path == ["databases"] ? "the name of a database" : "a key") must begin with a letter or digit and have at most 64 letters, digits, dots, dashes and underscores"
           )
           continue
         }
@@ -103,7 +104,7 @@ struct ConfigurationSource {
         line, path,
         isSection
           ? "must be a section with keys below it: "
-            + ConfigurationKey.children(of: path).joined(separator: ", ").replacing("*", with: "the names of apps")
+            + ConfigurationKey.children(of: path).joined(separator: ", ").replacing("*", with: path == ["databases"] ? "the names of databases" : "the names of apps")
           : "must be a single value, not a \(value.sequence == nil ? "section" : "list")")
     }
   }
@@ -139,14 +140,15 @@ struct ConfigurationSource {
   // MARK: - The environment
 
   private mutating func overlay(_ environment: [String: String]) {
-    let apps = names(below: ["apps"])
+    let (apps, databases) = (names(below: ["apps"]), names(below: ["databases"]))
     for (variable, text) in environment.sorted(by: { $0.key < $1.key }) where Self.isOurs(variable) && !text.isEmpty {
-      if let path = ConfigurationKey.path(forVariable: variable, apps: apps), ConfigurationKey.isTree(path) {
+      if let path = ConfigurationKey.path(forVariable: variable, apps: apps, databases: databases),
+        ConfigurationKey.isTree(path) {
         let origin = ConfigurationProblem.Origin.environment(variable: variable)
         tree(at: path, origin) { () throws(ConfigurationYAML.Fault) in
           try ConfigurationTree(text: text, origin: origin)
         }
-      } else if let path = ConfigurationKey.path(forVariable: variable, apps: apps) {
+      } else if let path = ConfigurationKey.path(forVariable: variable, apps: apps, databases: databases) {
         settings[path] = Setting(text: text, origin: .environment(variable: variable))
       } else {
         let near = Suggestion.text(for: variable, among: ConfigurationKey.variables(apps: apps))

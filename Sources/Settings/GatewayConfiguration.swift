@@ -133,6 +133,8 @@ package struct GatewayConfiguration: Sendable, Equatable {
     /// The proxy for connections to providers; nil for none.
     package var proxy: Proxy?
     package var invalidation: Invalidation
+    /// The file with the app's own templates, which is read again when it changes.
+    package var templatesFile: String?
     package var apns: APNs?
     package var fcm: FCM?
     package var expo: Expo?
@@ -154,14 +156,29 @@ package struct GatewayConfiguration: Sendable, Equatable {
     /// Maximum number of requests a second for each key.
     package var ratePerSecond: Int
     package var connectionsMax: Int
+    /// The database that the API serves.
+    package var database: Database
     /// The proxies whose `X-Forwarded-For` is trusted.
     package var trustedProxies: [IPRange] = []
     /// Nil: clear text.
     package var tls: ListenerTLS?
   }
 
-  /// The URL of the database. It may contain a password, so it must not be logged.
-  package var databaseURL: String
+  /// An outbox database.
+  package struct Database: Sendable, Equatable {
+    /// Its name in `databases`; nil for the only database, which has none.
+    package var name: String?
+    /// It may contain a password, so it must not be logged.
+    package var url: String
+
+    package init(name: String? = nil, url: String) {
+      self.name = name
+      self.url = url
+    }
+  }
+
+  /// At least one, sorted by name.
+  package var databases: [Database]
   package var http: Listener
   /// Maximum number of connections to `http.listen`.
   package var httpConnectionsMax: Int

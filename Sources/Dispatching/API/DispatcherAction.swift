@@ -62,8 +62,10 @@ public enum DispatcherAction: Sendable {
   case send(lane: Int, [PushRequest])
   /// Takes back the requests among these that have not been sent.
   case withdraw(lane: Int, Set<UInt64>)
-  /// Allows providers to write requests to their connections until this instant.
+  /// Allows providers to write this dispatcher's requests to their connections until this instant.
   case permit(until: Instant)
+  /// Tells the other dispatchers of a lane's account, if there are any.
+  case tell(lane: Int, LaneNews)
 
   case log(DispatcherLogEntry)
 }

@@ -53,6 +53,8 @@ public enum DispatcherEvent: Sendable {
   ///
   /// - lane: the index of the lane, not its id.
   case provider(PushProviderEvent, lane: Int)
+  /// News from another dispatcher of a lane's account.
+  case told(LaneNews, lane: Int)
   /// Receipts of a lane's earlier pushes. Like answers they concern tokens, credentials and limits.
   case receipts([ReceiptFailure], lane: Int)
 

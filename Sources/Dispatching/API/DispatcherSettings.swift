@@ -5,6 +5,9 @@ public import Runtime
 /// The settings of `DispatcherMachine`.
 public struct DispatcherSettings: Sendable {
   public var policy = RetryPolicy()
+  /// The number of the dispatcher, which is part of the tags of its requests. Unique among the dispatchers that share a provider,
+  /// and less than 2^24.
+  public var number = 0
   /// A gateway that was silent for this long is declared dead.
   public var silence = Nanoseconds.seconds(3)
   /// The interval of beats.

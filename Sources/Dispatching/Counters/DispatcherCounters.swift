@@ -51,6 +51,30 @@ public struct DispatcherCounters: Sendable {
   /// Number of tries of all lanes without an answer.
   public var ambiguous: Int { lanes.reduce(0) { $0 + $1.ambiguous } }
 
+  /// Adds the counters of another dispatcher. A lane or an app that this one does not have is added after its own.
+  public mutating func add(_ other: DispatcherCounters) {
+    for lane in other.lanes {
+      if let index = lanes.firstIndex(where: { $0.app == lane.app && $0.provider == lane.provider }) {
+        lanes[index].add(lane)
+      } else {
+        lanes.append(lane)
+      }
+    }
+    for app in other.apps {
+      if let index = apps.firstIndex(where: { $0.app == app.app }) { apps[index].add(app) } else { apps.append(app) }
+    }
+    claimed += other.claimed
+    parked += other.parked
+    released += other.released
+    lostLeases += other.lostLeases
+    reconciled += other.reconciled
+    forgottenClaims += other.forgottenClaims
+    settledAgain += other.settledAgain
+    leaseLapses += other.leaseLapses
+    settlementBatches.add(other.settlementBatches)
+    settlementLag.add(other.settlementLag)
+  }
+
   /// Changes the counters of one lane, by its index in the dispatcher.
   mutating func note(inLane lane: Int, _ note: (inout LaneCounters) -> Void) { note(&lanes[lane]) }
 

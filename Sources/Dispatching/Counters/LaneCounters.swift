@@ -71,6 +71,22 @@ public struct LaneCounters: Sendable {
     if outcome == .expired, isUntried { expiredBeforeSend += count }
   }
 
+  /// Adds the counters of the same lane in another dispatcher.
+  mutating func add(_ other: LaneCounters) {
+    attempts.add(other.attempts)
+    deliveries.add(other.deliveries)
+    for kind in enqueueToSend.indices {
+      enqueueToSend[kind].add(other.enqueueToSend[kind])
+      sendToAnswer[kind].add(other.sendToAnswer[kind])
+      enqueueToAnswer[kind].add(other.enqueueToAnswer[kind])
+    }
+    ambiguous += other.ambiguous
+    expiredBeforeSend += other.expiredBeforeSend
+    invalidatedTokens += other.invalidatedTokens
+    quarantinedTokens += other.quarantinedTokens
+    circuitOpenings.merge(other.circuitOpenings, uniquingKeysWith: +)
+  }
+
   mutating func noteTokens(isQuarantined: Bool, count: Int) {
     if isQuarantined { quarantinedTokens += count } else { invalidatedTokens += count }
   }
@@ -88,4 +104,12 @@ public struct AppCounters: Sendable {
   public var timeToRing = Histogram(.latency)
 
   init(app: String) { self.app = app }
+
+  /// Adds the counters of the same app in another dispatcher.
+  mutating func add(_ other: AppCounters) {
+    calls += other.calls
+    missedByDeadline += other.missedByDeadline
+    missedByEnd += other.missedByEnd
+    timeToRing.add(other.timeToRing)
+  }
 }

@@ -28,6 +28,12 @@ where Outcome.RawValue == UInt8 {
     }
   }
 
+  /// Adds the counts of another lane of the same provider.
+  mutating func add(_ other: OutcomeCounts) {
+    precondition(reasons == other.reasons, "only counts of the same provider can be added")
+    for index in counts.indices { counts[index] += other.counts[index] }
+  }
+
   private func index(_ kind: PushKind, _ outcome: Outcome, _ reason: Int) -> Int {
     (Int(kind.rawValue) * Outcome.allCases.count + Int(outcome.rawValue)) * reasons + reason
   }

@@ -32,7 +32,7 @@ extension DispatcherMachine {
       return
     }
     guard !entry.losses.isSuspect || startTurn(entry, now) else { return }
-    switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: UInt64(entry.slot)) {
+    switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: tag(of: entry)) {
     case .success(let request):
       request.avoidedConnection = entry.avoidedConnection
       request.environment = entry.environment
@@ -155,7 +155,7 @@ extension DispatcherMachine {
   private static let badDeviceToken = "BadDeviceToken"
 
   mutating func handle(_ result: PushResult, _ now: Instant) {
-    guard let entry = known[Int(result.tag)], entry.isSent else {
+    guard let entry = known[RequestTag.slot(of: result.tag)], entry.isSent else {
       preconditionFailure("a provider answered a request twice")
     }
     counters.note(inLane: entry.lane) { $0.note(result, of: entry.delivery, isFirst: entry.isUntried) }
@@ -249,14 +249,21 @@ extension DispatcherMachine {
     case .throttled(_, let after, let isLaneWide):
       answer = .working
       let pause = min(after ?? settings.policy.base, settings.policy.longestPause)
-      if isLaneWide { scheduler.throttle(id, until: now + pause) }
+      if isLaneWide {
+        scheduler.throttle(id, until: now + pause)
+        actions.append(.tell(lane: index, .throttled(until: now + pause)))
+      }
     case .unknown(PushOutcome.connectionLostReason):
       answer = connection.map { .lost(connection: $0) } ?? .failing
     case .unknown, .unavailable: answer = .failing
     case .unauthorized: answer = .unauthorized
     case .refused, .expired: return  // the request did not reach the provider
     }
-    guard scheduler.didHear(answer, about: delivery, from: id, now) else { return }
+    switch scheduler.didHear(answer, about: delivery, from: id, now) {
+    case nil: return
+    case .closed: return actions.append(.tell(lane: index, .circuitClosed))
+    case .opened(let until): actions.append(.tell(lane: index, .circuitOpened(until: until)))
+    }
     counters.note(inLane: index) {
       $0.circuitOpenings[answer == .unauthorized ? .unauthorized : .failures, default: 0] += 1
     }
@@ -265,8 +272,27 @@ extension DispatcherMachine {
       ["app": "\(lanes[index].app)", "provider": "\(lanes[index].provider.rawValue)", "outcome": "\(outcome)"])
   }
 
+  /// The tag of a delivery's request.
+  private func tag(of entry: HeldDelivery) -> UInt64 { RequestTag.make(dispatcher: settings.number, slot: entry.slot) }
+
+  /// Another dispatcher has learned something about the account that the lane shares with it.
+  mutating func hear(_ news: LaneNews, ofLane index: Int, _ now: Instant) {
+    let id = lanes[index].id
+    switch news {
+    case .circuitOpened(let until): scheduler.openCircuit(of: id, until: until)
+    case .circuitClosed: scheduler.closeCircuit(of: id)
+    case .throttled(let until): scheduler.throttle(id, until: until)
+    case .invalidationHeld(let note): writeHold(index, note, now)
+    }
+  }
+
   /// The provider calls so many tokens dead that the lane's dead tokens are quarantined.
   private mutating func holdInvalidation(_ index: Int, _ note: String, _ now: Instant) {
+    actions.append(.tell(lane: index, .invalidationHeld(note: note)))
+    writeHold(index, note, now)
+  }
+
+  private mutating func writeHold(_ index: Int, _ note: String, _ now: Instant) {
     let lane = lanes[index]
     writer.hold(InvalidationHold(lane: lane.id, window: lane.invalidation.window, note: note), now)
     log(
@@ -322,7 +348,7 @@ extension DispatcherMachine {
     renewPermit()
     sendOutgoing()
     var tags: [Int: Set<UInt64>] = [:]
-    for entry in entries { tags[entry.lane, default: []].insert(UInt64(entry.slot)) }
+    for entry in entries { tags[entry.lane, default: []].insert(tag(of: entry)) }
     for (lane, tags) in tags.sorted(by: { $0.key < $1.key }) { actions.append(.withdraw(lane: lane, tags)) }
   }
 

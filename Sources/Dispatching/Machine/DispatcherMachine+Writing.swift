@@ -165,6 +165,7 @@ extension DispatcherMachine {
     for entry in known.allHeld where entry.isWaiting {
       park(entry, after: settings.policy.refusedWait, reason: entry.reason ?? "Shutdown", now)
     }
+    withdraw(known.allHeld.filter(\.isSent))
   }
 }
 

@@ -114,11 +114,13 @@ public struct DispatcherMachine {
     case .reported(let result): didReport(result)
     case .provider(.capacity(let capacity), let lane): scheduler.setCapacity(capacity, of: lanes[lane].id)
     case .provider(.results(let results), _): for result in results { handle(result, now) }
-    case .provider(.hedged(let count), let lane):
-      scheduler.didResend(lanes[lane].id, count)
-      scheduler.didSend(count, of: lanes[lane].id)
+    case .provider(.hedged(let tags), let lane):
+      scheduler.didResend(lanes[lane].id, tags.count)
+      scheduler.didSend(tags.count, of: lanes[lane].id)
+    case .provider(.divided(let parts), let lane): scheduler.divide(lanes[lane].id, among: parts)
     case .provider(.clockSkew(let skew), let lane): clockSkews[lane] = skew
     case .provider(.renewed, let lane): scheduler.tryNow(lanes[lane].id)
+    case .told(let news, let lane): hear(news, ofLane: lane, now)
     case .receipts(let failures, let lane):
       for failure in failures { apply(failure.outcome, of: failure.token[...], toLane: lane, now) }
     case .drain: drain(now)

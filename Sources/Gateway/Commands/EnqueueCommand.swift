@@ -33,7 +33,7 @@ struct EnqueueCommand: AsyncParsableCommand {
   @Option(help: "Number of lines in a batch, 1 to 10000.")
   var batch = 500
 
-  @OptionGroup var configuration: ConfigurationOptions
+  @OptionGroup var database: DatabaseOptions
 
   func validate() throws {
     guard 1...10_000 ~= batch else { throw ValidationError("--batch must be from 1 to 10000") }
@@ -41,7 +41,7 @@ struct EnqueueCommand: AsyncParsableCommand {
 
   func run() async throws {
     var reader = try LineReader(path: file)
-    let connection = try await configuration.connect(as: "enqueue")
+    let connection = try await database.connect(as: "enqueue")
     let enqueuer = CallEnqueuer(connection: connection)
     var progress = Progress()
     do {

@@ -3,6 +3,7 @@
 import ArgumentParser
 import Console
 import Queue
+import Settings
 
 struct MigrateCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
@@ -18,33 +19,44 @@ struct MigrateCommand: AsyncParsableCommand {
 
       It refuses a database with other migrations than this binary's, such as those of a newer version, or edited ones.
 
-      Needs only the database: DATABASE_URL, or the key database of the configuration. The role must own the \
+      With several databases, it migrates one after the other, or the one that --database names. One that cannot be migrated stops it.
+
+      Needs only the database: DATABASE_URL, or the key database or databases of the configuration. The role must own the \
       schema push, or be allowed to create it.
       """)
 
-  @OptionGroup var configuration: ConfigurationOptions
+  @OptionGroup var database: DatabaseOptions
 
   @Flag(help: "Only list what would be applied; exit with 1 if anything would.")
   var check = false
 
   func run() async throws {
-    let connection = try await configuration.connect(as: "migrate")
+    var isUpToDate = true
+    for database in try database.databases() where try await !migrate(database) { isUpToDate = false }
+    if !isUpToDate { throw ExitCode.failure }
+  }
+
+  /// Migrates or checks a database. Returns whether it is up to date.
+  private func migrate(_ database: GatewayConfiguration.Database) async throws -> Bool {
+    let prefix = database.name.map { "\($0): " } ?? ""
+    let connection = try await DatabaseOptions.connect(to: database, as: "migrate")
     let migrator = Migrator()
     if check {
       let pending = try await migrator.pending(on: connection)
       await connection.close()
-      for title in pending.titles { StandardOutput.write("pending \(title)") }
-      if !pending.isEmpty { throw ExitCode.failure }
+      for title in pending.titles { StandardOutput.write("\(prefix)pending \(title)") }
+      guard pending.isEmpty else { return false }
     } else {
       try await migrator.migrate(connection) {
-        StandardOutput.write("applied \($0)")
+        StandardOutput.write("\(prefix)applied \($0)")
       } waits: {
         StandardError.write(
-          "\($0) waits for a lock of another transaction, and retries: see the oldest xact_start in pg_stat_activity"
+          "\(prefix)\($0) waits for a lock of another transaction, and retries: see the oldest xact_start in pg_stat_activity"
         )
       }
       await connection.close()
     }
-    StandardOutput.write("the schema is up to date")
+    StandardOutput.write("\(prefix)the schema is up to date")
+    return true
   }
 }

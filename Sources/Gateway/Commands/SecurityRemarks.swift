@@ -16,7 +16,7 @@ enum SecurityRemarks {
     of configuration: GatewayConfiguration, wallMilliseconds: Int64 = SystemClock().wallMilliseconds()
   ) -> [String] {
     listeners(of: configuration) + certificates(of: configuration, wallMilliseconds / 1000)
-      + login(of: configuration) + database(configuration.databaseURL)
+      + login(of: configuration) + configuration.databases.flatMap { database($0.url) }
       + proxies(of: configuration)
   }
 

@@ -25,8 +25,12 @@ struct ServeCommand: AsyncParsableCommand {
       At SIGTERM or SIGINT, serve claims nothing more, and waits at most shutdown.drain_seconds for pushes in flight. Then it returns \
       the other deliveries to the outbox without counting a try, writes all results, and exits with 0.
 
-      Credentials and certificates are read again when their files or the configuration change, and on SIGHUP. New keys are used \
-      without a restart and without a failed push. A new log.level takes effect as well. Any other change needs a restart.
+      The configuration, credentials and certificates are read again when their files change, and on SIGHUP. Apps are added, changed \
+      and removed without a restart, and new keys are used without a failed push. A new log.level takes effect as well. Any other \
+      change needs a restart.
+
+      With several databases, each is served as if it were the only one: one that is down or slow delays no other. They share the \
+      connections to the providers.
 
       http.listen serves GET /livez, GET /readyz, the metrics and the dashboard; with api.enabled, api.listen serves the HTTP API of \
       openapi.yaml. Logs go to standard error: one JSON object a line, or text if it is a terminal (docs/logging.md).
@@ -72,7 +76,7 @@ struct ServeCommand: AsyncParsableCommand {
       access: configuration.opsAccess, listener: configuration.http, isTLS: configuration.httpTLS != nil,
       logger: logger)
     let dashboard =
-      configuration.hasDashboard ? Dashboard(gate: gate, databaseURL: configuration.databaseURL, logger: logger) : nil
+      configuration.hasDashboard ? Dashboard(gate: gate, databases: configuration.databases, logger: logger) : nil
     // The check of the host name must come before the other routes.
     let routes: [(any OpsRoutes)?] = [
       OpsHostCheck(hosts: gate.hosts),
@@ -86,7 +90,7 @@ struct ServeCommand: AsyncParsableCommand {
       credentials: httpCredentials, routes: routes.compactMap { $0 })
     let api = configuration.api.map {
       APIServer(
-        settings: $0, databaseURL: configuration.databaseURL, logger: logger, counters: gateway.metrics.api,
+        settings: $0, logger: logger, counters: gateway.metrics.api,
         credentials: apiCredentials,
         heartbeat: heartbeat)
     }
@@ -98,7 +102,7 @@ struct ServeCommand: AsyncParsableCommand {
       watchdog, dashboard, ops, api, certificates,
       ReloadSignalService {
         certificates.reload()
-        await gateway.reloadCredentials()
+        await gateway.reload()
       },
     ]
     let group = ServiceGroup(
@@ -109,7 +113,8 @@ struct ServeCommand: AsyncParsableCommand {
             failureTerminationBehavior: .gracefullyShutdownGroup)
         ],
         gracefulShutdownSignals: [.sigterm, .sigint], logger: groupLogger))
-    try await GatewayService.refuseOldSchema(of: configuration.databaseURL)
+    // One of several databases with an old schema must not stop the others: it is tried again and again.
+    if configuration.databases.count == 1 { try await SchemaCheck.refuseOldSchema(of: configuration.databases[0].url) }
     try await group.run()
   }
 

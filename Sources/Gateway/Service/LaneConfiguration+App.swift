@@ -12,7 +12,7 @@ extension LaneConfiguration {
     self.init(
       id: id, app: app.name, provider: kind,
       planner: CallPlanner(dialect: app.dialect, provider: kind, appLocale: app.locale), window: lane.window,
-      perSecond: lane.perSecond,
+      perSecond: kind == .fcm ? app.fcm?.ratePerSecond : kind == .expo ? app.expo?.ratePerSecond : nil,
       receiptAfter: kind == .expo ? app.expo.map { .milliseconds(Int64($0.receiptAfterMilliseconds)) } : nil,
       invalidation: InvalidationBreaker.Limits(
         deadPercent: app.invalidation.deadPercent, answersMin: app.invalidation.answersMin,

@@ -13,8 +13,6 @@ struct LaneProvider {
   /// Maximum number of deliveries that the lane holds: twice what its connections can carry, so that the next are
   /// ready.
   let window: Int
-  /// Maximum number of pushes a second; nil: no limit.
-  var perSecond: Int?
   /// The proxy of its connections; nil for none.
   var proxy: HTTPProxy?
   /// Fetches receipts; nil if the provider has none.
@@ -33,17 +31,6 @@ struct CredentialRotation: Sendable {
   let apply: @Sendable () async -> Void
 }
 
-/// The error for a service account that a running lane cannot switch to.
-struct OtherProject: Error, CustomStringConvertible {
-  let file: String
-  let project: String
-  let running: String
-
-  var description: String {
-    "service account file \(file): is of project \(project), but the lane sends to \(running): a change of project needs a restart"
-  }
-}
-
 /// Makes providers. Providers with the same signing key share one source of tokens.
 struct ProviderFactory {
   private struct TokenSourceKey: Hashable {
@@ -55,21 +42,20 @@ struct ProviderFactory {
   /// The permissions that key files must have.
   let privacy: SecretFile.Privacy
   let loop: EventLoop
-  /// The permit that every provider uses.
-  let permit: SendPermit
+  /// The permits that every provider checks.
+  let permits = SendPermits()
+  /// Where replicas share tokens.
+  let tokenStores = TokenStores()
   private let logger: Logger
-  private let outbox: PostgresOutbox
   private var tokenSources: [TokenSourceKey: SharedTokenSource] = [:]
   /// One proxy for all apps with the same proxy and credentials.
   private var proxies: [GatewayConfiguration.Proxy: HTTPProxy] = [:]
   private var tls: TLSContext?
 
-  init(caFile: String?, privacy: SecretFile.Privacy = .required, outbox: PostgresOutbox, logger: Logger) {
+  init(caFile: String?, privacy: SecretFile.Privacy = .required, loop: EventLoop, logger: Logger) {
     self.caFile = caFile
     self.privacy = privacy
-    self.outbox = outbox
-    self.loop = outbox.loop
-    permit = SendPermit(on: outbox.loop)
+    self.loop = loop
     self.logger = logger
   }
 
@@ -101,9 +87,6 @@ struct ProviderFactory {
       return CredentialRotation(identity: credentials.identity) { await provider.rotate(to: tokens) }
     case .fcm:
       let account = try account(of: app)
-      if let running = lane.project, account.projectID != running {
-        throw OtherProject(file: app.fcm?.serviceAccountFile ?? "", project: account.projectID, running: running)
-      }
       guard account.identity != lane.identity, let provider = lane.provider as? HTTP2Provider else { return nil }
       let tokens = try tokens(account, of: app)
       return CredentialRotation(identity: account.identity) { await provider.rotate(to: tokens) }
@@ -169,7 +152,7 @@ struct ProviderFactory {
       production: try HTTP2Endpoint(url: settings.productionURL.description, tls: tls, proxy: proxy),
       sandbox: try HTTP2Endpoint(url: settings.sandboxURL.description, tls: tls, proxy: proxy), pool: pool)
     configuration.hedging = HedgingSettings(settings.hedging)
-    let provider = HTTP2Provider(configuration, tokens: tokens(credentials), loop: loop, logger: logger, permit: permit)
+    let provider = HTTP2Provider(configuration, tokens: tokens(credentials), loop: loop, logger: logger, permits: permits)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection, proxy: proxy,
       identity: credentials.identity)
@@ -202,11 +185,14 @@ struct ProviderFactory {
     var configuration = FCMConfiguration(projectID: account.projectID, endpoint: endpoint, pool: pool)
     configuration.hedging = HedgingSettings(settings.hedging)
     let provider = HTTP2Provider(
-      configuration, tokens: try tokens(account, of: app), loop: loop, logger: logger, permit: permit)
+      configuration, tokens: try tokens(account, of: app), loop: loop, logger: logger, permits: permits)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection,
-      perSecond: settings.ratePerSecond, proxy: proxy, identity: account.identity, project: account.projectID)
+      proxy: proxy, identity: account.identity, project: account.projectID)
   }
+
+  /// The project of an app's current service account.
+  func project(of app: GatewayConfiguration.App) throws -> String { try account(of: app).projectID }
 
   private func account(of app: GatewayConfiguration.App) throws -> FCMServiceAccount {
     guard let settings = app.fcm else { preconditionFailure("\(app.name) has no fcm section") }
@@ -232,7 +218,7 @@ struct ProviderFactory {
     let key = TokenSourceKey(identity: identity, proxy: proxy)
     if let source = tokenSources[key] { return source }
     let source = SharedTokenSource(
-      identity: identity, ageMin: ageMin, store: OutboxTokenStore(outbox: outbox, provider: provider), mint: mint)
+      identity: identity, ageMin: ageMin, store: OutboxTokenStore(stores: tokenStores, provider: provider), mint: mint)
     tokenSources[key] = source
     return source
   }
@@ -247,10 +233,10 @@ struct ProviderFactory {
     let proxy = try proxy(of: app)
     configuration.connections.proxy = proxy
     configuration.connections.logger = logger
-    let provider = ExpoProvider(configuration: configuration, loop: loop, permit: permit)
+    let provider = ExpoProvider(configuration: configuration, loop: loop, permits: permits)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * configuration.messagesMax,
-      perSecond: settings.ratePerSecond, proxy: proxy, readReceipts: { await provider.receipts(of: $0) },
+      proxy: proxy, readReceipts: { await provider.receipts(of: $0) },
       identity: Self.identity(ofAccessToken: token))
   }
 

@@ -32,13 +32,13 @@ package struct APIServer: Service {
   ///   - heartbeat: watches the API's event loop.
   ///   - onListening: called with the port once the server accepts requests.
   package init(
-    settings: GatewayConfiguration.API, databaseURL: String, logger: Logger, counters: APICounters = APICounters(),
+    settings: GatewayConfiguration.API, logger: Logger, counters: APICounters = APICounters(),
     credentials: ListenerCredentials? = nil,
     heartbeat: Heartbeat? = nil,
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
     self.settings = settings
-    self.databaseURL = databaseURL
+    databaseURL = settings.database.url
     self.logger = logger
     self.counters = counters
     self.credentials = credentials

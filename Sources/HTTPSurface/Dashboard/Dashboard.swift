@@ -5,9 +5,10 @@ package import Logging
 import Queue
 import Runtime
 import ServiceLifecycle
+package import Settings
 
 /// Serves the dashboard's files at `/` and its requests below `/ui/` on `http.listen`, over connections to Postgres of
-/// its own. Users with an ops key or with an identity from the proxy may pause and resume lanes. Other users on this
+/// its own. With several databases, the page shows one at a time. Users with an ops key or with an identity from the proxy may pause and resume lanes. Other users on this
 /// machine can only read.
 package struct Dashboard: Service, OpsRoutes {
   /// The value of `push.audit.via` for changes made here.
@@ -16,16 +17,21 @@ package struct Dashboard: Service, OpsRoutes {
   private static let timeoutSeconds = 5
 
   private let loop: EventLoop
-  private let database: PostgresPool
+  private let databases: [DashboardDatabase]
   private let responder: DashboardResponder
 
-  package init(gate: OpsGate, databaseURL: String, logger: Logger) {
-    loop = EventLoop(name: "dashboard")
-    database = PostgresPool(
-      url: databaseURL, loop: loop, timeoutSeconds: Self.timeoutSeconds, logger: logger,
-      applicationName: Self.applicationName, connectionsMax: Self.connectionsMax)
-    responder = DashboardResponder(
-      gate: gate, state: DashboardState(database: database), database: database, logger: logger)
+  package init(gate: OpsGate, databases: [GatewayConfiguration.Database], logger: Logger) {
+    let loop = EventLoop(name: "dashboard")
+    self.loop = loop
+    let names = databases.compactMap(\.name)
+    self.databases = databases.map { database in
+      let pool = PostgresPool(
+        url: database.url, loop: loop, timeoutSeconds: Self.timeoutSeconds, logger: logger,
+        applicationName: Self.applicationName, connectionsMax: Self.connectionsMax)
+      return DashboardDatabase(
+        name: database.name, pool: pool, state: DashboardState(database: pool, name: database.name, names: names))
+    }
+    responder = DashboardResponder(gate: gate, databases: self.databases, logger: logger)
   }
 
   package func add(to router: OpsRouter) {
@@ -41,7 +47,7 @@ package struct Dashboard: Service, OpsRoutes {
   /// Keeps the connections to Postgres open until the service group shuts down.
   package func run() async throws {
     try? await gracefulShutdown()
-    await database.close()
+    for database in databases { await database.pool.close() }
     loop.stop()
   }
 }

@@ -15,8 +15,7 @@ struct DashboardResponder: Sendable {
   static let bodyMaxBytes = 4_096
 
   let gate: OpsGate
-  let state: DashboardState
-  let database: PostgresPool
+  let databases: [DashboardDatabase]
   let logger: Logger
 
   func respond(to request: Request, _ context: OpsRequestContext) async -> Response {
@@ -37,7 +36,7 @@ struct DashboardResponder: Sendable {
     switch request.uri.path {
     case "/ui/state":
       try await gate.admitReader(request, context)
-      return Self.json(try await state.json())
+      return Self.json(try await database(of: request).state.json())
     case "/ui/calls":
       try await gate.admitReader(request, context)
       return Self.json(try await calls(request))
@@ -53,7 +52,14 @@ struct DashboardResponder: Sendable {
     }
     var parameters = PostgresParameters()
     parameters.append(id)
-    return try await database.query(DashboardStatements.calls, parameters).json(0, 0)
+    return try await database(of: request).pool.query(DashboardStatements.calls, parameters).json(0, 0)
+  }
+
+  /// The database that a request names; without a name, the first one.
+  private func database(of request: Request) throws(APIProblem) -> DashboardDatabase {
+    guard let name = request.uri.queryParameters["database"].map(String.init) else { return databases[0] }
+    guard let database = databases.first(where: { $0.name == name }) else { throw .noSuchDatabase }
+    return database
   }
 
   // MARK: - Changing
@@ -75,7 +81,7 @@ struct DashboardResponder: Sendable {
       var response = session(of: nil, request)
       response.headers[.setCookie] = gate.cookie(for: request).header(nil)
       return response
-    case "/ui/lanes": return try await switchLane(try await body(of: request), for: caller.name)
+    case "/ui/lanes": return try await switchLane(request, for: caller.name)
     default: throw .noSuchPath
     }
   }
@@ -90,8 +96,9 @@ struct DashboardResponder: Sendable {
     return response
   }
 
-  private func switchLane(_ bytes: [UInt8], for name: String) async throws(APIProblem) -> Response {
-    let body = try APIBody(bytes, members: ["app", "provider", "paused", "note"])
+  private func switchLane(_ request: Request, for name: String) async throws(APIProblem) -> Response {
+    let database = try database(of: request)
+    let body = try APIBody(try await body(of: request), members: ["app", "provider", "paused", "note"])
     guard let isPaused = try body.optionalBoolean("paused") else { throw .invalid("paused", "must be true or false") }
     let (app, provider) = (try body.text("app", max: 64), try body.text("provider", max: 16))
     var parameters = PostgresParameters()
@@ -102,7 +109,7 @@ struct DashboardResponder: Sendable {
     parameters.append(try body.text("note", max: 500))
     let message: String
     do {
-      message = try await database.query(DashboardStatements.operateLane, parameters).text(0, 0)
+      message = try await database.pool.query(DashboardStatements.operateLane, parameters).text(0, 0)
     } catch  where error == .noSuchCall {
       throw .noSuchLane
     }
@@ -110,8 +117,9 @@ struct DashboardResponder: Sendable {
       "An operator paused or resumed a lane",
       metadata: [
         "operator": "\(name)", "app": "\(app)", "provider": "\(provider)", "paused": .stringConvertible(isPaused),
-      ])
-    await state.forget()
+        "database": database.name.map { "\($0)" },
+      ].compactMapValues(\.self))
+    await database.state.forget()
     var writer = JSONWriter()
     writer.beginObject()
     writer.key("message")
@@ -172,5 +180,7 @@ extension APIProblem {
     status: .forbidden, name: "other-site", detail: "only the dashboard's own page may make changes")
   static let readOnly = APIProblem(
     status: .forbidden, name: "read-only", detail: "no ops key is configured, so nothing can be changed here")
+  static let noSuchDatabase = APIProblem(
+    status: .notFound, name: "unknown-database", detail: "the configuration has no database of this name")
   static let noSuchLane = APIProblem(status: .notFound, name: "unknown-lane", detail: "there is no such lane")
 }

@@ -4,7 +4,15 @@ internal import Queue
 internal import Runtime
 internal import Settings
 
-/// The state of the whole gateway as JSON. It is at most a second old, or at most four times as old as the query took,
+/// A database with what the dashboard needs of it.
+struct DashboardDatabase: Sendable {
+  /// Nil if there is only one.
+  let name: String?
+  let pool: PostgresPool
+  let state: DashboardState
+}
+
+/// The state of the whole gateway as JSON, as one database shows it. It is at most a second old, or at most four times as old as the query took,
 /// so that a busy database is queried less.
 actor DashboardState {
   static let timeToLive = Nanoseconds.seconds(1)
@@ -16,6 +24,8 @@ actor DashboardState {
   private static let minute: Int64 = 60_000
 
   private let database: PostgresPool
+  private let name: String?
+  private let names: [String]
   private let clock: any GatewayClock
   private var answer = Result<[UInt8], APIProblem>.failure(.broken)
   private var staleAt = Instant(nanoseconds: .min)
@@ -26,8 +36,13 @@ actor DashboardState {
   private var minutes: [Int64: [UInt8]] = [:]
   private var lastMinute: Int64 = 0
 
-  init(database: PostgresPool, clock: any GatewayClock = SystemClock()) {
+  /// - Parameters:
+  ///   - name: the name of the database; nil if there is only one.
+  ///   - names: the names of all databases.
+  init(database: PostgresPool, name: String? = nil, names: [String] = [], clock: any GatewayClock = SystemClock()) {
     self.database = database
+    self.name = name
+    self.names = names
     self.clock = clock
   }
 
@@ -69,6 +84,14 @@ actor DashboardState {
     writer.beginObject()
     writer.key("version")
     writer.string(GatewayVersion.current)
+    if let name {
+      writer.key("database")
+      writer.string(name)
+      writer.key("databases")
+      writer.beginArray()
+      for name in names { writer.string(name) }
+      writer.endArray()
+    }
     writer.key("minutesShown")
     writer.integer(Int64(Self.minutesShown))
     writer.key("minutesRecent")

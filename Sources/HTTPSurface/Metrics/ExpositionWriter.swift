@@ -2,7 +2,7 @@
 
 import Queue
 
-/// Builds an exposition, family by family.
+/// Builds an exposition. The samples of a family stay together, also if it is begun several times: once for each database.
 struct ExpositionWriter {
   enum Kind: String {
     case counter, gauge, histogram
@@ -10,14 +10,18 @@ struct ExpositionWriter {
 
   typealias Labels = KeyValuePairs<String, String>
 
+  /// The value of the label `database` of the samples that follow; nil for none.
+  var database: String?
+
   private let format: ExpositionFormat
-  private(set) var bytes: [UInt8] = []
+  /// The text of each family, in the order in which they were begun.
+  private var families: [[UInt8]] = []
+  private var indexByName: [String: Int] = [:]
+  /// The index of the family to which samples are added.
+  private var current = 0
   private var name = ""
 
-  init(_ format: ExpositionFormat) {
-    self.format = format
-    bytes.reserveCapacity(64 * 1024)
-  }
+  init(_ format: ExpositionFormat) { self.format = format }
 
   /// Begins a family. Its samples follow.
   ///
@@ -27,6 +31,13 @@ struct ExpositionWriter {
   mutating func family(_ name: String, _ kind: Kind, _ help: String) {
     precondition((kind == .counter) == name.hasSuffix("_total"), "names of counters end in _total, and no others do")
     self.name = name
+    if let index = indexByName[name] {
+      current = index
+      return
+    }
+    current = families.count
+    indexByName[name] = current
+    families.append([])
     // OpenMetrics names a counter's family without the suffix of its samples.
     let family = format == .openMetrics && kind == .counter ? String(name.dropLast("_total".count)) : name
     append("# HELP \(family) ")
@@ -64,7 +75,8 @@ struct ExpositionWriter {
 
   /// Ends the exposition, and returns it.
   consuming func finish() -> [UInt8] {
-    if format == .openMetrics { append("# EOF\n") }
+    var bytes = Array(families.joined())
+    if format == .openMetrics { bytes.append(contentsOf: "# EOF\n".utf8) }
     return bytes
   }
 
@@ -73,8 +85,14 @@ struct ExpositionWriter {
   private mutating func appendName(_ suffix: String, _ labels: Labels, _ bound: String?) {
     append(name)
     append(suffix)
-    guard !labels.isEmpty || bound != nil else { return append(" ") }
+    guard !labels.isEmpty || bound != nil || database != nil else { return append(" ") }
     var separator = "{"
+    if let database {
+      append("{database=\"")
+      appendEscaped(database, quotes: true)
+      append("\"")
+      separator = ","
+    }
     for (label, value) in labels {
       append("\(separator)\(label)=\"")
       appendEscaped(value, quotes: true)
@@ -97,7 +115,7 @@ struct ExpositionWriter {
     return "\(value)"
   }
 
-  private mutating func append(_ text: String) { bytes.append(contentsOf: text.utf8) }
+  private mutating func append(_ text: String) { families[current].append(contentsOf: text.utf8) }
 
   private mutating func appendEscaped(_ text: String, quotes: Bool) {
     for byte in text.utf8 {
@@ -105,7 +123,7 @@ struct ExpositionWriter {
       case UInt8(ascii: "\\"): append(#"\\"#)
       case UInt8(ascii: "\n"): append(#"\n"#)
       case UInt8(ascii: "\"") where quotes: append(#"\""#)
-      default: bytes.append(byte)
+      default: families[current].append(byte)
       }
     }
   }

@@ -36,4 +36,11 @@ struct MetricsSnapshot: Sendable {
     self.counters = counters
     self.lanes = lanes
   }
+
+  /// Adds what an earlier dispatcher of the same database has counted. The states stay.
+  mutating func addCounters(of earlier: MetricsSnapshot) {
+    counters.add(earlier.counters)
+    outbox.add(earlier.outbox)
+    for (app, count) in earlier.lostReceipts { lostReceipts[app, default: 0] += count }
+  }
 }

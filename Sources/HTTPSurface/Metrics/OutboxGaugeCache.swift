@@ -39,7 +39,7 @@ package actor OutboxGaugeCache {
   }
 
   /// Closes the connection and stops the event loop. No method may be called afterwards.
-  nonisolated func close() async {
+  package nonisolated func close() async {
     await database.close()
     loop.stop()
   }

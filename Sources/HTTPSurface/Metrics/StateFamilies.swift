@@ -7,13 +7,19 @@ import Queue
 import Runtime
 
 extension ExpositionWriter {
-  mutating func write(lanes snapshot: MetricsSnapshot, wallMilliseconds: Int64) {
-    let lanes = zip(snapshot.counters.lanes, snapshot.lanes).map {
-      (app: $0.app, provider: $0.provider.rawValue, now: $1)
+  /// Calls `write` with each lane's app, provider and state.
+  private func forEachLane(
+    of snapshot: MetricsSnapshot, _ write: (_ app: String, _ provider: String, MetricsSnapshot.Lane) -> Void
+  ) {
+    for (counters, lane) in zip(snapshot.counters.lanes, snapshot.lanes) {
+      write(counters.app, counters.provider.rawValue, lane)
     }
+  }
 
+  /// Writes the state of the connections to the providers, which all databases share.
+  mutating func write(providers snapshot: MetricsSnapshot, wallMilliseconds: Int64) {
     func each(_ write: (_ app: String, _ provider: String, MetricsSnapshot.Lane) -> Void) {
-      for lane in lanes { write(lane.app, lane.provider, lane.now) }
+      forEachLane(of: snapshot, write)
     }
     family("push_gateway_connections", .gauge, "Connections to the provider; for Expo, requests in flight")
     each {
@@ -50,6 +56,12 @@ extension ExpositionWriter {
     }
     family("push_gateway_clock_skew_seconds", .gauge, "How far the provider's clock is ahead of ours")
     each { sample($2.clockSkew.seconds, ["app": $0, "provider": $1]) }
+  }
+
+  mutating func write(lanes snapshot: MetricsSnapshot) {
+    func each(_ write: (_ app: String, _ provider: String, MetricsSnapshot.Lane) -> Void) {
+      forEachLane(of: snapshot, write)
+    }
     family("push_gateway_lane_in_flight", .gauge, "Deliveries that the replica holds")
     each { sample($2.condition.inFlight, ["app": $0, "provider": $1]) }
     family("push_gateway_lane_window", .gauge, "Maximum number of deliveries that the replica may hold")

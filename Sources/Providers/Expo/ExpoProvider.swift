@@ -18,7 +18,7 @@ public actor ExpoProvider: PushProvider {
 
   private let configuration: ExpoConfiguration
   private let clock: any GatewayClock
-  private let permit: SendPermit?
+  private let permits: SendPermits?
   private var accessToken: String?
   private var client: CurlClient?
   private var report: (@Sendable (PushProviderEvent) -> Void)?
@@ -36,13 +36,13 @@ public actor ExpoProvider: PushProvider {
   private var unanswered = UnansweredTime()
 
   /// - Parameters:
-  ///   - permit: whether requests may be written; nil: always.
+  ///   - permits: the permits of its requests; nil: they may always be written.
   ///   - clock: gives the wall time with which a Retry-After date is compared.
   public init(
-    configuration: ExpoConfiguration, loop: EventLoop, permit: SendPermit? = nil,
+    configuration: ExpoConfiguration, loop: EventLoop, permits: SendPermits? = nil,
     clock: any GatewayClock = SystemClock()
   ) {
-    self.permit = permit
+    self.permits = permits
     self.configuration = configuration
     self.loop = loop
     self.clock = clock
@@ -151,8 +151,8 @@ public actor ExpoProvider: PushProvider {
   private func makeRequests() {
     let now = loop.now
     finish(queue.removeExpired(at: now), with: .expired)
-    if permit?.allows(now) == false {
-      finish(queue.removeAll(), with: .refused(reason: SendPermit.lapsedReason))
+    if permits?.allowAll(now) == false {
+      finish(queue.removeWithheld(at: now), with: .refused(reason: SendPermit.lapsedReason))
     }
     while let client, gate.admits(beside: flights.count, now), let batch = queue.next() {
       makeRequest(batch, on: client, now: now)
@@ -184,7 +184,12 @@ public actor ExpoProvider: PushProvider {
       ExpoRequestWriter.path, body: body, deadline: flight.latestDeadline + configuration.lateAnswerTimeout)
     request.connectDeadline = flight.latestDeadline
     request.isRepeatable = batch.allSatisfy { $0.kind == .invite }
-    if let permit { request.mayLeave = { [loop] in permit.allows(loop.now) } }
+    if let permits {
+      request.mayLeave = { [loop] in
+        let now = loop.now
+        return permits.allowAll(now) || batch.allSatisfy { $0.permit?.allows(now) ?? true }
+      }
+    }
     client.perform(request) {
       self.land(flight, with: $0)
     }

@@ -88,6 +88,11 @@ struct ExpoSendQueue {
     return remove { $0.deadline <= now }
   }
 
+  /// Removes and returns the waiting messages whose permit has lapsed.
+  mutating func removeWithheld(at now: Instant) -> [PushRequest] {
+    remove { $0.permit.map { !$0.allows(now) } ?? false }
+  }
+
   /// Removes and returns the waiting messages with these tags.
   mutating func remove(_ tags: Set<UInt64>) -> [PushRequest] { remove { tags.contains($0.tag) } }
 

@@ -21,6 +21,8 @@ public protocol HTTP2ConnectionPoolDelegate: AnyObject {
   func pool(
     _ pool: HTTP2ConnectionPool, didEnd request: Int, _ exchange: HTTP2Exchange, on connection: Int?
   ) -> HTTP2ConnectionPool.ExchangeEffect
+  /// Whether a request may be written now. Asked only while one of the pool's permits has lapsed.
+  func pool(_ pool: HTTP2ConnectionPool, maySend request: Int, at now: Instant) -> Bool
   /// Reports the maximum number of requests in flight; 0 while no connection is usable. Called at the end of a turn.
   func pool(_ pool: HTTP2ConnectionPool, capacityDidChange capacity: Int)
   /// The server sent GOAWAY on a connection, with this reason.
@@ -60,7 +62,7 @@ public final class HTTP2ConnectionPool {
   private let settings: HTTP2ConnectionPoolSettings
   private let logger: Logger
   /// Nil: requests may always be written.
-  private let permit: SendPermit?
+  private let permits: SendPermits?
   private let nextNumber: () -> Int
   private var machine: HTTP2ConnectionPoolMachine
   private var members: [Member] = []
@@ -75,18 +77,18 @@ public final class HTTP2ConnectionPool {
   private var isFinished = false
 
   /// - Parameters:
-  ///   - permit: whether requests may be written; nil: always.
+  ///   - permits: the permits of its requests; nil: they may always be written.
   ///   - nextNumber: returns the number of the next connection; greater at each call.
   ///   - seed: the seed of the reconnect jitter.
   public init(
     _ endpoint: HTTP2Endpoint, settings: HTTP2ConnectionPoolSettings, loop: EventLoop, logger: Logger,
-    permit: SendPermit? = nil, nextNumber: @escaping () -> Int, seed: UInt64 = .random(in: .min ... .max)
+    permits: SendPermits? = nil, nextNumber: @escaping () -> Int, seed: UInt64 = .random(in: .min ... .max)
   ) {
     self.endpoint = endpoint
     self.settings = settings
     self.loop = loop
     self.logger = logger
-    self.permit = permit
+    self.permits = permits
     self.nextNumber = nextNumber
     machine = HTTP2ConnectionPoolMachine(settings: settings, seed: seed)
   }
@@ -200,7 +202,6 @@ public final class HTTP2ConnectionPool {
   private func open(_ id: Int) {
     let connection = HTTP2Connection(endpoint, settings: settings.connection, loop: loop)
     connection.delegate = self
-    if let permit { connection.mayWriteRequests = permit.allows }
     members.append(Member(id: id, number: nextNumber(), connection: connection))
     connection.connect()
   }
@@ -236,7 +237,7 @@ public final class HTTP2ConnectionPool {
       handle(.goingAway(id))
       return handle(.refused(request, id))
     }
-    guard permit?.allows(now) ?? true else {
+    guard permits?.allowAll(now) ?? true || delegate.pool(self, maySend: request, at: now) else {
       end(request, .refused(SendPermit.lapsedReason))
       return handle(.failed(request, id, isLost: false))
     }
@@ -288,6 +289,14 @@ public final class HTTP2ConnectionPool {
 }
 
 extension HTTP2ConnectionPool: HTTP2ConnectionDelegate {
+  public func connection(_ connection: HTTP2Connection, mayWriteRequestsAt now: Instant) -> Bool {
+    permits?.allowAll(now) ?? true
+  }
+
+  public func connection(_ connection: HTTP2Connection, mayWrite request: Int, at now: Instant) -> Bool {
+    delegate?.pool(self, maySend: request, at: now) ?? true
+  }
+
   public func connection(_ connection: HTTP2Connection, didLimitStreamsTo streamsMax: Int) {
     guard let index = index(of: connection) else { return }
     members[index].wasReady = true

@@ -19,12 +19,12 @@ public actor HTTP2Provider: PushProvider {
   ///   - permit: whether requests may be written; nil: always.
   public init(
     _ configuration: APNsConfiguration, tokens: any ProviderTokenSource, loop: EventLoop, logger: Logger,
-    permit: SendPermit? = nil, clock: any GatewayClock = SystemClock()
+    permits: SendPermits? = nil, clock: any GatewayClock = SystemClock()
   ) {
     self.loop = loop
     sender = HTTP2Sender(
       APNsFormat(configuration), settings: configuration.pool, hedging: configuration.hedging, tokens: tokens,
-      permit: permit, clock: clock, loop: loop, logger: logger, rotationTimeMax: configuration.rotationTimeMax)
+      permits: permits, clock: clock, loop: loop, logger: logger, rotationTimeMax: configuration.rotationTimeMax)
   }
 
   /// A provider that sends to FCM.
@@ -35,12 +35,12 @@ public actor HTTP2Provider: PushProvider {
   ///   - permit: whether requests may be written; nil: always.
   public init(
     _ configuration: FCMConfiguration, tokens: any ProviderTokenSource, loop: EventLoop, logger: Logger,
-    permit: SendPermit? = nil, clock: any GatewayClock = SystemClock()
+    permits: SendPermits? = nil, clock: any GatewayClock = SystemClock()
   ) {
     self.loop = loop
     sender = HTTP2Sender(
       FCMFormat(configuration), settings: configuration.pool, hedging: configuration.hedging, tokens: tokens,
-      permit: permit, clock: clock, loop: loop, logger: logger)
+      permits: permits, clock: clock, loop: loop, logger: logger)
   }
 
   public func start(report: @escaping @Sendable (PushProviderEvent) -> Void) {

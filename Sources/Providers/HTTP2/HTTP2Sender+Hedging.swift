@@ -22,6 +22,7 @@ extension HTTP2Sender {
     hedge.isHedged = true
     if let other = hedge.other { flights[other]?.isHedged = true }
     hedgedCount += 1
+    unreportedHedges.append(hedge.request.tag)
     scheduleReport()
   }
 
@@ -41,14 +42,14 @@ extension HTTP2Sender {
   private func hedgeDue() {
     hedgeCheckAt = .distantFuture
     let now = loop.now
-    if permit?.allows(now) == false { hedging?.pause(for: .milliseconds(50), now) }
+    if permits?.allowNone(now) == true { hedging?.pause(for: .milliseconds(50), now) }
     while let candidate = hedging?.next(now, isWaiting: { mayHedge($0, now) }) { hedge(candidate.request, now) }
     watchHedges()
   }
 
   private func mayHedge(_ candidate: HedgingMachine.Candidate, _ now: Instant) -> Bool {
     guard let flight = flights[candidate.request], flight.candidate == candidate.number else { return false }
-    return !flight.isSettled && flight.request.deadline > now
+    return !flight.isSettled && flight.request.deadline > now && flight.request.permit?.allows(now) ?? true
   }
 
   /// Sends the push of an unanswered request a second time.

@@ -35,7 +35,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private let rotationTimeMax: Nanoseconds
   private let firstTokens: any ProviderTokenSource
   private let clock: any GatewayClock
-  let permit: SendPermit?
+  let permits: SendPermits?
   let loop: EventLoop
   private let logger: Logger
 
@@ -58,7 +58,8 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   /// When `hedgeTimer` fires; `distantFuture` without one.
   var hedgeCheckAt = Instant.distantFuture
   var hedgedCount = 0
-  private var reportedHedges = 0
+  /// The tags of the pushes whose hedges have not been reported.
+  var unreportedHedges: [UInt64] = []
   var unanswered = UnansweredTime()
   /// The replacements of connections with former credentials.
   private var formerReplacements: [ConnectionReplacement: Int] = [:]
@@ -70,12 +71,12 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   /// - Parameters:
   ///   - hedging: when invites are sent a second time; nil: never.
-  ///   - permit: whether requests may be written; nil: always.
+  ///   - permits: the permits of its requests; nil: they may always be written.
   ///   - rotationTimeMax: maximum wait until the connections of new credentials are ready. After that they are used even if they
   ///     are not connected.
   init(
     _ format: any HTTP2PushFormat, settings: HTTP2ConnectionPoolSettings, hedging: HedgingSettings? = nil,
-    tokens: any ProviderTokenSource, permit: SendPermit? = nil, clock: any GatewayClock, loop: EventLoop,
+    tokens: any ProviderTokenSource, permits: SendPermits? = nil, clock: any GatewayClock, loop: EventLoop,
     logger: Logger,
     rotationTimeMax: Nanoseconds = .seconds(10)
   ) {
@@ -84,7 +85,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     self.hedging = hedging.map(HedgingMachine.init)
     self.rotationTimeMax = rotationTimeMax
     firstTokens = tokens
-    self.permit = permit
+    self.permits = permits
     self.clock = clock
     self.loop = loop
     self.logger = logger
@@ -228,7 +229,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   private func makeConnections(_ token: RenewingToken, isWanted: [Bool]) -> CredentialConnections {
     let pools = format.endpoints.map { endpoint in
       let pool = HTTP2ConnectionPool(
-        endpoint, settings: settings, loop: loop, logger: logger, permit: permit, nextNumber: connectionNumbers.next)
+        endpoint, settings: settings, loop: loop, logger: logger, permits: permits, nextNumber: connectionNumbers.next)
       pool.delegate = self
       return pool
     }
@@ -264,6 +265,10 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     case .timedOut: endUnanswered(slot, flight, timeoutOutcome(flight, exchange), exchange, connection)
     }
     return .init(.unproven)
+  }
+
+  func pool(_ pool: HTTP2ConnectionPool, maySend slot: Int, at now: Instant) -> Bool {
+    flights[slot]?.request.permit?.allows(now) ?? true
   }
 
   func pool(_ pool: HTTP2ConnectionPool, isLeftBecause reason: String) {
@@ -395,9 +400,9 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   private func deliverReport() {
     isReportScheduled = false
-    if hedgedCount > reportedHedges {
-      report?(.hedged(hedgedCount - reportedHedges))
-      reportedHedges = hedgedCount
+    if !unreportedHedges.isEmpty {
+      report?(.hedged(unreportedHedges))
+      unreportedHedges = []
     }
     guard !results.isEmpty else { return }
     let batch = results

@@ -51,4 +51,11 @@ public struct Histogram: Sendable, Equatable {
   }
 
   public mutating func observe(_ duration: Nanoseconds) { observe(duration.count) }
+
+  /// Adds the observations of another histogram with the same bounds.
+  public mutating func add(_ other: Histogram) {
+    precondition(bounds == other.bounds, "only histograms with the same bounds can be added")
+    for bucket in counts.indices { counts[bucket] += other.counts[bucket] }
+    total &+= other.total
+  }
 }

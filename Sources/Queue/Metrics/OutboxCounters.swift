@@ -19,6 +19,12 @@ public struct OutboxCounters: Sendable {
 
   public init() {}
 
+  /// Adds the counters of another outbox.
+  public mutating func add(_ other: OutboxCounters) {
+    for (roundTrip, histogram) in other.roundTrips { roundTrips[roundTrip]?.add(histogram) }
+    reconnects += other.reconnects
+  }
+
   mutating func note(_ roundTrip: RoundTrip, _ duration: Nanoseconds) {
     roundTrips[roundTrip]?.observe(duration)
   }

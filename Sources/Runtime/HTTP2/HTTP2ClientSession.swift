@@ -202,11 +202,13 @@ public struct HTTP2ClientSession: ~Copyable {
     close(slot, code)
   }
 
-  /// Refuses the requests that are not complete in the output. No peer acts on a request whose end it has not seen.
-  public mutating func refuseUnfinished() {
-    refuseWaiting()
+  /// Refuses requests that are not complete in the output. No peer acts on a request whose end it has not seen.
+  ///
+  /// - Parameter isRefused: whether to refuse the request with this tag.
+  public mutating func refuseUnfinished(where isRefused: (Int) -> Bool = { _ in true }) {
+    refuseWaiting(where: isRefused)
     for slot in blocked {
-      guard let stream = streams[slot] else { continue }
+      guard let stream = streams[slot], isRefused(stream.tag) else { continue }
       output.appendReset(stream.id, .cancel)
       close(slot, .refusedStream)
     }
@@ -397,9 +399,12 @@ public struct HTTP2ClientSession: ~Copyable {
     refuseWaiting()
   }
 
-  private mutating func refuseWaiting() {
-    let refused = waiting
+  private mutating func refuseWaiting(where isRefused: (Int) -> Bool = { _ in true }) {
+    let all = waiting
     waiting = []
-    for request in refused { close(request.slot, .refusedStream) }
+    for request in all {
+      guard let stream = streams[request.slot] else { continue }
+      if isRefused(stream.tag) { close(request.slot, .refusedStream) } else { waiting.append(request) }
+    }
   }
 }

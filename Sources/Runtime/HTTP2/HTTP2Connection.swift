@@ -33,9 +33,6 @@ public final class HTTP2Connection {
   /// Released when the connection is closed.
   public var delegate: (any HTTP2ConnectionDelegate)?
 
-  /// Whether requests may be written now; nil for always. If they may not, requests that have not left end as refused.
-  public var mayWriteRequests: ((Instant) -> Bool)?
-
   private let settings: HTTP2ConnectionSettings
   private var session: HTTP2ClientSession
   private var state = State.connecting
@@ -205,12 +202,22 @@ public final class HTTP2Connection {
   /// has requests, the connection is closed. That happens only to a process that is stopped in the middle of a turn, or whose peer
   /// does not read.
   private func withholdRequests() -> Bool {
-    guard let mayWriteRequests, !mayWriteRequests(loop.now) else { return true }
-    session.refuseUnfinished()
+    let now = loop.now
+    guard let delegate, !delegate.connection(self, mayWriteRequestsAt: now) else { return true }
+    session.refuseUnfinished { mustWithhold($0, delegate, now) }
     stampDepartures()
-    guard departuresStart < session.departures.count else { return true }
+    guard session.departures[departuresStart...].contains(where: { mustWithhold($0.tag, delegate, now) }) else {
+      return true
+    }
     end(reason: "requests may not be written now", error: nil)
     return false
+  }
+
+  /// - Parameter tag: the request's tag in the session.
+  private func mustWithhold(_ tag: Int, _ delegate: any HTTP2ConnectionDelegate, _ now: Instant) -> Bool {
+    guard let exchange = exchanges[tag & Self.slotMask], exchange.serial == tag >> Self.slotBits, !exchange.isReported
+    else { return true }
+    return !delegate.connection(self, mayWrite: exchange.tag, at: now)
   }
 
   /// Stores the time of sending for every request whose first bytes the socket has taken.

@@ -30,6 +30,10 @@ public struct HTTP2Exchange: Sendable {
 public protocol HTTP2ConnectionDelegate: AnyObject {
   /// The connection is ready, or the server changed its limit. At most this many requests may be in flight.
   func connection(_ connection: HTTP2Connection, didLimitStreamsTo streamsMax: Int)
+  /// Whether all requests may be written now. If not, `mayWrite` is asked for each that has not left. Default: true.
+  func connection(_ connection: HTTP2Connection, mayWriteRequestsAt now: Instant) -> Bool
+  /// Whether a request may be written now. A request that may not, and has not left, ends as refused. Default: true.
+  func connection(_ connection: HTTP2Connection, mayWrite tag: Int, at now: Instant) -> Bool
   /// A request ended. `tag` is what `request` was given.
   func connection(_ connection: HTTP2Connection, didEnd tag: Int, _ exchange: HTTP2Exchange)
   /// The connection's health has changed: whether new requests should use other connections.
@@ -39,6 +43,11 @@ public protocol HTTP2ConnectionDelegate: AnyObject {
   func connection(_ connection: HTTP2Connection, isGoingAwayBecause reason: String)
   /// The connection is closed. The error is nil after an orderly close. This is the last call.
   func connection(_ connection: HTTP2Connection, didCloseWith error: HTTP2Error?)
+}
+
+extension HTTP2ConnectionDelegate {
+  public func connection(_ connection: HTTP2Connection, mayWriteRequestsAt now: Instant) -> Bool { true }
+  public func connection(_ connection: HTTP2Connection, mayWrite tag: Int, at now: Instant) -> Bool { true }
 }
 
 /// Limits and times of one connection.

@@ -1,0 +1,169 @@
+// One provider account that the dispatchers of several databases use: its connections, its capacity and its rate.
+//
+// Each dispatcher gets a `ProviderShare`, which looks like a provider of its own. The results of a request go to the dispatcher
+// that its tag names. Capacity and rate are divided among the dispatchers that are active; one that is not active is told the
+// part that it would get. So a backlog in one database leaves room for a call in another one, and a database without calls takes
+// nothing from the others.
+
+public import Providers
+public import Runtime
+
+/// A provider and the shares in it. An actor on the provider's loop.
+public actor SharedProvider {
+  public nonisolated let loop: EventLoop
+  public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  /// A dispatcher is active for this long after its last request, and while it waits for a result.
+  static let activeTime = Nanoseconds.seconds(1)
+
+  private struct Share {
+    let report: @Sendable (PushProviderEvent) -> Void
+    /// Number of its requests without a result.
+    var waiting = 0
+    var lastSentAt = Instant(nanoseconds: .min)
+    /// Among how many dispatchers capacity and rate are divided, as it was told.
+    var parts = 1
+    var isEnding = false
+    var onEnd: CheckedContinuation<Void, Never>?
+
+    func isActive(_ now: Instant) -> Bool { waiting > 0 || lastSentAt + SharedProvider.activeTime > now }
+  }
+
+  nonisolated let provider: any PushProvider
+  /// By the number of the dispatcher.
+  private var shares: [Int: Share] = [:]
+  private var capacity = 0
+  private var isStarted = false
+  private var dividedAt = Instant(nanoseconds: .min)
+
+  public init(_ provider: any PushProvider) {
+    self.provider = provider
+    loop = provider.loop
+  }
+
+  /// The share of a dispatcher, by its number (`DispatcherSettings.number`).
+  public nonisolated func share(of dispatcher: Int) -> ProviderShare { ProviderShare(self, dispatcher: dispatcher) }
+
+  // MARK: - For the shares
+
+  /// Adds a share. The first one starts the provider.
+  fileprivate func start(_ dispatcher: Int, report: @escaping @Sendable (PushProviderEvent) -> Void) {
+    precondition(shares[dispatcher] == nil, "a dispatcher starts its share once")
+    shares[dispatcher] = Share(report: report)
+    if isStarted {
+      report(.capacity(capacity))
+    } else {
+      isStarted = true
+      provider.assumeIsolated { provider in
+        provider.start { [weak self] event in self?.assumeIsolated { $0.didReport(event) } }
+      }
+    }
+    divide(loop.now)
+  }
+
+  fileprivate func send(_ batch: [PushRequest], of dispatcher: Int) {
+    let now = loop.now
+    guard shares[dispatcher] != nil else { preconditionFailure("a dispatcher sends after the end of its share") }
+    shares[dispatcher]?.waiting += batch.count
+    shares[dispatcher]?.lastSentAt = now
+    if shares.count > 1 { divide(now) }
+    provider.assumeIsolated { $0.send(batch) }
+  }
+
+  /// Ends a share when its requests have their results. The last share shuts the provider down.
+  fileprivate func end(_ dispatcher: Int, by deadline: Instant) async {
+    guard shares[dispatcher] != nil else { return }
+    shares[dispatcher]?.isEnding = true
+    if shares.values.allSatisfy(\.isEnding) {
+      await provider.shutDown(by: deadline)
+      shares[dispatcher] = nil
+      return
+    }
+    if shares[dispatcher]?.waiting != 0 {
+      await withCheckedContinuation { shares[dispatcher]?.onEnd = $0 }
+    }
+    shares[dispatcher] = nil
+    divide(loop.now)
+  }
+
+  // MARK: - Events
+
+  private func didReport(_ event: PushProviderEvent) {
+    switch event {
+    case .results(let results): deliver(results)
+    case .hedged(let tags):
+      for (dispatcher, tags) in Dictionary(grouping: tags, by: RequestTag.dispatcher) {
+        shares[dispatcher]?.report(.hedged(tags))
+      }
+    case .capacity(let capacity):
+      self.capacity = capacity
+      for share in shares.values { share.report(event) }
+    case .clockSkew, .renewed, .divided: for share in shares.values { share.report(event) }
+    }
+  }
+
+  private func deliver(_ results: [PushResult]) {
+    if shares.count == 1, let dispatcher = shares.keys.first {
+      deliver(results, to: dispatcher)
+    } else {
+      for (dispatcher, results) in Dictionary(grouping: results, by: { RequestTag.dispatcher(of: $0.tag) }) {
+        deliver(results, to: dispatcher)
+      }
+      let now = loop.now
+      if dividedAt + .milliseconds(100) <= now { divide(now) }
+    }
+  }
+
+  private func deliver(_ results: [PushResult], to dispatcher: Int) {
+    guard let share = shares[dispatcher] else { preconditionFailure("a result of a share that has ended") }
+    shares[dispatcher]?.waiting -= results.count
+    share.report(.results(results))
+    if share.waiting == results.count, let onEnd = share.onEnd {
+      shares[dispatcher]?.onEnd = nil
+      onEnd.resume()
+    }
+  }
+
+  /// Tells each dispatcher among how many the capacity and the rate are divided, where that has changed.
+  private func divide(_ now: Instant) {
+    dividedAt = now
+    let activeCount = shares.values.count { $0.isActive(now) }
+    for (dispatcher, share) in shares {
+      let parts = max(1, share.isActive(now) ? activeCount : activeCount + 1)
+      guard parts != share.parts else { continue }
+      shares[dispatcher]?.parts = parts
+      share.report(.divided(parts))
+    }
+  }
+}
+
+/// One dispatcher's share in a provider.
+public actor ProviderShare: PushProvider {
+  public nonisolated let loop: EventLoop
+  public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  private let shared: SharedProvider
+  private let dispatcher: Int
+
+  fileprivate init(_ shared: SharedProvider, dispatcher: Int) {
+    self.shared = shared
+    self.dispatcher = dispatcher
+    loop = shared.loop
+  }
+
+  public func start(report: @escaping @Sendable (PushProviderEvent) -> Void) {
+    shared.assumeIsolated { $0.start(dispatcher, report: report) }
+  }
+
+  public func send(_ batch: [PushRequest]) { shared.assumeIsolated { $0.send(batch, of: dispatcher) } }
+
+  public func withdraw(_ tags: Set<UInt64>) { shared.provider.assumeIsolated { $0.withdraw(tags) } }
+
+  public func retryConnections() { shared.provider.assumeIsolated { $0.retryConnections() } }
+
+  /// The condition of the provider, which all shares have in common.
+  public var condition: ProviderCondition { shared.provider.assumeIsolated { $0.condition } }
+
+  /// Returns when the requests of this share have their results. With the last share, the provider shuts down by `deadline`.
+  public func shutDown(by deadline: Instant) async { await shared.end(dispatcher, by: deadline) }
+}

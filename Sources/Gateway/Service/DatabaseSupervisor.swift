@@ -1,0 +1,115 @@
+// Keeps one database served: starts a service for each list of apps, hands over to it, and drains the former one.
+
+import HTTPSurface
+import Logging
+import Queue
+import Runtime
+import Settings
+import Synchronization
+
+/// Serves one database. An actor on the gateway's event loop.
+actor DatabaseSupervisor {
+  /// What its owner is told.
+  enum Event: Sendable {
+    /// Its first service claims deliveries.
+    case serves
+    /// The first service cannot start, for a reason that waiting does not change.
+    case failed(any Error)
+  }
+
+  /// The wait after a start that failed.
+  static let retryInterval = Duration.seconds(5)
+  /// How long requests in flight of a former service may take. They end sooner: each has its own deadline.
+  private static let handOverTime = Nanoseconds.seconds(120)
+
+  nonisolated let loop: EventLoop
+  nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  nonisolated let database: GatewayConfiguration.Database
+  private let make: @Sendable ([ServedApp]) -> DatabaseService
+  private let metrics: Metrics
+  private let gauges: OutboxGaugeCache
+  private let logger: Logger
+  private let report: @Sendable (Event) -> Void
+
+  private var serving: DatabaseService?
+  private var starting: Task<Void, Never>?
+  private var handOvers: [Task<Void, Never>] = []
+
+  /// - Parameters:
+  ///   - make: makes a service for a list of apps, with a number of its own.
+  ///   - report: called from the loop.
+  init(
+    _ database: GatewayConfiguration.Database, loop: EventLoop, metrics: Metrics, logger: Logger,
+    make: @escaping @Sendable ([ServedApp]) -> DatabaseService, report: @escaping @Sendable (Event) -> Void
+  ) {
+    self.database = database
+    self.loop = loop
+    self.metrics = metrics
+    self.logger = logger
+    self.make = make
+    self.report = report
+    gauges = OutboxGaugeCache(url: database.url, logger: logger)
+  }
+
+  /// The service that claims; nil until the first one does.
+  var current: DatabaseService? { serving }
+
+  /// Serves these apps as soon as the database is available. The former service continues until then, and drains after it.
+  func serve(_ apps: [ServedApp]) async {
+    let former = starting
+    former?.cancel()
+    starting = Task { [weak self] in
+      await former?.value
+      await self?.start(apps)
+    }
+  }
+
+  private func start(_ apps: [ServedApp]) async {
+    while !Task.isCancelled {
+      let service = make(apps)
+      do {
+        try await service.start()
+        return didStart(service)
+      } catch is CancellationError {
+        return
+      } catch {
+        if Task.isCancelled { return }
+        logger.error("The database cannot be served; it is tried again", metadata: ["reason": "\(error)"])
+        if serving == nil { report(.failed(error)) }
+        try? await Task.sleep(for: Self.retryInterval)
+      }
+    }
+  }
+
+  private func didStart(_ service: DatabaseService) {
+    let former = serving
+    serving = service
+    if let observer = service.observer { metrics.connect(observer, gauges, database: database.name) }
+    if let former {
+      handOvers.append(
+        Task {
+          _ = await end(former, by: loop.now + Self.handOverTime, "The former configuration's deliveries have ended")
+        })
+    } else {
+      report(.serves)
+    }
+  }
+
+  private func end(_ service: DatabaseService, by deadline: Instant, _ message: Logger.Message) async -> Bool {
+    let isDrained = await service.drain(until: deadline, message)
+    if let observer = service.observer { await metrics.disconnect(observer, database: database.name) }
+    return isDrained
+  }
+
+  /// Ends everything. Returns whether all outcomes were written.
+  func shutDown(by deadline: Instant) async -> Bool {
+    starting?.cancel()
+    await starting?.value
+    var isDrained = true
+    if let serving { isDrained = await end(serving, by: deadline, "The gateway has stopped") }
+    for handOver in handOvers { await handOver.value }
+    await gauges.close()
+    return isDrained
+  }
+}

@@ -1,0 +1,191 @@
+// The providers of all apps, which the dispatchers of all databases share, and what changes with the configuration.
+//
+// A change of an app's settings makes new providers only where the old ones cannot be used: another topic, project, URL, number of
+// connections or proxy. Other settings and credentials leave the connections as they are.
+
+import Dispatching
+import Logging
+import Providers
+import Queue
+import Runtime
+import Settings
+
+/// An app's account at one provider.
+struct LaneAccount: Sendable {
+  let kind: ProviderKind
+  var lane: LaneProvider
+  let shared: SharedProvider
+  let board: LaneBoard
+}
+
+/// An app and its accounts, in the order of `App.providers`.
+struct ServedApp: Sendable {
+  var app: GatewayConfiguration.App
+  var accounts: [LaneAccount]
+
+  var lanes: [(app: String, provider: ProviderKind)] { accounts.map { (app.name, $0.kind) } }
+}
+
+/// Keeps the accounts. An actor on the gateway's event loop.
+actor LaneAccounts {
+  nonisolated let loop: EventLoop
+  nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  private var factory: ProviderFactory
+  private let logger: Logger
+  private(set) var apps: [ServedApp] = []
+
+  init(_ factory: ProviderFactory, logger: Logger) {
+    self.factory = factory
+    loop = factory.loop
+    self.logger = logger
+  }
+
+  /// The files with the credentials of proxies.
+  var proxyCredentialsFiles: [String] { factory.proxyCredentialsFiles }
+
+  /// Makes the accounts of all apps.
+  ///
+  /// - Throws: what is wrong with a key, account or certificate file, with its name.
+  func make(for configured: [GatewayConfiguration.App]) throws -> [ServedApp] {
+    apps = try configured.map { try serve($0, after: nil) }
+    return apps
+  }
+
+  /// Takes over another configuration. An app whose new settings cannot be used keeps its current ones, and the reason is logged.
+  ///
+  /// - Returns: whether other apps, or apps with other settings than credentials, are served from now on.
+  func update(to configured: [GatewayConfiguration.App]) async -> Bool {
+    // First, because new credentials may need connections. Lanes that wait to connect try at once.
+    await renewProxyCredentials()
+    var next: [ServedApp] = []
+    var isChanged = false
+    for app in configured {
+      let former = apps.first { $0.app.name == app.name }
+      do {
+        var served = try serve(app, after: former)
+        let changes = former.map { !served.isServed(like: $0) } ?? true
+        if changes {
+          isChanged = true
+          logger.notice(
+            former == nil ? "An app is added" : "An app's settings have changed", metadata: ["app": "\(app.name)"])
+        }
+        await rotateCredentials(of: &served, after: former)
+        next.append(served)
+      } catch {
+        logger.error(
+          "An app's configuration cannot be used\(former == nil ? ": it is not served" : ": the current one stays in use")",
+          metadata: ["app": "\(app.name)", "reason": "\(error)"])
+        if let former { next.append(former) }
+      }
+    }
+    for former in apps where !configured.contains(where: { $0.name == former.app.name }) {
+      isChanged = true
+      logger.notice("An app is removed: its deliveries are no longer sent", metadata: ["app": "\(former.app.name)"])
+    }
+    apps = next
+    return isChanged
+  }
+
+  /// The app with its accounts. Those of `former` are used again where their connections fit.
+  private func serve(_ app: GatewayConfiguration.App, after former: ServedApp?) throws -> ServedApp {
+    ServedApp(
+      app: app,
+      accounts: try app.providers.map { kind in
+        if let former, let account = former.accounts.first(where: { $0.kind == kind }),
+          former.app.connectionSettings(kind) == app.connectionSettings(kind), !isOtherProject(account, app)
+        {
+          return account
+        }
+        let lane = try factory.make(kind, for: app)
+        return LaneAccount(kind: kind, lane: lane, shared: SharedProvider(lane.provider), board: LaneBoard(on: loop))
+      })
+  }
+
+  /// FCM's project is part of the URL of every push.
+  private func isOtherProject(_ account: LaneAccount, _ app: GatewayConfiguration.App) -> Bool {
+    guard account.kind == .fcm, let project = try? factory.project(of: app) else { return false }
+    return project != account.lane.project
+  }
+
+  /// Makes accounts that are used again use the current credentials of their app.
+  private func rotateCredentials(of served: inout ServedApp, after former: ServedApp?) async {
+    guard let former else { return }
+    for index in served.accounts.indices {
+      let account = served.accounts[index]
+      guard former.accounts.contains(where: { $0.shared === account.shared }) else { continue }
+      let metadata: Logger.Metadata = ["app": "\(served.app.name)", "provider": "\(account.kind.rawValue)"]
+      do {
+        guard let rotation = try factory.rotation(of: account.lane, account.kind, to: served.app) else { continue }
+        served.accounts[index].lane.identity = rotation.identity
+        await rotation.apply()
+        logger.notice("A lane's credentials have changed", metadata: metadata)
+      } catch {
+        logger.error(
+          "New credentials cannot be used: the current ones stay in use",
+          metadata: metadata.merging(["reason": "\(error)"]) { $1 })
+      }
+    }
+  }
+
+  private func renewProxyCredentials() async {
+    for (proxy, result) in factory.renewProxyCredentials() {
+      switch result {
+      case .success:
+        logger.notice("A proxy's credentials have changed: new connections use them", metadata: ["proxy": "\(proxy)"])
+        for account in apps.flatMap(\.accounts) where account.lane.proxy === proxy {
+          await account.lane.provider.retryConnections()
+        }
+      case .failure(let failure):
+        logger.error(
+          "New credentials cannot be used: the current ones stay in use",
+          metadata: ["proxy": "\(proxy)", "reason": "\(failure)"])
+      }
+    }
+  }
+}
+
+extension ServedApp {
+  /// Whether a dispatcher that serves `other` serves this app as well: only credentials differ.
+  fileprivate func isServed(like other: ServedApp) -> Bool {
+    app.withoutCredentials == other.app.withoutCredentials
+      && accounts.elementsEqual(other.accounts) { $0.shared === $1.shared }
+  }
+}
+
+extension GatewayConfiguration.App {
+  /// The app without what changes while its connections stay.
+  fileprivate var withoutCredentials: GatewayConfiguration.App {
+    var app = self
+    app.apns?.teamID = ""
+    app.apns?.keyID = ""
+    app.apns?.keyFile = ""
+    app.fcm?.serviceAccountFile = ""
+    app.expo?.accessTokenFile = nil
+    return app
+  }
+
+  /// The settings that a provider's connections depend on.
+  fileprivate func connectionSettings(_ kind: ProviderKind) -> ConnectionSettings {
+    let app = withoutCredentials
+    var settings = ConnectionSettings(proxy: proxy)
+    switch kind {
+    case .apns: settings.apns = app.apns
+    case .fcm:
+      settings.fcm = app.fcm
+      settings.fcm?.ratePerSecond = 0
+    case .expo:
+      settings.expo = app.expo
+      settings.expo?.ratePerSecond = 0
+      settings.expo?.receiptAfterMilliseconds = 0
+    }
+    return settings
+  }
+}
+
+private struct ConnectionSettings: Equatable {
+  var proxy: GatewayConfiguration.Proxy?
+  var apns: GatewayConfiguration.APNs?
+  var fcm: GatewayConfiguration.FCM?
+  var expo: GatewayConfiguration.Expo?
+}
