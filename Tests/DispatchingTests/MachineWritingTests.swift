@@ -168,7 +168,7 @@ import Testing
     var rig = try MachineRig.open()
     try rig.bring([rig.delivery(1)])
     let request = try #require(rig.sends().first)
-    rig.hear(.provider(.hedged(1), lane: 0))
+    rig.hear(.provider(.hedged([1]), lane: 0))
     rig.hear(
       .provider(
         .results([

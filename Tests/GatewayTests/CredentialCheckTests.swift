@@ -96,7 +96,7 @@ import Testing
     let pki = try ListenerPKI()
     var api = GatewayConfiguration.API(
       listener: .init(host: "0.0.0.0", port: 1), bodyMaxBytes: 1, requestTimeoutSeconds: 1, busyAfterSeconds: 1,
-      ratePerSecond: 1, connectionsMax: 1)
+      ratePerSecond: 1, connectionsMax: 1, database: .init(url: ""))
     api.tls = pki.settings(clients: .optional)
     var with = configuration
     with.api = api

@@ -19,7 +19,7 @@ import Testing
     let simulators = try await SimulatorSuite.start(SimulatorSuite.Configuration(), material: SimulatorMaterial())
     var settings = try GatewayConfiguration.load(
       file: simulators.material.configurationFile, environment: ["DATABASE_URL": databaseURL])
-    settings.databaseURL = databaseURL
+    settings.databases = [GatewayConfiguration.Database(url: databaseURL)]
     let logger = Logger(label: "start", factory: { _ in SwiftLogNoOpLogHandler() })
     let service = GatewayService(configuration: settings, logger: logger)
     let group = ServiceGroup(services: [service], logger: logger)

@@ -27,7 +27,8 @@ package struct APIHarness {
       try await database.execute("select push.register_app(app, 60) from unnest('{porteiro,other}'::text[]) app")
       var settings = GatewayConfiguration.API(
         listener: GatewayConfiguration.Listener(host: "127.0.0.1", port: 0), bodyMaxBytes: 65_536,
-        requestTimeoutSeconds: 10, busyAfterSeconds: 600, ratePerSecond: 100_000, connectionsMax: 512)
+        requestTimeoutSeconds: 10, busyAfterSeconds: 600, ratePerSecond: 100_000, connectionsMax: 512,
+        database: GatewayConfiguration.Database(url: database.url))
       adjust(&settings)
       var logger = Logger(label: "api", factory: { StreamLogHandler.standardError(label: $0) })
       logger.logLevel = .critical
@@ -35,7 +36,7 @@ package struct APIHarness {
       let (ports, listening) = AsyncStream.makeStream(of: Int.self)
       let (opsPorts, opsListening) = AsyncStream.makeStream(of: Int.self)
       let server = APIServer(
-        settings: settings, databaseURL: database.url, logger: logger, counters: counters,
+        settings: settings, logger: logger, counters: counters,
         credentials: credentials,
         onListening: { listening.yield($0) })
       let ops = OpsServer(

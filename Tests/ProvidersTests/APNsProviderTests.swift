@@ -44,7 +44,7 @@ private final class Collector: Sendable {
         state.count += results.count
         for result in results { state.results[result.tag] = result }
       case .capacity(let capacity): state.capacities.append(capacity)
-      case .hedged, .clockSkew, .renewed: break
+      case .hedged, .clockSkew, .renewed, .divided: break
       }
       guard let waiting = state.waiting, waiting.condition(state.count, state.capacities) else { return nil }
       state.waiting = nil

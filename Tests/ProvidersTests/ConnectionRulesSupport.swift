@@ -45,6 +45,8 @@ final class TokensFromClosure: ProviderTokenSource {
 struct ProviderBench<Provider: PushProvider> {
   let provider: Provider
   let reports = ProviderReports()
+  /// The permit of its requests; nil: they may always be written.
+  var permit: SendPermit?
 
   /// Returns when there is a connection.
   func start() async {
@@ -62,11 +64,13 @@ struct ProviderBench<Provider: PushProvider> {
     token: String = String(repeating: "a1b2c3d4", count: 8), within time: Nanoseconds = .seconds(30),
     avoiding connection: Int? = nil
   ) -> PushRequest {
-    PushRequest(
+    let request = PushRequest(
       tag: UInt64(tag), deliveryID: DeliveryID(high: 7, low: UInt64(tag)), kind: kind, environment: environment,
       token: Array(token.utf8)[...], body: Array(#"{"callId":"c","from":"u"}"#.utf8),
       collapseID: nil, deadline: provider.loop.now + time,
       expiresAtMilliseconds: SystemClock().wallMilliseconds() + time.milliseconds, avoidedConnection: connection)
+    request.permit = permit
+    return request
   }
 
   func requests(_ tags: Range<Int>) -> [PushRequest] { tags.map { request($0) } }
@@ -160,9 +164,11 @@ extension ProviderBench where Provider == HTTP2Provider {
     configuration.pool.waitTimeout = .seconds(30)
     change(&configuration.pool)
     let loop = EventLoop(name: "fcm-test")
+    let permit = permit?(loop)
     return Self(
       provider: HTTP2Provider(
-        configuration, tokens: NumberedTokens(), loop: loop, logger: silentLogger, permit: permit?(loop)))
+        configuration, tokens: NumberedTokens(), loop: loop, logger: silentLogger,
+        permits: permit.map { SendPermits([$0]) }), permit: permit)
   }
 
   /// At what a proxy leads to.

@@ -47,9 +47,9 @@ final class ProviderReports: Sendable {
           state.waitingForCapacity = nil
           waiting.continuation.resume()
         }
-      case .hedged(let count): state.hedges += count
+      case .hedged(let tags): state.hedges += tags.count
       case .clockSkew(let skew): state.clockSkews.append(skew)
-      case .renewed: break
+      case .renewed, .divided: break
       }
     }
   }

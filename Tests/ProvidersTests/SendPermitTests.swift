@@ -15,12 +15,14 @@ private struct OneToken: ProviderTokenSource {
 }
 
 @Suite("Send permit", .timeLimit(.minutes(10))) struct SendPermitTests {
-  private static func request(_ tag: Int) -> PushRequest {
-    PushRequest(
+  private static func request(_ tag: Int, _ permit: SendPermit) -> PushRequest {
+    let request = PushRequest(
       tag: UInt64(tag), deliveryID: DeliveryID(high: 1, low: UInt64(tag)), kind: .invite, environment: .production,
       token: Array("token-of-a-phone".utf8), body: Array(#"{"callId":"c1"}"#.utf8), collapseID: nil,
       deadline: SystemClock().now() + .seconds(30),
       expiresAtMilliseconds: SystemClock().wallMilliseconds() + 30_000)
+    request.permit = permit
+    return request
   }
 
   private static func set(_ permit: SendPermit, _ until: Instant, on loop: EventLoop) async {
@@ -34,30 +36,31 @@ private struct OneToken: ProviderTokenSource {
 
   /// An FCM provider with one stream, and the server it sends to, which answers when it is told to.
   private static func fcm(
-    _ body: (HTTP2Provider, ProviderReports, SendPermit, HTTP2TestServer) async throws -> Void
+    _ body: (HTTP2Provider, ProviderReports, SendPermit, _ other: SendPermit, HTTP2TestServer) async throws -> Void
   ) async throws {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 1
     let server = try HTTP2TestServer(settings: settings) { $0.connection.hold($0) }
     let loop = EventLoop(name: "permit-test")
     let permit = SendPermit(on: loop)
+    let other = SendPermit(on: loop, until: .distantFuture)
     var pool = FCMConfiguration.defaultPool
     pool.connectionsMax = 1
     let provider = HTTP2Provider(
       FCMConfiguration(projectID: "p", endpoint: try server.endpoint(), pool: pool), tokens: OneToken(), loop: loop,
-      logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }, permit: permit)
+      logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }, permits: SendPermits([permit, other]))
     let reports = ProviderReports()
     await provider.start { reports.receive($0) }
     await reports.capacity { $0 > 0 }
-    try await body(provider, reports, permit, server)
+    try await body(provider, reports, permit, other, server)
     await provider.shutDown(by: SystemClock().now() + .seconds(5))
     loop.stop()
   }
 
   @Test("what is handed over without a permit comes back at once, and the server hears of nothing")
   func lapsed() async throws {
-    try await Self.fcm { provider, reports, _, server in
-      await provider.send([Self.request(1)])
+    try await Self.fcm { provider, reports, permit, _, server in
+      await provider.send([Self.request(1, permit)])
       let results = await reports.results(1)
       #expect(results[1]?.outcome == .refused(reason: "LeaseUnconfirmed"))
       #expect(results[1]?.sentAt == nil)
@@ -65,21 +68,27 @@ private struct OneToken: ProviderTokenSource {
     }
   }
 
-  @Test("what waited for a stream while the permit lapsed does not leave when an answer makes room")
+  @Test("a request whose permit lapsed while it waited for a stream is not sent, and one with another permit is")
   func waiting() async throws {
-    try await Self.fcm { provider, reports, permit, server in
+    try await Self.fcm { provider, reports, permit, other, server in
       await Self.set(permit, .distantFuture, on: provider.loop)
-      await provider.send([Self.request(1), Self.request(2)])
+      await provider.send([Self.request(1, permit), Self.request(2, permit), Self.request(3, other)])
       while await server.perform({ $0.held.count }) < 1 { await Task.yield() }
       await Self.set(permit, provider.loop.now, on: provider.loop)
       await server.perform { server in
         for exchange in server.held { exchange.respond(200, body: #"{"name": "projects/p/messages/1"}"#) }
         server.held = []
       }
-      let results = await reports.results(2)
+      while await server.perform({ $0.held.count }) < 1 { await Task.yield() }
+      await server.perform { server in
+        for exchange in server.held { exchange.respond(200, body: #"{"name": "projects/p/messages/3"}"#) }
+        server.held = []
+      }
+      let results = await reports.results(3)
       #expect(results[1]?.outcome == .accepted(messageID: "projects/p/messages/1"))
       #expect(results[2]?.outcome == .refused(reason: "LeaseUnconfirmed"))
-      #expect(await server.perform { $0.requestCount } == 1)
+      #expect(results[3]?.outcome == .accepted(messageID: "projects/p/messages/3"))
+      #expect(await server.perform { $0.requestCount } == 2)
     }
   }
 
@@ -90,16 +99,16 @@ private struct OneToken: ProviderTokenSource {
     let permit = SendPermit(on: loop)
     let provider = ExpoProvider(
       configuration: ExpoConfiguration(url: "https://localhost:\(server.port)/", caFile: server.caFile), loop: loop,
-      permit: permit)
+      permits: SendPermits([permit]))
     let reports = ProviderReports()
     await provider.start { reports.receive($0) }
-    await provider.send([Self.request(1)])
+    await provider.send([Self.request(1, permit)])
     #expect(await reports.results(1)[1]?.outcome == .refused(reason: "LeaseUnconfirmed"))
     await Self.set(permit, .distantFuture, on: loop)
     // In one turn: the request is made, and nothing may leave any more.
     await withCheckedContinuation { continuation in
       loop.execute {
-        provider.assumeIsolated { $0.send([Self.request(2)]) }
+        provider.assumeIsolated { $0.send([Self.request(2, permit)]) }
         loop.atEndOfTurn { loop.atEndOfTurn { permit.until = Instant(nanoseconds: .min) } }
         continuation.resume()
       }

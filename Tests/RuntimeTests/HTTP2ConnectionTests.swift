@@ -16,6 +16,8 @@ private final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendabl
   var goingAway: [String] = []
   var healths: [HTTP2ConnectionHealth] = []
   var isClosed = false
+  /// The requests that may not be written; nil: all may.
+  var withheld: Set<Int>?
   var error: HTTP2Error?
   private var waiting: (condition: (ConnectionProbe) -> Bool, continuation: CheckedContinuation<Void, Never>)?
 
@@ -43,6 +45,17 @@ private final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendabl
         }
       }
     }
+  }
+
+  /// From now on these requests may not be written, as if the process had been stopped for a while.
+  func withhold(_ requests: Set<Int>) {
+    loop.execute { self.withheld = requests }
+  }
+
+  func connection(_ connection: HTTP2Connection, mayWriteRequestsAt now: Instant) -> Bool { withheld == nil }
+
+  func connection(_ connection: HTTP2Connection, mayWrite tag: Int, at now: Instant) -> Bool {
+    withheld.map { !$0.contains(tag) } ?? true
   }
 
   func perform(_ body: @escaping @Sendable (HTTP2Connection) -> Void) {
@@ -131,13 +144,29 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       await probe.wait { !$0.limits.isEmpty }
       probe.request(["/index.html"])
       await probe.wait { $0.ended.count == 1 }
-      // As if the process had been stopped between the request and the end of the turn.
-      probe.perform { $0.mayWriteRequests = { _ in false } }
+      probe.withhold([0, 1])
       probe.request(["/index.html", "/missing"])
       await probe.wait { $0.isClosed }
       #expect(probe.kind(0) == "refused")
       #expect(probe.kind(1) == "refused")
       #expect(probe.ended[0]?.sentAt == nil)
+      probe.stop()
+    }
+
+    @Test func aRequestThatMayNotBeWrittenIsRefusedAndOthersThatWaitAreSent() async throws {
+      let server = try NghttpdServer("-m", "1")
+      let probe = ConnectionProbe(try endpoint(server.port))
+      await probe.wait { !$0.limits.isEmpty }
+      // The first gets the only stream; the others wait for it, and one of them may not be written.
+      probe.request(["/index.html"])
+      probe.withhold([2])
+      probe.request(["/index.html", "/missing"], first: 1)
+      await probe.wait { $0.ended.count == 3 }
+      #expect(probe.kind(0) == "200")
+      #expect(probe.kind(1) == "200")
+      #expect(probe.kind(2) == "refused")
+      #expect(probe.ended[2]?.sentAt == nil)
+      #expect(!probe.isClosed)
       probe.stop()
     }
 

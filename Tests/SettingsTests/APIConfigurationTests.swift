@@ -19,7 +19,8 @@ struct APIConfigurationTests {
       try load("api: { enabled: true }")
         == GatewayConfiguration.API(
           listener: .init(host: "127.0.0.1", port: 8081), bodyMaxBytes: 65_536, requestTimeoutSeconds: 10,
-          busyAfterSeconds: 5, ratePerSecond: 1000, connectionsMax: 512, trustedProxies: []))
+          busyAfterSeconds: 5, ratePerSecond: 1000, connectionsMax: 512, database: .init(url: "postgres://db/x"),
+          trustedProxies: []))
   }
 
   @Test func `proxies are named by addresses and networks`() throws {

@@ -42,7 +42,7 @@ import Testing
 
   @Test func `every key is read, and paths are relative to the configuration file`() throws {
     let configuration = try folder.load(Self.full)
-    #expect(configuration.databaseURL == "postgres://push@db/push")
+    #expect(configuration.databases[0].url == "postgres://push@db/push")
     #expect(configuration.http == .init(host: "0.0.0.0", port: 9000))
     #expect(configuration.caFile == folder.path + "/ca.pem")
     #expect(configuration.logLevel == .debug)
@@ -99,13 +99,13 @@ import Testing
       "PUSH_GATEWAY_LOG_LEVEL": "", "PUSH_GATEWAY_CONFIG": "elsewhere",
     ]
     var configuration = try folder.load(Self.full, environment)
-    #expect(configuration.databaseURL == "postgres://from-environment/x")
+    #expect(configuration.databases[0].url == "postgres://from-environment/x")
     #expect(configuration.http == .init(host: "::", port: 1))
     #expect(configuration.logLevel == .debug)
     #expect(configuration.apps[0].ringSeconds == 5)
     #expect(configuration.apps[0].apns?.keyFile == folder.path + "/token")
     configuration = try folder.load(Self.full, environment.merging(["DATABASE_URL": "postgres://above/all"]) { $1 })
-    #expect(configuration.databaseURL == "postgres://above/all")
+    #expect(configuration.databases[0].url == "postgres://above/all")
   }
 
   @Test func `a whole configuration can come from the environment`() throws {
@@ -159,17 +159,17 @@ import Testing
     "postgres://u:p:q@127.0.0.1/push", "postgresql://db?connect_timeout=2",
   ])
   func `a database URL that libpq understands is accepted`(url: String) throws {
-    #expect(try GatewayConfiguration.loadDatabaseURL(file: nil, environment: ["DATABASE_URL": url]) == url)
+    #expect(try GatewayConfiguration.loadDatabases(file: nil, environment: ["DATABASE_URL": url]).map(\.url) == [url])
   }
 
   @Test func `the database alone can be read from a file whose apps are wrong, but not from nothing`() throws {
     #expect(
-      try GatewayConfiguration.loadDatabaseURL(file: nil, environment: ["DATABASE_URL": "postgres://a/b"])
-        == "postgres://a/b")
+      try GatewayConfiguration.loadDatabases(file: nil, environment: ["DATABASE_URL": "postgres://a/b"]).map(\.url)
+        == ["postgres://a/b"])
     try folder.write("database: postgres://c/d\napps: { x: { apns: { key_file: missing } } }", to: "gateway.yaml")
-    let url = try GatewayConfiguration.loadDatabaseURL(file: folder.path + "/gateway.yaml", environment: [:])
-    #expect(url == "postgres://c/d")
-    #expect(throws: ConfigurationError.self) { try GatewayConfiguration.loadDatabaseURL(file: nil, environment: [:]) }
+    let databases = try GatewayConfiguration.loadDatabases(file: folder.path + "/gateway.yaml", environment: [:])
+    #expect(databases == [.init(url: "postgres://c/d")])
+    #expect(throws: ConfigurationError.self) { try GatewayConfiguration.loadDatabases(file: nil, environment: [:]) }
   }
 
   @Test(arguments: [("intercom", 2), ("telnyx", 2), ("twilio", 0), ("enclosure", 0), ("commeazy", 0)])
@@ -235,7 +235,7 @@ import Testing
     #expect(try message(with, "security: { allow_readable_secrets: true }", mode: 0o644) == "")
     try folder.write("database: \(with)", to: "gateway.yaml", mode: 0o644)
     #expect(throws: ConfigurationError.self) {
-      try GatewayConfiguration.loadDatabaseURL(file: folder.path + "/gateway.yaml", environment: [:])
+      try GatewayConfiguration.loadDatabases(file: folder.path + "/gateway.yaml", environment: [:])
     }
   }
 

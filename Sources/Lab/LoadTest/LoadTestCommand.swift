@@ -194,17 +194,21 @@ struct LoadTestCommand: AsyncParsableCommand {
   private func databaseURL() throws(CommandFailure) -> String {
     // libpq may take a piece of the password for the host, and the message below would show it.
     if let fault = database.flatMap(DatabaseURL.fault) { throw CommandFailure("--database: \(fault)") }
-    let url: String
+    let databases: [GatewayConfiguration.Database]
     do throws(ConfigurationError) {
       let source = configuration.source
       if let database {
-        url = database
+        databases = [GatewayConfiguration.Database(url: database)]
       } else {
-        url = try GatewayConfiguration.loadDatabaseURL(file: source.path, environment: source.environment)
+        databases = try GatewayConfiguration.loadDatabases(file: source.path, environment: source.environment)
       }
     } catch {
       throw CommandFailure(error)
     }
+    guard databases.count == 1 else {
+      throw CommandFailure("there are several databases: give the URL of the one to load with --database")
+    }
+    let url = databases[0].url
     let hosts: [String]
     do throws(PostgresError) { hosts = try PostgresHosts.named(in: url) } catch { throw CommandFailure(error) }
     if let host = hosts.first(where: { !PostgresHosts.isLoopback($0) }), !ownsServer {

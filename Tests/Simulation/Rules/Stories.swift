@@ -50,7 +50,7 @@ extension Statement {
       case .claimJob: "take job"
       case .runJob(let name): "run \(name)"
       case .report: "report"
-      case .send, .withdraw, .permit, .log: ""
+      case .send, .withdraw, .permit, .tell, .log: ""
       }
     return gateway.map { "[\($0)] \(what)" } ?? what
   }
@@ -104,6 +104,7 @@ extension DispatcherAction {
     case .send(let lane, let requests): "lane \(lane): send \(requests.map(\.key.story))"
     case .withdraw(let lane, let tags): "lane \(lane): withdraw \(tags.count)"
     case .permit(let until): "permit until \(until.nanoseconds / 1_000_000) ms of its clock"
+    case .tell(let lane, let news): "lane \(lane): tells others \(news)"
     case .log(let entry): "log: \(entry.message) \(entry.metadata)"
     default: nil
     }

@@ -102,7 +102,7 @@ final class Life {
     case .send(let lane, let requests): providers[lane].send(requests)
     case .withdraw(let lane, let tags): providers[lane].withdraw(tags)
     case .permit(let until): permit = until
-    case .log: break
+    case .tell, .log: break
     default: link.perform(action)
     }
   }

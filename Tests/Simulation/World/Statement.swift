@@ -64,7 +64,7 @@ struct Statement {
     case .sync: outbox.sync()
     case .claimJob: return .job(outbox.claimJob(gateway, at: now))
     case .runJob(let name): outbox.run(job: name, at: now)
-    case .register, .claim, .report, .send, .withdraw, .permit, .log: break
+    case .register, .claim, .report, .send, .withdraw, .permit, .tell, .log: break
     }
     return .done
   }
@@ -118,7 +118,7 @@ struct Statement {
     case .claimJob: return mapped { if case .job(let name) = $0 { .some(name) } else { nil } }.map { .jobClaimed($0) }
     case .runJob: return mapped { _ in [Tally]() }.map { .jobRan($0) }
     case .report: return mapped { _ in () }.map { .reported($0) }
-    case .send, .withdraw, .permit, .log: return nil
+    case .send, .withdraw, .permit, .tell, .log: return nil
     }
   }
 }

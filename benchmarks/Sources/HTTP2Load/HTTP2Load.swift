@@ -73,7 +73,7 @@ actor HTTP2Load {
     switch event {
     case .capacity(let capacity): isReady = capacity > 0
     case .results(let results): results.forEach(count)
-    case .hedged, .clockSkew, .renewed: break
+    case .hedged, .clockSkew, .renewed, .divided: break
     }
     if isReady { send() }
     guard ended == requests, let finished else { return }

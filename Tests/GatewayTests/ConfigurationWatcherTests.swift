@@ -37,13 +37,13 @@ private struct KeepingHandler: LogHandler {
   }
 }
 
-@Suite("Credential watcher", .timeLimit(.minutes(10))) struct CredentialWatcherTests {
+@Suite("Configuration watcher", .timeLimit(.minutes(10))) struct ConfigurationWatcherTests {
   /// A watcher of the files that `simulate` makes, without providers or a database.
   ///
   /// - Parameter more: text appended to the configuration.
   private static func with(
     _ more: String = "",
-    _ body: (CredentialWatcher, SimulatorMaterial, LogThreshold, LogKeeper) async throws -> Void
+    _ body: (ConfigurationWatcher, SimulatorMaterial, LogThreshold, LogKeeper) async throws -> Void
   ) async throws {
     let material = try SimulatorMaterial()
     try material.writeServiceAccount(tokenURI: "https://127.0.0.1:1/token")
@@ -58,20 +58,16 @@ private struct KeepingHandler: LogHandler {
     let keeper = LogKeeper()
     let logger = Logger(label: "test") { _ in KeepingHandler(keeper: keeper) }
     let loop = EventLoop(name: "credentials")
-    let outbox = PostgresOutbox(
-      options: PostgresOutbox.Options(url: "postgres://127.0.0.1/push", name: "test", version: "0"), loop: loop,
-      logger: logger)
-    var factory = ProviderFactory(caFile: configuration.caFile, outbox: outbox, logger: logger)
-    var lanes: [CredentialWatcher.Lane] = []
-    for app in configuration.apps {
-      for kind in app.providers {
-        lanes.append(.init(app: app.name, kind: kind, provider: try factory.make(kind, for: app)))
-      }
-    }
+    let accounts = LaneAccounts(
+      ProviderFactory(caFile: configuration.caFile, loop: loop, logger: logger), logger: logger)
+    _ = try await accounts.make(for: configuration.apps)
     let threshold = LogThreshold(.info)
-    let watcher = CredentialWatcher(
+    let watcher = ConfigurationWatcher(
       source: ConfigurationFile(path: material.configurationFile, environment: [:]), configuration: configuration,
-      factory: factory, lanes: lanes, threshold: threshold, logger: logger)
+      accounts: accounts, threshold: threshold, logger: logger
+    ) { apps in
+      keeper.keep("serves \(apps.map { "\($0.app.name) \($0.app.providers.map(\.rawValue))" }.joined(separator: ", "))")
+    }
     try await body(watcher, material, threshold, keeper)
     loop.stop()
   }
@@ -112,7 +108,7 @@ private struct KeepingHandler: LogHandler {
     }
   }
 
-  @Test("a service account of another project needs a restart, which is logged, and the lane keeps the old one")
+  @Test("a service account of another project gives the app a new connection, one of the same project does not")
   func otherProject() async throws {
     try await Self.with { watcher, material, _, keeper in
       let account = try String(contentsOfFile: material.serviceAccountFile, encoding: .utf8)
@@ -123,8 +119,66 @@ private struct KeepingHandler: LogHandler {
         await watcher.reload()
       }
       #expect(
-        keeper.messages
-          == Array(repeating: "New credentials cannot be used: the current ones stay in use fcm", count: 2))
+        keeper.messages == [
+          "An app's settings have changed", "serves porteiro [apns, fcm, expo]", "A lane's credentials have changed fcm",
+        ])
+    }
+  }
+
+  @Test("an app is added, changed and removed, and the others keep their connections")
+  func apps() async throws {
+    try await Self.with { watcher, material, _, keeper in
+      let original = try String(contentsOfFile: material.configurationFile, encoding: .utf8)
+      let added = """
+          zelador:
+            expo: { url: "https://127.0.0.1:4" }
+
+        """
+      try Self.edit(material) { $0.replacing("apps:\n", with: "apps:\n" + added) }
+      await watcher.reload()
+      try Self.edit(material) { $0.replacing("zelador:\n", with: "zelador:\n    ring_seconds: 20\n") }
+      await watcher.reload()
+      await watcher.reload()
+      try Self.edit(material) { _ in original }
+      await watcher.reload()
+      let both = "serves porteiro [apns, fcm, expo], zelador [expo]"
+      #expect(
+        keeper.messages == [
+          "An app is added", both, "An app's settings have changed", both,
+          "An app is removed: its deliveries are no longer sent", "serves porteiro [apns, fcm, expo]",
+        ])
+    }
+  }
+
+  @Test("a new app whose key cannot be used is not served, and is as soon as the key is there")
+  func unusableApp() async throws {
+    try await Self.with { watcher, material, _, keeper in
+      let key = material.directory + "/zelador.token"
+      try SecretFixture.write("a token", to: key, mode: 0o644)
+      let added = """
+          zelador:
+            expo: { url: "https://127.0.0.1:4", access_token_file: \(key) }
+
+        """
+      try Self.edit(material) { $0.replacing("apps:\n", with: "apps:\n" + added) }
+      await watcher.reload()
+      #expect(keeper.messages == ["An app's configuration cannot be used: it is not served"])
+      try SecretFixture.write("a token", to: key)
+      await watcher.reload()
+      #expect(keeper.messages.suffix(2) == ["An app is added", "serves porteiro [apns, fcm, expo], zelador [expo]"])
+    }
+  }
+
+  @Test("other settings need a restart, which is logged")
+  func restart() async throws {
+    try await Self.with { watcher, material, _, keeper in
+      try Self.edit(material) { $0 + "\nshutdown: { drain_seconds: 3 }\n" }
+      await watcher.reload()
+      await watcher.reload()
+      #expect(
+        keeper.messages == [
+          "Settings have changed that take effect only after a restart: only apps, credentials and log.level do at once"
+        ])
     }
   }
 
