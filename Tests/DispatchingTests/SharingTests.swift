@@ -152,6 +152,7 @@ private final class Reports: Sendable {
     rig.answer(rig.sends(), .unauthorized(reason: "InvalidProviderToken"))
     #expect(Self.told(&rig) == [.circuitOpened(until: rig.now + .seconds(1))])
     rig.live(.milliseconds(1_100))
+    rig.hear(.outbox(.bell))
     try rig.bring([rig.delivery(2)])
     rig.answer(rig.sends())
     #expect(Self.told(&rig) == [.circuitClosed])

@@ -1,6 +1,7 @@
 // A whole gateway for a test: a database, simulators, and `serve` as a process or in this one.
 
 import Foundation
+import HTTP2TestSupport
 import Logging
 import Queue
 import Runtime
@@ -19,8 +20,7 @@ struct GatewayHarness {
   let database: TestDatabase
   let simulators: SimulatorSuite
   let settings: GatewayConfiguration
-  /// The metrics that the gateway serves.
-  let metrics: Metrics
+  let service: GatewayService
   private let group: ServiceGroup
   private let running: Task<Void, any Error>
 
@@ -58,13 +58,8 @@ struct GatewayHarness {
     configuration.http = "127.0.0.1:0"
     configuration.requiresExpoAccessToken = true
     let simulators = try await SimulatorSuite.start(configuration, material: SimulatorMaterial())
+    if !hedges { try turnOffHedges(simulators.material.configurationFile) }
     var settings = try GatewayConfiguration.load(file: simulators.material.configurationFile, environment: [:])
-    if !hedges {
-      for index in settings.apps.indices {
-        settings.apps[index].apns?.hedging.percentMax = 0
-        settings.apps[index].fcm?.hedging.percentMax = 0
-      }
-    }
     adjust(&settings)
     var logger = Logger(label: "gateway", factory: { StreamLogHandler.standardError(label: $0) })
     logger.logLevel = .error
@@ -77,7 +72,7 @@ struct GatewayHarness {
       try await group.run()
     }
     let harness = GatewayHarness(
-      database: database, simulators: simulators, settings: settings, metrics: service.metrics, group: group,
+      database: database, simulators: simulators, settings: settings, service: service, group: group,
       running: running)
     do {
       while await service.readiness() != .ready {
@@ -94,12 +89,29 @@ struct GatewayHarness {
     await simulators.stop()
   }
 
+  private static func turnOffHedges(_ file: String) throws {
+    var text = try String(contentsOfFile: file, encoding: .utf8)
+    for provider in ["apns", "fcm"] {
+      text = text.replacing("    \(provider):\n", with: "    \(provider):\n      hedged_percent_max: 0\n")
+    }
+    try SecretFixture.write(text, to: file)
+  }
+
+  /// Changes the configuration file, which a gateway that watches files takes over.
+  func editConfiguration(_ change: (String) -> String) throws {
+    let file = simulators.material.configurationFile
+    try SecretFixture.write(change(try String(contentsOfFile: file, encoding: .utf8)), to: file)
+  }
+
   /// Simulators that refuse calls that Android would show, which Google accepts. No shipped dialect sends one.
   static var strict: SimulatorSuite.Configuration {
     var configuration = SimulatorSuite.Configuration()
     configuration.requiresDataOnly = true
     return configuration
   }
+
+  /// The metrics that the gateway serves.
+  var metrics: Metrics { service.metrics }
 
   /// Shuts the gateway down gracefully. Throws the error that it ended with.
   func stop() async throws {

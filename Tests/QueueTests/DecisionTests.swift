@@ -314,7 +314,7 @@ struct LaneCircuitTests {
       #expect(circuit.didHear(.failing, now) != nil)
     }
     #expect(waits == [1000, 2000, 4000, 8000, 15000, 15000])
-    #expect(circuit.didHear(.working, now) == nil)
+    #expect(circuit.didHear(.working, now) == .closed)
     #expect(circuit.state == .closed)
     #expect(circuit.wait(now) == .zero)
   }

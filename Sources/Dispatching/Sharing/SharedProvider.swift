@@ -51,7 +51,7 @@ public actor SharedProvider {
     precondition(shares[dispatcher] == nil, "a dispatcher starts its share once")
     shares[dispatcher] = Share(report: report)
     if isStarted {
-      report(.capacity(capacity))
+      if capacity > 0 { report(.capacity(capacity)) }
     } else {
       isStarted = true
       provider.assumeIsolated { provider in

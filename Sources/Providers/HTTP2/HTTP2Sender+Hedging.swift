@@ -49,13 +49,15 @@ extension HTTP2Sender {
 
   private func mayHedge(_ candidate: HedgingMachine.Candidate, _ now: Instant) -> Bool {
     guard let flight = flights[candidate.request], flight.candidate == candidate.number else { return false }
-    return !flight.isSettled && flight.request.deadline > now && flight.request.permit?.allows(now) ?? true
+    return !flight.isSettled && flight.request.deadline > now
   }
 
   /// Sends the push of an unanswered request a second time.
   private func hedge(_ slot: Int, _ now: Instant) {
     guard let flight = flights[slot] else { return }
     flight.candidate = nil
+    // While only some databases are away, their invites are not hedged: the others must not wait for them.
+    guard flight.request.permit?.allows(now) ?? true else { return }
     let hedge = PushFlight(flight.request, current, hedges: flight.dispatchedAt)
     hedge.other = slot
     let hedgeSlot = flights.insert(hedge)

@@ -1,0 +1,83 @@
+// Apps that are added, changed and removed while the gateway runs.
+
+import Foundation
+import Queue
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+@testable import Settings
+
+@Suite("App changes", .timeLimit(.minutes(10))) struct AppChangesTests {
+  private static func zelador(_ gateway: GatewayHarness, ringSeconds: Int = 60) -> String {
+    let endpoint = gateway.settings.apps[0].expo!.url.description
+    let token = gateway.simulators.material.expoAccessTokenFile
+    return """
+        zelador:
+          ring_seconds: \(ringSeconds)
+          expo: { url: "\(endpoint)", access_token_file: "\(token)" }
+
+      """
+  }
+
+  private static func enqueue(_ callID: String, app: String, _ gateway: GatewayHarness) async throws {
+    _ = try await gateway.database.value(
+      """
+      select deliveries from push.enqueue_call('\(GatewayHarness.baseCallData(callID))',
+        '[{"userId": "expo", "pushToken": "ExponentPushToken[aBcDeFgHiJkLmNoPqRsTuV]", "platform": "android"}]', '\(app)')
+      """)
+  }
+
+  private static func apps(_ gateway: GatewayHarness) async throws -> String {
+    try await gateway.database.value("select string_agg(concat_ws(' ', name, ring_seconds), ',' order by name) from push.apps")
+  }
+
+  @Test("a new app is served at once, over its own connections; the other app's calls ring on over the ones it has")
+  func added() async throws {
+    try await GatewayHarness.with(watchesFiles: true) { gateway in
+      try await gateway.enqueue("before")
+      _ = try await gateway.simulators.apnsProduction.waitForAccepted(1)
+      let connections = await gateway.simulators.apnsProduction.counters.connections
+      try gateway.editConfiguration { $0.replacing("apps:\n", with: "apps:\n" + Self.zelador(gateway)) }
+      async let calls: Void = {
+        for call in 0..<100 { try await gateway.enqueue("during-\(call)") }
+      }()
+      await gateway.service.reload()
+      while try await Self.apps(gateway) != "porteiro 60,zelador 60" { try await Task.sleep(for: .milliseconds(5)) }
+      try await Self.enqueue("of-the-new-app", app: "zelador", gateway)
+      try await calls
+      _ = try await gateway.simulators.expo.waitForAccepted(102)
+      try await gateway.settled()
+      #expect(try await gateway.outcomes() == "apns delivered 101,expo delivered 102,fcm delivered 101")
+      #expect(await gateway.simulators.apnsProduction.counters.connections == connections)
+      #expect(await gateway.pushesByToken().values.sorted() == [101, 101, 102], "each push was sent once")
+      #expect(try await gateway.database.value("select count(*) from push.gateways where alive") == "1")
+    }
+  }
+
+  @Test("a changed setting holds from then on, and a removed app is served no longer")
+  func changedAndRemoved() async throws {
+    try await GatewayHarness.with(watchesFiles: true) { gateway in
+      let original = try String(contentsOfFile: gateway.simulators.material.configurationFile, encoding: .utf8)
+      try gateway.editConfiguration { $0.replacing("apps:\n", with: "apps:\n" + Self.zelador(gateway, ringSeconds: 20)) }
+      await gateway.service.reload()
+      while try await Self.apps(gateway) != "porteiro 60,zelador 20" { try await Task.sleep(for: .milliseconds(5)) }
+      try gateway.editConfiguration { _ in original.replacing("apps:\n", with: "apps:\n" + Self.zelador(gateway, ringSeconds: 30)) }
+      await gateway.service.reload()
+      while try await Self.apps(gateway) != "porteiro 60,zelador 30" { try await Task.sleep(for: .milliseconds(5)) }
+      try gateway.editConfiguration { _ in original }
+      await gateway.service.reload()
+      // The former service has ended: only one gateway is left, and it has no lane of the removed app.
+      while try await gateway.database.value(
+        "select count(*) filter (where alive) = 1 and count(*) = 4 from push.gateways") != "true"
+      {
+        try await Task.sleep(for: .milliseconds(5))
+      }
+      try await Self.enqueue("of-nobody", app: "zelador", gateway)
+      try await gateway.enqueue("rings")
+      _ = try await gateway.simulators.expo.waitForAccepted(1)
+      #expect(try await gateway.database.value("select count(*) from push.delivery where outbox_id in (select id from push.outbox where app = 'zelador')") == "1")
+    }
+  }
+}

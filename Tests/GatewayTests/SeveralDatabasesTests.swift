@@ -1,0 +1,137 @@
+// One gateway that serves several databases over the same connections to the providers.
+
+import Foundation
+import Queue
+import Simulators
+import TestSupport
+import Testing
+
+@testable import Gateway
+@testable import HTTPSurface
+@testable import Settings
+
+@Suite("Several databases", .timeLimit(.minutes(10))) struct SeveralDatabasesTests {
+  /// A gateway that serves `north`, the database of the harness, and `south`.
+  ///
+  /// - Parameter isMigrated: whether `south` has the schema when the gateway starts.
+  private static func with(
+    isMigrated: Bool = true, _ body: (GatewayHarness, _ south: TestDatabase) async throws -> Void
+  ) async throws {
+    try await TestDatabase.with(isMigrated: isMigrated) { south in
+      try await TestDatabase.with { north in
+        try await GatewayHarness.with(on: north) { settings in
+          settings.databases = [.init(name: "north", url: north.url), .init(name: "south", url: south.url)]
+        } _: { gateway in
+          try await body(gateway, south)
+        }
+      }
+    }
+  }
+
+  private static func enqueue(_ callID: String, in database: TestDatabase) async throws {
+    _ = try await database.value(
+      """
+      select deliveries from push.enqueue_call(
+        '\(GatewayHarness.baseCallData(callID))', '\(GatewayHarness.residents)', 'porteiro')
+      """)
+  }
+
+  private static func outcomes(of database: TestDatabase) async throws -> String {
+    try await database.value(
+      "select coalesce(string_agg(concat_ws(' ', outcome, n), ',' order by outcome), '') from "
+        + "(select outcome, count(*) n from push.delivery_history group by outcome) t")
+  }
+
+  private static func waitUntil(_ isTrue: () async throws -> Bool) async throws {
+    while try await !isTrue() { try await Task.sleep(for: .milliseconds(10)) }
+  }
+
+  /// Whether the gateway claims in this database.
+  private static func serves(_ database: TestDatabase) async throws -> Bool {
+    try await database.value("select exists (select from push.gateways where alive)") == "true"
+  }
+
+  @Test("calls of both ring, over one connection to each provider, and each database has its own outcomes")
+  func both() async throws {
+    try await Self.with { gateway, south in
+      try await Self.waitUntil { try await Self.serves(south) }
+      try await gateway.enqueue("of-north")
+      for call in 1...20 { try await Self.enqueue("of-south-\(call)", in: south) }
+      _ = try await gateway.simulators.fcm.waitForAccepted(21)
+      _ = try await gateway.simulators.apnsProduction.waitForAccepted(21)
+      try await gateway.settled()
+      try await Self.waitUntil { try await Self.outcomes(of: south) == "delivered 60" }
+      #expect(try await Self.outcomes(of: gateway.database) == "delivered 3")
+      #expect(await gateway.simulators.fcm.counters.connections <= 4, "the connections of one account")
+      #expect(await gateway.simulators.apnsProduction.counters.connections == 1)
+      #expect(await gateway.refusals() == [:])
+      let metrics = String(
+        decoding: await gateway.metrics.exposition(.prometheus, readiness: .ready), as: UTF8.self)
+      for (database, count) in [("north", 1), ("south", 20)] {
+        let line =
+          "push_gateway_deliveries_total{database=\"\(database)\",app=\"porteiro\",provider=\"fcm\",kind=\"invite\","
+          + "outcome=\"delivered\",reason=\"\"} \(count)"
+        #expect(metrics.contains(line), "\(line)")
+      }
+      #expect(metrics.contains("push_gateway_connections{app=\"porteiro\",provider=\"apns\",state=\"open\"} "))
+      #expect(metrics.components(separatedBy: "# TYPE push_gateway_deliveries_total").count == 2)
+    }
+  }
+
+  @Test("while one database executes nothing, calls of the other one ring, and its own ring afterwards")
+  func blocked() async throws {
+    try await Self.with { gateway, south in
+      try await Self.waitUntil { try await Self.serves(south) }
+      let ops = try await south.connect()
+      // Neither heartbeats nor claims go through: the lease in this database lapses.
+      try await ops.script("begin; lock table push.gateways in access exclusive mode")
+      try await Task.sleep(for: .seconds(3))
+      for call in 1...10 { try await gateway.enqueue("of-north-\(call)") }
+      _ = try await gateway.simulators.fcm.waitForAccepted(10)
+      #expect(await gateway.service.readiness() == .ready)
+      #expect(await gateway.service.remarks().contains { $0.hasPrefix("database south: ") })
+      try await ops.script("rollback")
+      await ops.close()
+      try await Self.enqueue("of-south", in: south)
+      _ = try await gateway.simulators.fcm.waitForAccepted(11)
+      try await gateway.settled()
+      #expect(try await Self.outcomes(of: gateway.database) == "delivered 30")
+    }
+  }
+
+  @Test("a database without the schema does not keep the other one waiting, and is served as soon as it has it")
+  func unmigrated() async throws {
+    try await Self.with(isMigrated: false) { gateway, south in
+      try await gateway.enqueue("of-north")
+      _ = try await gateway.simulators.fcm.waitForAccepted(1)
+      #expect(await gateway.service.remarks().contains("database south: it has not been served yet"))
+      let connection = try await south.connect()
+      try await Migrator().migrate(connection)
+      await connection.close()
+      try await Self.waitUntil { try await Self.serves(south) }
+      try await Self.enqueue("of-south", in: south)
+      _ = try await gateway.simulators.fcm.waitForAccepted(2)
+    }
+  }
+
+  @Test("a key that a provider refuses stops the lane in both databases, and an answer that it accepts starts both")
+  func circuit() async throws {
+    try await Self.with { gateway, south in
+      try await Self.waitUntil { try await Self.serves(south) }
+      await gateway.simulators.apnsProduction.setFaults(
+        FaultPlan([FaultRule(provider: .apns, fault: .reason("InvalidProviderToken"), count: 1_000)]))
+      try await gateway.enqueue("refused")
+      try await Self.waitUntil {
+        let metrics = String(
+          decoding: await gateway.metrics.exposition(.prometheus, readiness: .ready), as: UTF8.self)
+        return ["north", "south"].allSatisfy {
+          metrics.contains(
+            "push_gateway_lane_circuit{database=\"\($0)\",app=\"porteiro\",provider=\"apns\",state=\"open\"} 1")
+        }
+      }
+      await gateway.simulators.apnsProduction.setFaults(FaultPlan([]))
+      try await Self.enqueue("rings", in: south)
+      _ = try await gateway.simulators.apnsProduction.waitForAccepted(2)
+    }
+  }
+}
