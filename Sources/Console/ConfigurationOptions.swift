@@ -78,7 +78,8 @@ package struct DatabaseOptions: ParsableArguments {
     let databases = try databases()
     guard databases.count == 1 else {
       throw CommandFailure(
-        "there are several databases: name one with --database: \(databases.compactMap(\.name).joined(separator: ", "))")
+        "there are several databases: name one with --database: \(databases.compactMap(\.name).joined(separator: ", "))"
+      )
     }
     return try await Self.connect(to: databases[0], as: command, on: loop)
   }
@@ -88,7 +89,8 @@ package struct DatabaseOptions: ParsableArguments {
     to database: GatewayConfiguration.Database, as command: String, on loop: EventLoop = EventLoop(name: "postgres")
   ) async throws(CommandFailure) -> PostgresConnection {
     do throws(PostgresError) {
-      return try await PostgresConnection.connect(to: database.url, applicationName: "push-gateway \(command)", on: loop)
+      return try await PostgresConnection.connect(
+        to: database.url, applicationName: "push-gateway \(command)", on: loop)
     } catch {
       throw CommandFailure(error)
     }

@@ -20,7 +20,8 @@ package struct ConfigurationKey: Equatable, Sendable {
   package static let all: [ConfigurationKey] = [
     ConfigurationKey("database", "postgres:// URL of the outbox; DATABASE_URL overrides it"),
     ConfigurationKey(
-      "databases.*.url", "instead of database: postgres:// URL of one of several outboxes; NAME is shown with all that concerns it"),
+      "databases.*.url",
+      "instead of database: postgres:// URL of one of several outboxes; NAME is shown with all that concerns it"),
     ConfigurationKey("http.listen", "host:port of health checks, metrics and dashboard; default 127.0.0.1:8080"),
     ConfigurationKey("http.connections_max", "maximum number of connections, 1 to 100000; default 128"),
     ConfigurationKey(

@@ -59,7 +59,8 @@ extension GatewayConfiguration {
     guard !names.isEmpty else { return [Database(url: databaseURL(&reader, environment))] }
     if environment["DATABASE_URL"]?.isEmpty == false {
       reader.note(
-        environment: "DATABASE_URL", ["databases"], "there are several databases: unset DATABASE_URL, or remove databases")
+        environment: "DATABASE_URL", ["databases"],
+        "there are several databases: unset DATABASE_URL, or remove databases")
     } else if reader.text(["database"]) != nil {
       reader.note(["database"], "cannot be combined with databases: add it there, with a name")
     }
@@ -127,7 +128,8 @@ extension GatewayConfiguration {
       ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 1000),
       connectionsMax: reader.integer(path + ["connections_max"], in: 1...100_000, default: 512),
       database: reader.choice(
-        path + ["database"], databases.compactMap { database in database.name.map { ($0, database) } }, default: databases[0]),
+        path + ["database"], databases.compactMap { database in database.name.map { ($0, database) } },
+        default: databases[0]),
       trustedProxies: reader.ranges(path + ["trusted_proxies"]),
       tls: listenerTLS(path + ["tls"], takesClients: true, &reader))
     return isEnabled ? api : nil
@@ -151,7 +153,8 @@ extension GatewayConfiguration {
         path + ["missed_calls"], GatewayConfiguration.MissedCalls.allCases.map { ($0.rawValue, $0) }, default: nil),
       hasVoIPCancel: reader.choice(path + ["voip_cancel"], [("true", true), ("false", false)], default: false),
       proxy: self.proxy(path + ["proxy"], default: proxy, &reader),
-      invalidation: invalidation(path + ["invalidation"], &reader), templatesFile: templatesFile, apns: apns(path + ["apns"], dialect, &reader),
+      invalidation: invalidation(path + ["invalidation"], &reader), templatesFile: templatesFile,
+      apns: apns(path + ["apns"], dialect, &reader),
       fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader))
     if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
       reader.note(

@@ -104,7 +104,8 @@ struct ConfigurationSource {
         line, path,
         isSection
           ? "must be a section with keys below it: "
-            + ConfigurationKey.children(of: path).joined(separator: ", ").replacing("*", with: path == ["databases"] ? "the names of databases" : "the names of apps")
+            + ConfigurationKey.children(of: path).joined(separator: ", ").replacing(
+              "*", with: path == ["databases"] ? "the names of databases" : "the names of apps")
           : "must be a single value, not a \(value.sequence == nil ? "section" : "list")")
     }
   }
@@ -143,7 +144,8 @@ struct ConfigurationSource {
     let (apps, databases) = (names(below: ["apps"]), names(below: ["databases"]))
     for (variable, text) in environment.sorted(by: { $0.key < $1.key }) where Self.isOurs(variable) && !text.isEmpty {
       if let path = ConfigurationKey.path(forVariable: variable, apps: apps, databases: databases),
-        ConfigurationKey.isTree(path) {
+        ConfigurationKey.isTree(path)
+      {
         let origin = ConfigurationProblem.Origin.environment(variable: variable)
         tree(at: path, origin) { () throws(ConfigurationYAML.Fault) in
           try ConfigurationTree(text: text, origin: origin)

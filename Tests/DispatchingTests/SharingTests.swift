@@ -152,13 +152,9 @@ private final class Reports: Sendable {
     rig.answer(rig.sends(), .unauthorized(reason: "InvalidProviderToken"))
     #expect(Self.told(&rig) == [.circuitOpened(until: rig.now + .seconds(1))])
     rig.live(.milliseconds(1_100))
-    rig.hear(.outbox(.bell))
-    try rig.bring([rig.delivery(2)])
+    // The delivery itself is the probe: it is sent again when the circuit is half open.
     rig.answer(rig.sends())
     #expect(Self.told(&rig) == [.circuitClosed])
-    try rig.bring([rig.delivery(3)])
-    rig.answer(rig.sends())
-    #expect(Self.told(&rig) == [])
   }
 
   @Test("a dispatcher that is told of an open circuit claims nothing until it is over, or is told that it closed")

@@ -30,7 +30,8 @@ import Testing
   }
 
   private static func apps(_ gateway: GatewayHarness) async throws -> String {
-    try await gateway.database.value("select string_agg(concat_ws(' ', name, ring_seconds), ',' order by name) from push.apps")
+    try await gateway.database.value(
+      "select string_agg(concat_ws(' ', app, ring_seconds), ',' order by app) from push.apps")
   }
 
   @Test("a new app is served at once, over its own connections; the other app's calls ring on over the ones it has")
@@ -60,10 +61,14 @@ import Testing
   func changedAndRemoved() async throws {
     try await GatewayHarness.with(watchesFiles: true) { gateway in
       let original = try String(contentsOfFile: gateway.simulators.material.configurationFile, encoding: .utf8)
-      try gateway.editConfiguration { $0.replacing("apps:\n", with: "apps:\n" + Self.zelador(gateway, ringSeconds: 20)) }
+      try gateway.editConfiguration {
+        $0.replacing("apps:\n", with: "apps:\n" + Self.zelador(gateway, ringSeconds: 20))
+      }
       await gateway.service.reload()
       while try await Self.apps(gateway) != "porteiro 60,zelador 20" { try await Task.sleep(for: .milliseconds(5)) }
-      try gateway.editConfiguration { _ in original.replacing("apps:\n", with: "apps:\n" + Self.zelador(gateway, ringSeconds: 30)) }
+      try gateway.editConfiguration { _ in
+        original.replacing("apps:\n", with: "apps:\n" + Self.zelador(gateway, ringSeconds: 30))
+      }
       await gateway.service.reload()
       while try await Self.apps(gateway) != "porteiro 60,zelador 30" { try await Task.sleep(for: .milliseconds(5)) }
       try gateway.editConfiguration { _ in original }
@@ -77,7 +82,10 @@ import Testing
       try await Self.enqueue("of-nobody", app: "zelador", gateway)
       try await gateway.enqueue("rings")
       _ = try await gateway.simulators.expo.waitForAccepted(1)
-      #expect(try await gateway.database.value("select count(*) from push.delivery where outbox_id in (select id from push.outbox where app = 'zelador')") == "1")
+      #expect(
+        try await gateway.database.value(
+          "select count(*) from push.delivery where outbox_id in (select id from push.outbox where app = 'zelador')")
+          == "1")
     }
   }
 }

@@ -17,8 +17,9 @@ import Testing
   private static func with(
     isMigrated: Bool = true, _ body: (GatewayHarness, _ south: TestDatabase) async throws -> Void
   ) async throws {
-    try await TestDatabase.with(isMigrated: isMigrated) { south in
-      try await TestDatabase.with { north in
+    try await TestDatabase.with(isMigrated: false) { south in
+      if isMigrated { try await migrate(south) }
+      try await TestDatabase.with(isMigrated: false) { north in
         try await GatewayHarness.with(on: north) { settings in
           settings.databases = [.init(name: "north", url: north.url), .init(name: "south", url: south.url)]
         } _: { gateway in
@@ -26,6 +27,12 @@ import Testing
         }
       }
     }
+  }
+
+  private static func migrate(_ database: TestDatabase) async throws {
+    let connection = try await database.connect()
+    try await Migrator().migrate(connection)
+    await connection.close()
   }
 
   private static func enqueue(_ callID: String, in database: TestDatabase) async throws {
@@ -105,9 +112,7 @@ import Testing
       try await gateway.enqueue("of-north")
       _ = try await gateway.simulators.fcm.waitForAccepted(1)
       #expect(await gateway.service.remarks().contains("database south: it has not been served yet"))
-      let connection = try await south.connect()
-      try await Migrator().migrate(connection)
-      await connection.close()
+      try await Self.migrate(south)
       try await Self.waitUntil { try await Self.serves(south) }
       try await Self.enqueue("of-south", in: south)
       _ = try await gateway.simulators.fcm.waitForAccepted(2)

@@ -58,7 +58,8 @@ package struct DashboardHarness {
       logger.logLevel = .critical
       let listener = GatewayConfiguration.Listener(host: listen, port: 0)
       let gate = OpsGate(access: access, listener: listener, isTLS: isTLS, logger: logger)
-      let dashboard = Dashboard(gate: gate, databases: [GatewayConfiguration.Database(url: database.url)], logger: logger)
+      let dashboard = Dashboard(
+        gate: gate, databases: [GatewayConfiguration.Database(url: database.url)], logger: logger)
       let (ports, listening) = AsyncStream.makeStream(of: Int.self)
       let server = OpsServer(
         listener: listener, logger: logger,

@@ -262,7 +262,8 @@ struct LaneCircuitTests {
     // The results of two connections may be interleaved.
     for connection in 8..<27 {
       for lost in [connection - 1, connection, connection - 1] {
-        #expect((circuit.didHear(.lost(connection: lost), at(0)) != nil) == (lost == 26), "the twentieth connection opens it")
+        #expect(
+          (circuit.didHear(.lost(connection: lost), at(0)) != nil) == (lost == 26), "the twentieth connection opens it")
       }
     }
   }

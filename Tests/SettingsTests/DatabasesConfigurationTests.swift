@@ -13,12 +13,15 @@ import Testing
   @Test func `databases have names, and come in their order`() throws {
     let configuration = try folder.load(Self.two + Self.apps)
     #expect(
-      configuration.databases == [.init(name: "north", url: "postgres://n/x"), .init(name: "south", url: "postgres://s/x")])
+      configuration.databases == [
+        .init(name: "north", url: "postgres://n/x"), .init(name: "south", url: "postgres://s/x"),
+      ])
   }
 
   @Test func `the API serves the first database, or the one that is named`() throws {
     #expect(try folder.load(Self.two + Self.apps + "api: { enabled: true }").api?.database.name == "north")
-    #expect(try folder.load(Self.two + Self.apps + "api: { enabled: true, database: south }").api?.database.name == "south")
+    #expect(
+      try folder.load(Self.two + Self.apps + "api: { enabled: true, database: south }").api?.database.name == "south")
     #expect(try folder.message(Self.two + Self.apps + "api: { database: west }").contains("unknown value west"))
   }
 

@@ -83,7 +83,8 @@ actor ConfigurationWatcher {
     stamps = currentStamps
     adjustThreshold()
     if !configuration.isTakenOver(from: former) {
-      logger.warning("Settings have changed that take effect only after a restart: only apps, credentials and log.level do at once")
+      logger.warning(
+        "Settings have changed that take effect only after a restart: only apps, credentials and log.level do at once")
     }
     if await accounts.update(to: configuration.apps) { await serve(accounts.apps) }
   }

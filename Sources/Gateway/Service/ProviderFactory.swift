@@ -152,7 +152,8 @@ struct ProviderFactory {
       production: try HTTP2Endpoint(url: settings.productionURL.description, tls: tls, proxy: proxy),
       sandbox: try HTTP2Endpoint(url: settings.sandboxURL.description, tls: tls, proxy: proxy), pool: pool)
     configuration.hedging = HedgingSettings(settings.hedging)
-    let provider = HTTP2Provider(configuration, tokens: tokens(credentials), loop: loop, logger: logger, permits: permits)
+    let provider = HTTP2Provider(
+      configuration, tokens: tokens(credentials), loop: loop, logger: logger, permits: permits)
     return LaneProvider(
       provider: provider, window: 2 * settings.connections * settings.streamsPerConnection, proxy: proxy,
       identity: credentials.identity)
