@@ -229,7 +229,7 @@ let package = Package(
     .target(
       name: "HTTPSurfaceTestSupport",
       dependencies: [
-        "HTTPSurface", "Settings", "Runtime", "HTTP2TestSupport", "TestSupport", logging,
+        "HTTPSurface", "Settings", "Queue", "Runtime", "HTTP2TestSupport", "TestSupport", logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       path: "Tests/HTTPSurfaceTestSupport", swiftSettings: strictTests),

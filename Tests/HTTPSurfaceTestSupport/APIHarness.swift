@@ -2,6 +2,8 @@
 
 import Foundation
 import Logging
+import Queue
+import Runtime
 import ServiceLifecycle
 import TestSupport
 
@@ -21,7 +23,7 @@ package struct APIHarness {
   /// Starts the API, runs `body`, and stops the API.
   package static func with(
     adjust: (inout GatewayConfiguration.API) -> Void = { _ in }, credentials: ListenerCredentials? = nil,
-    _ body: (APIHarness) async throws -> Void
+    lockPatience: Nanoseconds = PostgresPool.lockPatience, _ body: (APIHarness) async throws -> Void
   ) async throws {
     try await TestDatabase.with { database in
       try await database.execute("select push.register_app(app, 60) from unnest('{porteiro,other}'::text[]) app")
@@ -37,7 +39,7 @@ package struct APIHarness {
       let (opsPorts, opsListening) = AsyncStream.makeStream(of: Int.self)
       let server = APIServer(
         settings: settings, logger: logger, counters: counters,
-        credentials: credentials,
+        credentials: credentials, lockPatience: lockPatience,
         onListening: { listening.yield($0) })
       let ops = OpsServer(
         listener: settings.listener, logger: logger, routes: [HealthRoutes { .ready }],

@@ -4,7 +4,10 @@ import HTTPSurfaceTestSupport
 import Foundation
 import Queue
 import TestSupport
+import Runtime
 import Testing
+
+@testable import Settings
 
 @Suite(.timeLimit(.minutes(10)))
 struct APIGroupsTests {
@@ -64,7 +67,7 @@ struct APIGroupsTests {
   }
 
   @Test func `a call that waits for a lock does not delay others`() async throws {
-    try await APIHarness.with { api in
+    try await APIHarness.with(adjust: { $0.requestTimeoutSeconds = 60 }, lockPatience: .seconds(60)) { api in
       let holder = try await api.database.connect()
       try await holder.script(
         "begin; select from push.enqueue_call('{\"callId\": \"held\", \"from\": \"x\"}', '[\"ana\"]', 'porteiro')")

@@ -43,8 +43,14 @@ public struct TestCluster: Sendable {
     kill(try await process("pg_backend_pid()", connection), SIGKILL)
   }
 
-  /// From now on asynchronous commits do not reach the disk.
+  /// From now on asynchronous commits do not reach the disk. Nobody may commit synchronously, which would write them, too: so there
+  /// is no autovacuum.
   public func holdBack(_ connection: PostgresConnection) async throws {
+    try await connection.script("alter system set autovacuum = off")
+    try await connection.script("select pg_reload_conf()")
+    let workers = PostgresStatement(
+      name: "workers", sql: "select exists (select from pg_stat_activity where backend_type like 'autovacuum%')")
+    while try await connection.query(workers).bool(0, 0) { try await Task.sleep(for: .milliseconds(10)) }
     let writer = "(select pid from pg_stat_activity where backend_type = 'walwriter')"
     kill(try await process(writer, connection), SIGSTOP)
   }

@@ -5,7 +5,7 @@ import HummingbirdCore
 package import Logging
 import NIOPosix
 import Queue
-import Runtime
+package import Runtime
 import ServiceLifecycle
 package import Settings
 
@@ -24,17 +24,19 @@ package struct APIServer: Service {
   private let counters: APICounters
   private let credentials: ListenerCredentials?
   private let heartbeat: Heartbeat?
+  private let lockPatience: Nanoseconds
   private let onListening: @Sendable (Int) async -> Void
 
   /// - Parameters:
   ///   - counters: the API's counters, which the metrics show.
   ///   - credentials: certificate and key for TLS; nil: clear text.
   ///   - heartbeat: watches the API's event loop.
+  ///   - lockPatience: longest wait for a lock of another transaction.
   ///   - onListening: called with the port once the server accepts requests.
   package init(
     settings: GatewayConfiguration.API, logger: Logger, counters: APICounters = APICounters(),
     credentials: ListenerCredentials? = nil,
-    heartbeat: Heartbeat? = nil,
+    heartbeat: Heartbeat? = nil, lockPatience: Nanoseconds = PostgresPool.lockPatience,
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
     self.settings = settings
@@ -43,6 +45,7 @@ package struct APIServer: Service {
     self.counters = counters
     self.credentials = credentials
     self.heartbeat = heartbeat
+    self.lockPatience = lockPatience
     self.onListening = onListening
   }
 
@@ -56,7 +59,8 @@ package struct APIServer: Service {
     }
     let threads = MultiThreadedEventLoopGroup(numberOfThreads: Self.threads)
     let database = PostgresPool(
-      url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger)
+      url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger,
+      lockPatience: lockPatience)
     // A connection of its own: look-ups of keys do not wait for requests, and wrong keys do not delay requests.
     let keys = APIKeys(url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger)
     let keeping = Task { await keys.keep() }
