@@ -139,7 +139,7 @@ import Testing
     let help = PushGateway.helpMessage(for: CheckConfigCommand.self, columns: 200)
     for key in ConfigurationKey.all {
       #expect(
-        help.contains(key.path.joined(separator: ".").replacing("*", with: key.path.last == "*" ? "NAME" : "APP")))
+        help.contains(key.path.joined(separator: ".").replacing("*", with: key.path.first == "apps" ? "APP" : "NAME")))
     }
   }
 }

@@ -165,7 +165,7 @@ private struct KeepingHandler: LogHandler {
         """
       try Self.edit(material) { $0.replacing("apps:\n", with: "apps:\n" + added) }
       await watcher.reload()
-      #expect(keeper.messages == ["An app's configuration cannot be used: it is not served"])
+      #expect(keeper.messages == ["A new app cannot be served"])
       try SecretFixture.write("a-token", to: key, mode: 0o600)
       await watcher.reload()
       #expect(keeper.messages.suffix(2) == ["An app is added", "serves porteiro apns fcm expo, zelador expo"])

@@ -146,26 +146,23 @@ final class DatabaseService: Sendable {
   /// Stops claiming, lets requests in flight finish until `deadline`, returns the other deliveries, writes all outcomes, and closes
   /// the connections.
   ///
-  /// - Parameter message: the log line that follows.
-  /// - Returns: whether everything was written.
-  func drain(until deadline: Instant, _ message: Logger.Message) async -> Bool {
-    guard let running = running.withLock({ $0 }) else { return true }
+  /// - Returns: whether everything was written, and what the service has done, for the log.
+  func drain(until deadline: Instant) async -> (isDrained: Bool, totals: Logger.Metadata) {
+    guard let running = running.withLock({ $0 }) else { return (true, [:]) }
     for collector in running.receipts { await collector.stop() }
     let isDrained = await running.dispatcher.drain(until: deadline)
     tokenStores.remove(number: number)
     await outbox.close(retires: isDrained)
     let counters = await running.dispatcher.counters
-    logger.notice(
-      message,
-      metadata: [
-        "claimed": .stringConvertible(counters.claimed),
-        "delivered": .stringConvertible(counters.deliveries(.delivered)),
-        "dead": .stringConvertible(counters.deliveries(.dead)),
-        "expired": .stringConvertible(counters.deliveries(.expired)),
-        "released": .stringConvertible(counters.released), "parked": .stringConvertible(counters.parked),
-        "lost_leases": .stringConvertible(counters.lostLeases),
-        "ambiguous": .stringConvertible(counters.ambiguous),
-      ])
-    return isDrained
+    let totals: Logger.Metadata = [
+      "claimed": .stringConvertible(counters.claimed),
+      "delivered": .stringConvertible(counters.deliveries(.delivered)),
+      "dead": .stringConvertible(counters.deliveries(.dead)),
+      "expired": .stringConvertible(counters.deliveries(.expired)),
+      "released": .stringConvertible(counters.released), "parked": .stringConvertible(counters.parked),
+      "lost_leases": .stringConvertible(counters.lostLeases),
+      "ambiguous": .stringConvertible(counters.ambiguous),
+    ]
+    return (isDrained, totals)
   }
 }

@@ -89,17 +89,20 @@ actor DatabaseSupervisor {
     if let former {
       handOvers.append(
         Task {
-          _ = await end(former, by: loop.now + Self.handOverTime, "The former configuration's deliveries have ended")
+          let (_, totals) = await end(former, by: loop.now + Self.handOverTime)
+          logger.notice("The former configuration is no longer served", metadata: totals)
         })
     } else {
       report(.serves)
     }
   }
 
-  private func end(_ service: DatabaseService, by deadline: Instant, _ message: Logger.Message) async -> Bool {
-    let isDrained = await service.drain(until: deadline, message)
+  private func end(
+    _ service: DatabaseService, by deadline: Instant
+  ) async -> (isDrained: Bool, totals: Logger.Metadata) {
+    let result = await service.drain(until: deadline)
     if let observer = service.observer { await metrics.disconnect(observer, database: database.name) }
-    return isDrained
+    return result
   }
 
   /// Ends everything. Returns whether all outcomes were written.
@@ -107,7 +110,11 @@ actor DatabaseSupervisor {
     starting?.cancel()
     await starting?.value
     var isDrained = true
-    if let serving { isDrained = await end(serving, by: deadline, "The gateway has stopped") }
+    if let serving {
+      let (wasDrained, totals) = await end(serving, by: deadline)
+      isDrained = wasDrained
+      logger.notice("The gateway has stopped", metadata: totals)
+    }
     for handOver in handOvers { await handOver.value }
     await gauges.close()
     return isDrained

@@ -64,18 +64,24 @@ actor LaneAccounts {
       let former = apps.first { $0.app.name == app.name }
       do {
         var served = try serve(app, after: former)
-        let changes = former.map { !served.isServed(like: $0) } ?? true
-        if changes {
+        if let former {
+          if !served.isServed(like: former) {
+            isChanged = true
+            logger.notice("An app's settings have changed", metadata: ["app": "\(app.name)"])
+          }
+        } else {
           isChanged = true
-          logger.notice(
-            former == nil ? "An app is added" : "An app's settings have changed", metadata: ["app": "\(app.name)"])
+          logger.notice("An app is added", metadata: ["app": "\(app.name)"])
         }
         await rotateCredentials(of: &served, after: former)
         next.append(served)
       } catch {
-        logger.error(
-          "An app's configuration cannot be used\(former == nil ? ": it is not served" : ": the current one stays in use")",
-          metadata: ["app": "\(app.name)", "reason": "\(error)"])
+        let metadata: Logger.Metadata = ["app": "\(app.name)", "reason": "\(error)"]
+        if former == nil {
+          logger.error("A new app cannot be served", metadata: metadata)
+        } else {
+          logger.error("An app's new settings cannot be used: the current ones stay in use", metadata: metadata)
+        }
         if let former { next.append(former) }
       }
     }
