@@ -2,6 +2,13 @@
 
 const timeoutMs = 8_000;
 
+/** The database that is shown: the page's address names it, ?database=NAME. Null: the first one. */
+export const database = new URLSearchParams(location.search).get("database");
+
+/** The path of a request to the database that is shown. */
+export const ofDatabase = (path) =>
+  database === null ? path : `${path}${path.includes("?") ? "&" : "?"}database=${encodeURIComponent(database)}`;
+
 /** What the gateway refused, in its own words. */
 export class Refusal extends Error {
   constructor(status, problem) {

@@ -1,6 +1,6 @@
 // The page: what is shown when, and the keys.
 
-import { ask, Poll, Refusal } from "./live.js";
+import { ask, ofDatabase, Poll, Refusal } from "./live.js";
 import { drawCalls } from "./call.js";
 import { drawOverview } from "./overview.js";
 import { byId, clockSeconds, length, say, setServerTime, tick } from "./dom.js";
@@ -24,13 +24,22 @@ const callID = () => {
 
 function draw() {
   if (!state) return;
+  drawDatabases();
   drawOverview(state, { canAct: session.token !== null, onSwitch: confirmSwitch });
+}
+
+/** The choice of a database, if there are several. */
+function drawDatabases() {
+  const select = byId("database");
+  byId("databases").hidden = !state.databases;
+  if (!state.databases || select.options.length === state.databases.length) return;
+  select.replaceChildren(...state.databases.map((name) => new Option(name, name, false, name === state.database)));
 }
 
 const poll = new Poll(async () => {
   try {
     if (!session.isKnown) await readSession();
-    state = await ask("/ui/state");
+    state = await ask(ofDatabase("/ui/state"));
     heardAt = Date.now();
     fault = null;
     setServerTime(state.overview.now);
@@ -88,7 +97,7 @@ async function drawCall(id) {
   let calls = null;
   let refusal;
   try {
-    calls = await ask("/ui/calls?id=" + encodeURIComponent(id));
+    calls = await ask(ofDatabase("/ui/calls?id=" + encodeURIComponent(id)));
   } catch (error) {
     refusal = `The call could not be read: ${error.message}.`;
   }
@@ -105,6 +114,10 @@ byId("search").addEventListener("submit", (event) => {
   event.preventDefault();
   const id = byId("query").value.trim();
   if (id) location.hash = "#call=" + encodeURIComponent(id);
+});
+
+byId("database").addEventListener("change", (event) => {
+  location.search = "?database=" + encodeURIComponent(event.target.value);
 });
 
 document.addEventListener("click", (event) => {

@@ -1,6 +1,6 @@
 // Logging in, and the dialogs that change something.
 
-import { ask, Refusal } from "./live.js";
+import { ask, ofDatabase, Refusal } from "./live.js";
 import { byId, say } from "./dom.js";
 
 /** `token`: null while nobody is logged in; `name`: who is; `mustLogIn`: nothing can be read before; `isKnown`: whether the gateway has said so. */
@@ -44,7 +44,7 @@ export function startSession(changed) {
   prepare(byId("switch"), async (form) => {
     const { app, provider, paused } = byId("switch").lane;
     try {
-      const answer = await ask("/ui/lanes", { token: session.token, body: { app, provider, paused: !paused, note: form.elements.note.value } });
+      const answer = await ask(ofDatabase("/ui/lanes"), { token: session.token, body: { app, provider, paused: !paused, note: form.elements.note.value } });
       say(byId("said"), answer.message);
     } catch (error) {
       if (error instanceof Refusal && error.status === 401) take(nobody);

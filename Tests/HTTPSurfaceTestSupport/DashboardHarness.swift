@@ -42,10 +42,11 @@ package struct DashboardHarness {
   ///   - listen: `0.0.0.0` for a listener that other machines could reach. Requests use the loopback address in any
   ///     case.
   ///   - access: the other settings.
+  ///   - south: a second database; the first one is then called `north`.
   package static func with(
     hasKey: Bool = true, hosts: [String] = [], listen: String = "127.0.0.1",
     access: GatewayConfiguration.OpsAccess = .init(), isTLS: Bool = false,
-    readiness: Readiness = .ready, _ body: (DashboardHarness) async throws -> Void
+    readiness: Readiness = .ready, south: TestDatabase? = nil, _ body: (DashboardHarness) async throws -> Void
   ) async throws {
     let keyFile = FileManager.default.temporaryDirectory.appending(path: "ops-key-\(UUID().uuidString)").path
     try SecretFixture.write(key + "\n", to: keyFile)
@@ -59,7 +60,9 @@ package struct DashboardHarness {
       let listener = GatewayConfiguration.Listener(host: listen, port: 0)
       let gate = OpsGate(access: access, listener: listener, isTLS: isTLS, logger: logger)
       let dashboard = Dashboard(
-        gate: gate, databases: [GatewayConfiguration.Database(url: database.url)], logger: logger)
+        gate: gate,
+        databases: south.map { [.init(name: "north", url: database.url), .init(name: "south", url: $0.url)] }
+          ?? [.init(url: database.url)], logger: logger)
       let (ports, listening) = AsyncStream.makeStream(of: Int.self)
       let server = OpsServer(
         listener: listener, logger: logger,

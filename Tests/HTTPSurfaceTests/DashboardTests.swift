@@ -77,6 +77,39 @@ import Testing
     }
   }
 
+  @Test func `with several databases, a request names the one that it is about`() async throws {
+    try await TestDatabase.with { south in
+      try await DashboardHarness.with(south: south) { dashboard in
+        _ = try await south.execute("select push.register_lane('only-in-south', 'fcm')")
+        let first = try await dashboard.get("/ui/state").json
+        #expect(first["database"] as? String == "north")
+        #expect(first["databases"] as? [String] == ["north", "south"])
+        let second = try await dashboard.get("/ui/state?database=south").json
+        #expect(second["database"] as? String == "south")
+        let lanes = (second["overview"] as? [String: Any])?["lanes"] as? [[String: Any]]
+        #expect(lanes?.first?["app"] as? String == "only-in-south")
+        #expect(try await dashboard.get("/ui/calls?id=c&database=south").status == 200)
+        let unknown = try await dashboard.get("/ui/state?database=west")
+        #expect(unknown.status == 404 && unknown.json["type"] as? String == "urn:push-gateway:problem:unknown-database")
+
+        let visitor = try await dashboard.logIn()
+        let paused = try await dashboard.send(
+          "POST", "/ui/lanes?database=south",
+          #"{"app": "only-in-south", "provider": "fcm", "paused": true, "note": "test"}"#,
+          headers: ["Cookie: \(visitor.cookie)", "X-CSRF-Token: \(visitor.token)"])
+        #expect(paused.status == 200)
+        #expect(try await south.value("select paused from push.lanes where app = 'only-in-south'") == "true")
+      }
+    }
+  }
+
+  @Test func `without several databases, the state names none`() async throws {
+    try await DashboardHarness.with { dashboard in
+      let state = try await dashboard.get("/ui/state").json
+      #expect(state["database"] == nil && state["databases"] == nil)
+    }
+  }
+
   @Test func `many open pages cause one query a second`() async throws {
     try await DashboardHarness.with { dashboard in
       let state = try await withThrowingTaskGroup(of: APIAnswer.self) { tasks in
