@@ -1,4 +1,4 @@
-// CommEazy: React Native with Firebase and CallKeep. Its document (seed 004) plans one router; today's app knows three types.
+// CommEazy: React Native with Firebase and CallKeep. Its document (seed 004) specifies one router; today's app handles three types.
 
 struct CommEazyApp: PhoneApp {
   let variant: PhoneVariant
@@ -28,12 +28,12 @@ struct CommEazyApp: PhoneApp {
     return .rings(ring, "seed 004 §4a")
   }
 
-  /// Today's app gives CallKit another id for each push (AppDelegate.mm:306).
+  /// Today's app gives CallKit a new id for each push (AppDelegate.mm:306).
   func id(of ring: PhoneRing, over channel: PhonePush.Channel, _ state: PhoneState) -> String? {
     variant == .today ? nil : ring.callID
   }
 
-  /// The native side shows a banner whatever comes; the router of the plan shows messages and missed calls besides.
+  /// The native code always shows a banner. The router of the document also shows messages and missed calls.
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
     let banner = banner(userInfo, Self.presentRule)
     guard variant == .seed, userInfo["gcm.message_id"]?.text != nil else { return banner }
