@@ -1,4 +1,4 @@
-// What is wrong with a template, found when it is compiled: at start-up, never at the first call.
+// Faults of templates. They are found at start-up, when templates are compiled, never at the first call.
 
 internal import Providers
 internal import Runtime
@@ -29,7 +29,7 @@ public struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable
   }
   typealias JSONErrorText = String
 
-  /// Where: `fcm.invite.from`; empty for the dialect as a whole.
+  /// The place, such as `fcm.invite.from`; empty for the dialect as a whole.
   public let path: String
   let reason: Reason
 
@@ -44,7 +44,7 @@ public struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable
       "no such provider: \(name)" + Self.hint(for: name, among: ProviderKind.allCases.map(\.rawValue))
     case .unknownKind(let name):
       "no such kind: \(name)" + Self.hint(for: name, among: PushTemplateKind.allCases.map(\.rawValue))
-        + ", all of them also with .ios or .android behind"
+        + ", each also with the suffix .ios or .android"
     case .unknownPlaceholder(let name):
       "unknown placeholder ${\(name)}\(Suggestion.text(for: name, among: TemplateName.plainNames)); there are "
         + TemplateName.plainNames.joined(separator: ", ") + ", metadata.NAME and payload.NAME"
