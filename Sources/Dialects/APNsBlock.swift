@@ -25,12 +25,12 @@ struct APNsBlock {
     guard block.kind == .object else { return .failure(.badPushValue("an object with payload (and headers), or none")) }
     guard let payload = json.member("payload", of: block), let aps = json.member("aps", of: payload),
       aps.kind == .object
-    else { return .failure(.apnsBlock("must have payload with aps: it is what iOS reads")) }
+    else { return .failure(.apnsBlock("must have payload with aps, which is what iOS reads")) }
     let isAlert = TemplateRules.hasAlert(payload, json)
     guard isAlert || TemplateRules.isForBackground(payload, json) else {
       return .failure(
         .apnsBlock(
-          "aps must have an alert, or content-available: 1 and no sound or badge: else an iPhone shows and does nothing"
+          "aps must have an alert, or content-available: 1 and no sound or badge; otherwise an iPhone ignores the push"
         ))
     }
     var headers: [String] = []
@@ -40,7 +40,7 @@ struct APNsBlock {
       for member in json.members(of: own) {
         let name = String(decoding: json.key(member), as: UTF8.self)
         guard let value = json.text(member.value) else {
-          return .failure(.apnsBlock("headers.\(name) must be a text: put it in quotes"))
+          return .failure(.apnsBlock("headers.\(name) must be a string: put it in quotes"))
         }
         if let fault = Self.fault(name, value, isAlert: isAlert) { return .failure(.apnsBlock(fault)) }
         names.insert(name)

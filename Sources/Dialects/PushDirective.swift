@@ -116,7 +116,7 @@ struct PushDirective {
       let takes =
         kind.isNotification
         ? "alert or background: only what is about a ringing call is a VoIP push"
-        : "voip: only so does an iPhone ring, or stop"
+        : "voip: otherwise an iPhone neither rings nor stops"
       note("$push.type", .badPushValue(takes))
     }
   }

@@ -5,7 +5,7 @@ struct CommEazyApp: PhoneApp {
 
   private static let todayRule = "CommEazy src/services/notifications.ts:34-56,225-284"
   private static let todayTapRule =
-    "CommEazy src/services/notifications.ts:214,225-240: a tap goes to the handlers of onNotification, which nobody calls"
+    "CommEazy src/services/notifications.ts:214,225-240: a tap goes to the handlers of onNotification, which are never called"
   private static let presentRule = "CommEazy ios/CommEazyTemp/AppDelegate.mm:122-133"
   private static let bothRule =
     "\(presentRule), and react-native-firebase RNFBMessaging+UNUserNotificationCenter.m:112-120 hands it to the router"
@@ -55,7 +55,7 @@ struct CommEazyApp: PhoneApp {
 
   func androidMessage(_ data: PhoneJSON, _ state: PhoneState, secondsLate: Double) -> PhoneOutcome {
     guard variant == .seed else {
-      return .ignores("\(Self.todayRule): what is known goes to handlers that nobody registers; nothing is shown")
+      return .ignores("\(Self.todayRule): known types go to handlers that are never registered; nothing is shown")
     }
     let isOpen = state == .open
     let type = data["type"]?.text ?? ""
