@@ -1,4 +1,4 @@
-// Puts files of the repository into the binary, so that one installed file is all there is.
+// Embeds files of the repository in the binary, so that the binary is the only file to install.
 
 import Foundation
 import PackagePlugin

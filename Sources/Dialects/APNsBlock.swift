@@ -1,12 +1,12 @@
-// `apns` of an FCM message: what an iPhone that has nothing but an FCM token gets to see.
+// `apns` of an FCM message: what an iPhone with only an FCM token shows.
 
 internal import Runtime
 
-/// The block of one kind. A data message without one is shown to nobody while the app is not in front; see docs/dialects.md.
+/// The block of one kind. Without it, an iPhone shows a data message only while the app is in the foreground; see docs/dialects.md.
 struct APNsBlock {
   let kind: PushTemplateKind
 
-  /// What stands in a message whose template says nothing of it.
+  /// The block for a template without `apns`.
   var standard: String {
     let aps =
       switch kind {
@@ -20,17 +20,17 @@ struct APNsBlock {
     return #"{"headers": {\#(Self.headers(isAlert: kind != .cancel))}, "payload": {"aps": \#(aps)}}"#
   }
 
-  /// The block of a template, with the headers that it leaves out.
+  /// The template's block, completed with the standard headers.
   func source(_ block: JSONScanner.Value, _ json: JSONScanner) -> Result<String, TemplateError.Reason> {
     guard block.kind == .object else { return .failure(.badPushValue("an object with payload (and headers), or none")) }
     guard let payload = json.member("payload", of: block), let aps = json.member("aps", of: payload),
       aps.kind == .object
-    else { return .failure(.apnsBlock("must have payload with aps: it is what iOS reads")) }
+    else { return .failure(.apnsBlock("must have payload with aps, which is what iOS reads")) }
     let isAlert = TemplateRules.hasAlert(payload, json)
     guard isAlert || TemplateRules.isForBackground(payload, json) else {
       return .failure(
         .apnsBlock(
-          "aps must have an alert, or content-available: 1 and no sound or badge: else an iPhone shows and does nothing"
+          "aps must have an alert, or content-available: 1 and no sound or badge; otherwise an iPhone ignores the push"
         ))
     }
     var headers: [String] = []
@@ -40,7 +40,7 @@ struct APNsBlock {
       for member in json.members(of: own) {
         let name = String(decoding: json.key(member), as: UTF8.self)
         guard let value = json.text(member.value) else {
-          return .failure(.apnsBlock("headers.\(name) must be a text: put it in quotes"))
+          return .failure(.apnsBlock("headers.\(name) must be a string: put it in quotes"))
         }
         if let fault = Self.fault(name, value, isAlert: isAlert) { return .failure(.apnsBlock(fault)) }
         names.insert(name)
@@ -60,7 +60,7 @@ struct APNsBlock {
     return .success("{\(members.joined(separator: ", "))}")
   }
 
-  /// What Apple would refuse of a header, or make nothing of.
+  /// The fault of a header that Apple would refuse or ignore; nil for none.
   private static func fault(_ name: String, _ value: String, isAlert: Bool) -> String? {
     switch name {
     case "apns-push-type" where value != (isAlert ? "alert" : "background"):
@@ -98,7 +98,7 @@ struct APNsBlock {
       extra: kind(of: text))
   }
 
-  /// What an unread count is for: messages.
+  /// The badge. Only messages have an unread count.
   private static func kind(of text: String) -> String? {
     text.hasPrefix("new") || text.hasPrefix("group") ? #""badge": "${badge?:json}""# : nil
   }

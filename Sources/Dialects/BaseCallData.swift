@@ -1,4 +1,4 @@
-// Where the members of baseCallData lie in a payload, found in one pass.
+// The positions of baseCallData's members in a payload, found in one pass.
 
 internal import Runtime
 
@@ -10,7 +10,7 @@ struct BaseCallData {
 
   private static let keyBytes = keys.map { Array($0.utf8) }
 
-  /// Whether this is one of their names.
+  /// Whether this is a name of baseCallData.
   static func holds(_ key: [UInt8]) -> Bool { keyBytes.contains(key) }
 
   private(set) var from: JSONScanner.Value?
@@ -19,7 +19,7 @@ struct BaseCallData {
   private(set) var buildingName: JSONScanner.Value?
   private(set) var channelName: JSONScanner.Value?
   private(set) var metadata: JSONScanner.Value?
-  /// The payload's members beyond these: as a rule few.
+  /// The other members of the payload, usually few.
   private(set) var others: [JSONScanner.Member] = []
 
   init(_ payload: JSONScanner) {
@@ -27,7 +27,7 @@ struct BaseCallData {
   }
 
   private mutating func note(_ member: JSONScanner.Member, in json: JSONScanner) {
-    switch member.key.count {  // decides nearly everything, so that one comparison is left
+    switch member.key.count {  // the length leaves at most two names to compare
     case 4 where json.isKey(member, "from"): from = member.value
     case 6 where json.isKey(member, "callId"): break
     case 8 where json.isKey(member, "fromName"): fromName = member.value

@@ -1,11 +1,11 @@
-// From a claimed delivery to the request its provider sends: whether, for how long, and with which bytes.
+// Makes the request for a claimed delivery: its body and deadline, or the reason why it cannot be sent.
 
 public import Providers
 internal import PushModel
 public import Queue
 public import Runtime
 
-/// Why a delivery cannot be sent. None of these gets better by waiting.
+/// Why a delivery cannot be sent. A retry does not help against any of these.
 public enum PlanningFailure: Error, Equatable, Sendable {
   /// The ring window is over.
   case expired
@@ -13,18 +13,18 @@ public enum PlanningFailure: Error, Equatable, Sendable {
   case noTemplate
   /// The payload lacks what the template needs.
   case missingField(String)
-  /// A missed call whose phone is told of the end of the call by a cancel, in words that say that it was missed.
+  /// A missed call that the phone already learns from a cancel, because the cancel says that the call was missed.
   case saidByCancel
-  /// The body is larger than the provider takes.
+  /// The body is larger than the provider accepts.
   case payloadTooLarge(bytes: Int, limit: Int)
 
-  /// Whether only time ran out, and nothing is wrong with the call.
+  /// Whether the only reason is the deadline.
   public var isExpired: Bool { self == .expired }
 
-  /// Whether there is nothing left to say.
+  /// Whether the phone does not need this push.
   public var isNeedless: Bool { self == .saidByCancel }
 
-  /// The reason as `push.history` and metrics keep it: one word, no content.
+  /// The reason in `push.history` and in metrics: one word, no content.
   public var reason: String {
     switch self {
     case .expired: "DeadlinePassed"
@@ -41,7 +41,7 @@ public struct CallPlanner: Sendable {
   private static let platforms = DevicePlatform.allCases
 
   private let provider: ProviderKind
-  /// A template that is passed on by one reference: its parts are many.
+  /// A class, so that passing a template costs one reference count instead of many.
   private final class Shared: Sendable {
     let template: MessageTemplate
 
@@ -53,9 +53,9 @@ public struct CallPlanner: Sendable {
   private let appLanguage: Language?
 
   /// - Parameters:
-  ///   - dialect: what the app's phones understand.
-  ///   - provider: the lane's.
-  ///   - appLocale: BCP 47; the language of texts the gateway writes itself where the device's locale gives none.
+  ///   - dialect: the app's dialect.
+  ///   - provider: the lane's provider.
+  ///   - appLocale: BCP 47; the language of the gateway's texts if the device's locale selects none.
   public init(dialect: Dialect, provider: ProviderKind, appLocale: String? = nil) {
     self.provider = provider
     templates = PushTemplateKind.allCases.flatMap { kind in
@@ -64,11 +64,11 @@ public struct CallPlanner: Sendable {
     appLanguage = appLocale.flatMap { Language(locale: $0.utf8) }
   }
 
-  /// The request for a delivery, or why there is none. Nothing but its arguments goes into it.
+  /// The request for a delivery, or why there is none. Depends only on its arguments.
   /// - Parameters:
-  ///   - delivery: as the outbox gave it out; its payload is an object, as `push.outbox.payload` holds it.
-  ///   - now: compared with the delivery's deadline; what is left of it also gives the time of sending on the database's clock,
-  ///     so that a gateway whose wall clock is wrong tells the phones the truth.
+  ///   - delivery: as claimed from the outbox; its payload is an object, as `push.outbox.payload` holds it.
+  ///   - now: compared with the delivery's deadline. The time of sending by the database's clock is computed from the remaining
+  ///     time, so a wrong wall clock of the gateway does not matter.
   ///   - tag: the caller's handle for the request.
   public func plan(_ delivery: Delivery, now: Instant, tag: UInt64) -> Result<PushRequest, PlanningFailure> {
     do throws(PlanningFailure) {
@@ -96,7 +96,7 @@ public struct CallPlanner: Sendable {
     }
     let limit = provider.bodyLimit(for: kind)
     if body.count + members.count > limit, delivery.platform == .unknown {
-      members.apns = []  // the phone may well be an Android, which needs the data alone
+      members.apns = []  // the phone may be an Android, which needs only the data
     }
     let size = body.count + members.count
     guard size <= limit else { throw .payloadTooLarge(bytes: size, limit: limit) }
@@ -119,7 +119,7 @@ extension DeliveryID {
   /// A UUID of version 8 (RFC 9562 §5.8) in which the two numbers can be read: `oooooooo-oooo-8ooo-8000-0000nnnnnnnn`.
   ///
   /// The outbox id fills the first 60 free bits and the next four, the push number the last 32: no two deliveries of one
-  /// database share an id, and whoever sees one in a provider's log finds the row.
+  /// database share an id, and the row can be found from an id in a provider's log.
   init(_ lease: DeliveryLease) {
     let outbox = UInt64(bitPattern: lease.outboxID)
     let low60 = outbox & 0x0FFF_FFFF_FFFF_FFFF

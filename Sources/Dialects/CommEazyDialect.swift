@@ -1,11 +1,11 @@
 // CommEazy: one router for calls and messages. No message text ever travels in a push.
 //
-// `isVideo` is a boolean over APNs; over FCM, where all is text, it is `true` or not there, because the app would take the text
-// `false` for a yes. react-native-firebase hands a tap on an APNs alert to the app only with `gcm.message_id`. Only the
+// `isVideo` is a boolean over APNs. Over FCM all values are strings, so it is `true` or missing: the app would treat the string
+// `false` as true. react-native-firebase passes a tap on an APNs alert to the app only with `gcm.message_id`. Only the
 // categories `message` and `missed_call` have actions.
 //
-// The plan hands `callId` to CallKit, which takes nothing but a UUID. What is none becomes one in the VoIP push alone: over FCM, where
-// no CallKit is, the call has its own id. On Android nobody shows an invitation to a group but the app in front; so the system does.
+// The app's document passes `callId` to CallKit, which accepts only a UUID. Any other id is replaced by a UUID, only in the VoIP push:
+// FCM has no CallKit, so the call keeps its id. On Android only an app in the foreground shows a group invitation, so the system does.
 
 extension ShippedDialects {
   /// Each push gets a random UUID (AppDelegate.mm:306).
@@ -68,8 +68,8 @@ extension ShippedDialects {
     "groupName": "${payload.groupName?}"
     """#
 
-  /// Messages, group messages and invitations: the same keys over both, and what is shown of them.
-  /// - Parameter shown: how, of what an iPhone shows, and of what Android shows by itself; nil where the app does.
+  /// Messages, group messages and invitations. APNs and FCM use the same keys.
+  /// - Parameter shown: makes the visible members from what an iPhone shows and what Android shows; nil if the app shows it on Android.
   private static func chats(_ shown: (_ aps: String, _ android: String?) -> String) -> String {
     let message = alert("newMessageText", category: "message", thread: "${chatId}")
     let groupMessage = alert("newGroupMessageText", category: "message", thread: groupThread)
@@ -85,7 +85,7 @@ extension ShippedDialects {
       """#
   }
 
-  /// As the app's own: the group above, in the plan's channel.
+  /// Like the app's own notification: the group is the title, in the channel of the app's document.
   private static let invitationOnAndroid = #"""
     {"title": "${payload.groupName|fromName|from}", "body": "${groupInvitationText}", "channel_id": "groups", \#(DialectFragments.tag)}
     """#

@@ -1,4 +1,4 @@
-// How one app's phones want to be spoken to: a template a provider and kind, given as data.
+// The message formats of one app's phones: a template for each provider and kind, given as data.
 
 public import Providers
 internal import PushModel
@@ -7,31 +7,31 @@ internal import Runtime
 /// The compiled templates of one app.
 ///
 /// A dialect is JSON: `{"apns": {"invite": {…}}, "fcm": {"invite": {…}}, "expo": {"invite": {…}, "invite.ios": {…}}}`. A kind with
-/// `.ios` or `.android` behind goes before the plain one for devices known to be that. An APNs template is the whole
+/// the suffix `.ios` or `.android` takes precedence on devices of that platform. An APNs template is the whole
 /// payload, an FCM template the `data` object, an Expo template the message without what the gateway adds to it; `$push` in
-/// any of them says how it travels, and over FCM what stands beside `data`.
+/// any of them sets how the push is sent, and for FCM the members beside `data`.
 /// docs/dialects.md says how to write one.
 public struct Dialect: Equatable, Sendable {
-  /// The name an app's configuration chooses it by.
+  /// Its name in the configuration of apps.
   public let name: String
-  /// Whether phones make two calls of a push that comes twice, having no id of their own for both: then nothing is hedged unless
-  /// that is asked for.
+  /// Whether phones ring twice for a push that arrives twice, because they do not compare call ids. Then pushes are hedged only if
+  /// the configuration asks for it.
   public let ringsTwice: Bool
   private var templates: [Section: MessageTemplate] = [:]
 
   private struct Section: Hashable {
     var provider: ProviderKind
     var kind: PushTemplateKind
-    /// `.unknown` for the template of all devices that have no own.
+    /// `.unknown` for the template of all platforms without their own.
     var platform: DevicePlatform
   }
 
   /// Compiles a dialect.
   /// - Parameters:
-  ///   - name: what it is called in messages.
+  ///   - name: its name in messages.
   ///   - source: the JSON.
-  ///   - ringsTwice: whether phones make two calls of a push that comes twice.
-  /// - Throws: the first of the faults.
+  ///   - ringsTwice: whether phones ring twice for a push that arrives twice.
+  /// - Throws: the first fault.
   public init(name: String, json source: String, ringsTwice: Bool = false) throws(TemplateError) {
     self.name = name
     self.ringsTwice = ringsTwice
@@ -40,11 +40,11 @@ public struct Dialect: Equatable, Sendable {
 
   // MARK: - Compiling
 
-  /// Compiles templates; each takes the place of the one there is for its provider, kind and platform. One without a platform is for
-  /// all devices: it takes the place of those for platforms, too, but for those that come with it.
+  /// Compiles templates. Each replaces the present one for its provider, kind and platform. One without a platform is for all devices:
+  /// it also replaces those for platforms, except those in the same source.
   /// - Parameter source: JSON of the same shape.
-  /// - Returns: everything in them that could never be sent, such as unknown placeholders, FCM values that are no strings, reserved
-  ///   keys. A template with a fault is not taken.
+  /// - Returns: all faults, such as unknown placeholders, FCM values that are not strings, and reserved keys. A template with a fault is
+  ///   not used.
   public mutating func lay(over source: String) -> [TemplateError] {
     let json: JSONScanner
     do throws(JSONError) {
@@ -97,7 +97,7 @@ public struct Dialect: Equatable, Sendable {
     return faults
   }
 
-  /// What may stand behind a kind.
+  /// The suffixes of a kind.
   private static let platforms: [String: DevicePlatform] = ["ios": .ios, "android": .android]
 
   private static func section(_ word: String, _ provider: ProviderKind) -> Section? {
@@ -115,7 +115,7 @@ public struct Dialect: Equatable, Sendable {
     templates.keys.contains { $0.provider == provider && $0.kind == .invite }
   }
 
-  /// Whether a VoIP push takes a call back: phones that do not know it for one would ring.
+  /// Whether a cancel is sent as a VoIP push. Phones that do not recognize it as a cancel would ring.
   public var cancelsOverVoIP: Bool { templates.keys.contains { $0.provider == .apns && $0.kind == .cancel } }
 
   /// The template for a device, or nil when the dialect has none.

@@ -1,30 +1,30 @@
-// The parts that the templates of several shipped dialects have in common.
+// Parts that several shipped dialects share.
 
-/// Members without braces, to be put between others, but for the whole sections at the end.
+/// Members without braces, to be inserted between others. Only the last ones are whole sections.
 enum DialectFragments {
-  /// What every push carries, so that a late phone can tell, and one with two pushes knows which is the newer.
+  /// Members of every push, so that a phone can see that a push is late, and which of two pushes is newer.
   static let stamps = #""callId": "${callId}", \#(sent)"#
 
-  /// The same where `callId` has another form.
+  /// The same without `callId`, for dialects where it has another form.
   static let sent = #"""
     "timestamp": "${timestamp}",
     "expiresAt": "${expiresAt}",
     "seq": "${seq}"
     """#
 
-  /// What every cancel says. There is none over APNs: a VoIP push must end in a call, so it cannot take one back.
+  /// Members of every cancel. There is none over APNs: a VoIP push must report a call, so it cannot end one.
   static let callCancelled = #"""
     "action": "call_cancelled",
     "reason": "${reason|'ended'}",
     \#(stamps)
     """#
 
-  // What is shown carries who it is from, and nothing else of the payload: an alert has less room than the VoIP push that
-  // rang, and what it shows stays on the lock screen for hours.
+  // A visible push contains the sender and nothing else of the payload: an alert has less room than the VoIP push, and it stays
+  // on the lock screen for hours.
 
   // MARK: - Missed calls
 
-  /// The `aps` of a missed call. Those of one caller are grouped.
+  /// The `aps` of a missed call. Missed calls from one caller are grouped.
   static func missedCallAlert(title: String) -> String {
     alert(title: title, text: "${missedCallText}", category: "missed_call", thread: "${from?}")
   }
@@ -41,8 +41,8 @@ enum DialectFragments {
 
   // MARK: - Ended calls
 
-  /// What turns the alert of a call that is over into "Call ended" on an iPhone, by the collapse id that both have. It makes no
-  /// sound, and lights no screen. (An iPhone that rings by PushKit gets none: it has no such alert.)
+  /// Replaces the alert of an ended call by "Call ended" on an iPhone. Both have the same collapse id. It makes no sound and does
+  /// not light the screen. (An iPhone that rings by PushKit has no such alert and gets none.)
   static func endedAlert(title: String) -> String {
     #"{"alert": {"title": "\#(title)", "body": "${callEndedText}"}, "interruption-level": "passive"}"#
   }
@@ -54,7 +54,7 @@ enum DialectFragments {
 
   // MARK: - Messages and group invitations
 
-  /// The kinds that are about a chat, and the placeholder of what is shown of each.
+  /// The kinds of chat events, with the placeholder of each one's visible text.
   private static let chatKinds = [
     ("message", "newMessageText"), ("group_message", "newGroupMessageText"), ("group_invite", "groupInvitationText"),
   ]
@@ -72,8 +72,8 @@ enum DialectFragments {
 
   /// The FCM templates of messages and invitations.
   /// - Parameters:
-  ///   - platform: `.ios` or `.android` for one of them alone.
-  ///   - extra: members beside these, given the placeholder of the text that is shown.
+  ///   - platform: `.ios` or `.android` for only one of them.
+  ///   - extra: further members, made from the placeholder of the visible text.
   ///   - isShownByAndroid: where the app itself would show nothing.
   static func chatData(
     for platform: String = "", extra: ((_ text: String) -> String)? = nil, isShownByAndroid: Bool = false
@@ -86,7 +86,7 @@ enum DialectFragments {
   }
 
   /// The Expo templates of messages and invitations.
-  /// - Parameter platform: `.ios` or `.android` for one of them alone.
+  /// - Parameter platform: `.ios` or `.android` for only one of them.
   static func chatMessages(for platform: String = "") -> String {
     chatSections(for: platform) { kind, text in
       #"""
@@ -98,7 +98,7 @@ enum DialectFragments {
     }
   }
 
-  /// One template a kind, to be put among those of a provider.
+  /// One template for each kind, to be inserted among those of a provider.
   static func chatSections(for platform: String = "", _ template: (_ kind: String, _ text: String) -> String) -> String
   {
     chatKinds.map { #""\#($0)\#(platform)": \#(template($0, $1))"# }.joined(separator: ",\n")
@@ -111,12 +111,12 @@ enum DialectFragments {
 
   // MARK: - What is shown
 
-  /// How many messages are unread, where the backend says so.
+  /// The number of unread messages, if the backend gives it.
   static let badge = #""badge": "${badge?:json}""#
 
-  /// An `aps` that is shown and heard.
+  /// An `aps` with an alert and a sound.
   /// - Parameters:
-  ///   - category: which of the app's actions stand below it; nil for none.
+  ///   - category: selects the app's actions below it; nil for none.
   ///   - extra: further members.
   static func alert(
     title: String, subtitle: String? = nil, text: String, category: String? = nil, thread: String? = nil,
@@ -129,16 +129,16 @@ enum DialectFragments {
   }
 
   /// The `$push` of an FCM template whose alert on iPhones is this `aps`.
-  /// - Parameter android: what Android shows by itself while the app is not in front; nil for nothing.
+  /// - Parameter android: what Android itself shows while the app is not in the foreground; nil for nothing.
   static func push(aps: String, android: String? = nil) -> String {
     let android = android.map { #", "android": {"notification": \#($0)}"# } ?? ""
     return #""$push": {"apns": {"payload": {"aps": \#(aps)}}\#(android)}"#
   }
 
-  /// By this Android shows a notification in the place of the same one that came before.
+  /// With this tag, Android replaces the earlier copy of a notification.
   static let tag = #""tag": "${callId}""#
 
-  /// The `$push` of an FCM template that Android shows by itself while the app is not in front.
+  /// The `$push` of an FCM template that Android itself shows while the app is not in the foreground.
   static func shownByAndroid(title: String, text: String) -> String {
     #""$push": {"android": {"notification": {"title": "\#(title)", "body": "${\#(text)}", \#(tag)}}}"#
   }

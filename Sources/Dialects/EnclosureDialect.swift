@@ -1,10 +1,10 @@
-// Enclosure: chat and calls for iOS. The phone drops a push whose roomId is empty, so a room there must be; `bodyKey` is what
-// tells its pushes apart, `uid` under whom it files the call. `phone` is the number of the one who is called, which only that
-// recipient's own entry can bring; else it is empty, never another's.
+// Enclosure: chat and calls for iOS. The phone drops a push with an empty roomId, so a room is required. `bodyKey` is the kind of
+// push, and the app stores the call under `uid`. `phone` is the number of the called user. Only that recipient's entry can give it;
+// otherwise it is empty, never another user's number.
 //
-// Over FCM a call is an alert, without content-available (SwiftUI hands an alert with it to nobody); a tap starts CallKit. The app
-// hears of hang-ups over Firebase itself, so a cancel only must not look like a call, and turns the alert into one that a tap makes no
-// call of. A chat has no `token`: with one, a phone that answers from the alert would push by itself.
+// Over FCM a call is an alert without content-available (SwiftUI does not deliver an alert that has it); a tap starts CallKit. The app
+// learns of hang-ups from Firebase itself. So a cancel only must not look like a call: it replaces the alert by one whose tap makes no
+// call. A chat has no `token`: with one, a phone that answers from the alert would send a push itself.
 
 extension ShippedDialects {
   /// Each push gets a random UUID (CallKitManager.swift:108).
@@ -48,7 +48,7 @@ extension ShippedDialects {
   private static let incoming = "${isVideo?'Incoming video call':'Incoming voice call'}"
   private static let missed = "${isVideo?'Missed video call':'Missed voice call'}"
 
-  /// The app looks for these very words, in whatever language.
+  /// The app compares these words exactly, in every language.
   private static let callAlert = DialectFragments.alert(
     title: "${fromName|from}", text: incoming, category: "${isVideo?'VIDEO_CALL':'VOICE_CALL'}")
 
@@ -80,7 +80,7 @@ extension ShippedDialects {
     """#
   }
 
-  /// `mutable-content`, so that the app's extension can put the sender's picture to it.
+  /// `mutable-content`, so that the app's extension can add the sender's picture.
   private static func chatAlert(_ text: String) -> String {
     DialectFragments.alert(
       title: DialectFragments.chatTitle, text: "${\(text)}", category: "CHAT_MESSAGE", thread: "${chatId|from}",

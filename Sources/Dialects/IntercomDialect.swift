@@ -1,15 +1,15 @@
 // Door intercoms whose apps read baseCallData: the default dialect.
 //
-// The app's background task asks only for the type `intercom_call`, wherever it finds it, and makes a call of it: so what ends a
-// call has another type everywhere. Where `type` stands flat in FCM data, `from` would have to stand there, too, and is a reserved
-// key; so the flat data has no type, and `body` has the whole canonical object as a JSON string, where the task looks next.
-// Its schema takes texts or nothing for callerName and channel as for ours, hence these are made texts. An Android phone gets
-// data only, because a visible notification would keep the task from running; an iPhone with nothing but an Expo or FCM token
-// can only be shown an alert. (Over Expo the app also rings, if iOS wakes it.) The FCM data of what is shown has its text as
-// `message` as well, and a `tag`: that is where expo-notifications looks for what to show, and in whose place.
+// The app's background task checks only for the type `intercom_call`, at every place it reads, and then starts a call. So a push that
+// ends a call has another type everywhere. Flat FCM data with `type` would also need `from`, which is a reserved key. So the flat data
+// has no type, and `body`, which the task reads next, has the whole object as a JSON string.
+// The app's schema accepts only strings for callerName, channel and our members, so these are written as strings. An Android phone
+// gets only data, because a visible notification would prevent the task from running. An iPhone with only an Expo or FCM token can
+// only show an alert. (Over Expo the app also rings, if iOS wakes it.) The FCM data of a visible push also has its text as `message`,
+// and a `tag`: expo-notifications shows `message` and replaces the notification with the same tag.
 //
-// In front or woken, the app makes a call of an alert by CallKeep, and an iPhone's app ends when the call's id is no UUID. The
-// app answers with that id, so it cannot be replaced: such a call has another type there, and is shown.
+// In the foreground or woken, the app starts a call from an alert with CallKeep, and on an iPhone it crashes if the call's id is not a
+// UUID. The app answers with that id, so the id cannot be replaced: there such a call has another type and is only shown.
 
 extension ShippedDialects {
   /// A push whose `callId` is known is ignored (seed 001, rules).
@@ -85,7 +85,7 @@ extension ShippedDialects {
     }
     """#
 
-  /// What the app makes a call of, wherever it finds it.
+  /// The members from which the app starts a call, at every place it reads.
   private static let canonical = canonical(type: "intercom_call")
   private static let canonicalOnIPhone = canonical(type: "${isUuid?'intercom_call':'intercom_call_alert'}")
 
@@ -108,9 +108,9 @@ extension ShippedDialects {
     """#
   }
 
-  /// The call beside `body`, for whatever reads FCM data as they are. Without a type, not even the payload's; and without a
-  /// title and a message, of which expo-notifications would make a notification beside the call, or a `dataString`, where the app looks
-  /// before it looks into `body` (backgroundTask.ts:54-70, IntercomNotificationListeners.tsx:13-23).
+  /// The call beside `body`, for code that reads flat FCM data. It has no type, not even the payload's. It has no title and message,
+  /// because expo-notifications would show them beside the call, and no `dataString`, which the app reads before `body`
+  /// (backgroundTask.ts:54-70, IntercomNotificationListeners.tsx:13-23).
   private static let flat = #"""
     "type": null,
     "title": null,
@@ -131,12 +131,12 @@ extension ShippedDialects {
     DialectFragments.push(aps: DialectFragments.alert(title: "${fromName|'Porteiro'}", text: text))
   }
 
-  /// That a call is over, wherever the app looks. No push stops the app from ringing; it must not ring again either.
+  /// The end of a call, at every place the app reads. No push can stop the app from ringing, but this one must not make it ring.
   private static let cancel = #"""
     {"type": "intercom_call_end", \#(DialectFragments.callCancelled)}
     """#
 
-  /// For iPhones and for all others: what is only for iPhones has a collapse id there, and takes the place of the call's alert.
+  /// Templates for iPhones and for all other phones. The one for iPhones has a collapse id and replaces the call's alert.
   private static let missedCallMessage = #"""
     {
       \#(DialectFragments.missedCallMessage(title: "${fromName|'Porteiro'}")),
@@ -144,7 +144,7 @@ extension ShippedDialects {
     }
     """#
 
-  /// Who called and from where, but for `from` itself.
+  /// The caller and the place, without `from`.
   private static let missedCaller = #"""
     "fromName": "${fromName|'Porteiro'}",
     "apartmentNumber": "${apartmentNumber?}",

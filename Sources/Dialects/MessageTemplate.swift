@@ -1,4 +1,4 @@
-// Everything a template says of a push: its body, how it travels, and over FCM what stands beside the data.
+// All that a template defines: the body, how the push is sent, and for FCM the members beside the data.
 
 internal import Providers
 internal import PushModel
@@ -6,7 +6,7 @@ internal import Runtime
 
 /// A compiled template with its `$push`.
 struct MessageTemplate: Equatable, Sendable {
-  /// Which pushes take the place of one another.
+  /// Which pushes replace one another.
   enum Collapse: Equatable, Sendable {
     case callID
     case none
@@ -17,11 +17,11 @@ struct MessageTemplate: Equatable, Sendable {
   var collapse: Collapse
   /// FCM: what iPhones get; nil for none.
   var apns: PushTemplate?
-  /// FCM: what both systems show by themselves.
+  /// FCM: what both systems show without the app.
   var notification: PushTemplate?
-  /// FCM: members of `android` beside the gateway's.
+  /// FCM: members of `android` besides the gateway's.
   var android: PushTemplate?
-  /// A missed call: not sent to a phone that is told by a cancel of the same call.
+  /// Missed call: not sent to a phone that gets a cancel of the same call.
   var isSaidByCancel = false
 
   init(_ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform) {
@@ -29,7 +29,7 @@ struct MessageTemplate: Equatable, Sendable {
     collapse = Self.collapse(provider, kind, on: platform)
   }
 
-  /// - Returns: the template, and what is wrong with it: it can only be used if that is nothing.
+  /// - Returns: the template and its faults. It can be used only if there are none.
   static func compile(
     _ object: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, _ kind: PushTemplateKind,
     on platform: DevicePlatform, at path: String
@@ -42,14 +42,14 @@ struct MessageTemplate: Equatable, Sendable {
     return (template, bodyFaults + directive.faults)
   }
 
-  /// Where nobody chose: what a later push makes useless is replaced by it. Over APNs and on iPhones anything is shown once
-  /// and replaced by its repetition; on Android only an invite and its cancel, for Google keeps four keys a device and rations
-  /// such messages, and a missed call must never take the place of a cancel that has not arrived.
+  /// The default: a later push replaces one that it makes useless. Over APNs and on iPhones, a repetition replaces every visible
+  /// push. On Android only an invite and its cancel are replaced: Google keeps four collapse keys for each device and rations such
+  /// messages, and a missed call must never replace a cancel that has not arrived.
   private static func collapse(
     _ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform
   ) -> Collapse {
     switch provider {
-    case .apns: kind == .invite ? .none : .callID  // nothing stores a VoIP push
+    case .apns: kind == .invite ? .none : .callID  // VoIP pushes are not stored
     case .fcm: kind == .invite || kind == .cancel ? .callID : .none
     case .expo: kind == .invite || kind == .cancel || platform == .ios ? .callID : .none
     }

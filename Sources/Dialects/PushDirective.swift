@@ -1,4 +1,4 @@
-// `$push` of a template: how the push travels, and what an FCM message has beside its data. Everything is checked at start-up.
+// `$push` of a template: how the push is sent, and the members of an FCM message beside its data. Checked at start-up.
 
 internal import Providers
 internal import PushModel
@@ -24,7 +24,7 @@ struct PushDirective {
     self.path = path
   }
 
-  /// What `$push` may say for the provider and kind.
+  /// The members that `$push` may have for the provider and kind.
   private var known: [String] {
     switch provider {
     case .apns: ["type", "priority", "expiration", "collapse"]
@@ -35,7 +35,7 @@ struct PushDirective {
     }
   }
 
-  /// Reads it, and holds the whole template against what the provider would make of it.
+  /// Reads `$push`, and checks the whole template against the provider's rules.
   mutating func read(_ object: JSONScanner.Value, into template: inout MessageTemplate) {
     guard object.kind == .object else { return }
     var hasAPNsBlock = false
@@ -116,7 +116,7 @@ struct PushDirective {
       let takes =
         kind.isNotification
         ? "alert or background: only what is about a ringing call is a VoIP push"
-        : "voip: only so does an iPhone ring, or stop"
+        : "voip: otherwise an iPhone neither rings nor stops"
       note("$push.type", .badPushValue(takes))
     }
   }
@@ -139,7 +139,7 @@ struct PushDirective {
     }
   }
 
-  /// `apns` of an FCM message; nil for the kind's own.
+  /// `apns` of an FCM message; nil for the kind's default.
   private mutating func readBlock(_ value: JSONScanner.Value?, into template: inout MessageTemplate) {
     if let value, value.kind == .null || json.text(value) == "none" { return template.apns = nil }
     let block = APNsBlock(kind: kind)
@@ -186,7 +186,7 @@ struct PushDirective {
     }
   }
 
-  /// Whether an Android phone makes something of it that the system must not show in its place.
+  /// Whether an Android app handles it itself, so the system must not show it.
   private var rings: Bool { isHeadless && !kind.isNotification && platform != .ios }
 
   private mutating func note(_ member: String, _ reason: TemplateError.Reason) {

@@ -1,4 +1,4 @@
-// A compiled template: what is always the same is bytes already, and the rest is a list of things to fill in.
+// A compiled template: constant parts are bytes, and the rest is a list of instructions.
 
 /// The body of one kind of push to one provider, ready to be rendered.
 ///
@@ -29,14 +29,14 @@ struct PushTemplate: Equatable, Sendable {
     case optionalChoice(Placeholder.Question, key: Literal, yes: Literal)
     /// Members of the payload, or of its metadata, that the template does not name.
     case otherMembers(OtherMembers)
-    /// What stands between these two is JSON that is carried as one string.
+    /// The JSON between these two is written as one string.
     case beginNested
     case endNested
   }
 
-  /// Which members of the payload are left to pass on.
+  /// Which other members of the payload are passed on.
   struct OtherMembers: Equatable, Sendable {
-    /// Names that would mean something to the provider or to the system, and that no payload may set by itself.
+    /// Names with a meaning for the provider or the system, which a payload must not set.
     enum Reserved: Equatable, Sendable {
       case none
       /// In a payload's outermost object over APNs: `aps`, `gcm.…` and `google.…`.
@@ -45,14 +45,14 @@ struct PushTemplate: Equatable, Sendable {
       case fcm
     }
 
-    /// Those of `metadata`, and not of the payload itself.
+    /// Members of `metadata` instead of the payload.
     var ofMetadata = false
-    /// Only those whose names begin with this.
+    /// Only names with this prefix.
     var prefix: [UInt8] = []
     var reserved = Reserved.none
-    /// The names the template gives itself.
+    /// The names that the template sets itself.
     var named: [[UInt8]]
-    /// As strings, without what is null.
+    /// Written as strings, without null members.
     var asText: Bool
     /// True when no member of baseCallData is left.
     var coversBaseCallData: Bool

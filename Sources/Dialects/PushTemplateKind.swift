@@ -1,4 +1,4 @@
-// What a template is for, by the names templates are filed under.
+// The kinds of templates and their names.
 
 internal import PushModel
 
@@ -11,7 +11,7 @@ enum PushTemplateKind: String, CaseIterable, Sendable {
   case groupInvite = "group_invite"
 
   /// The kind of a delivery, or nil for a notification of a kind that is not known here.
-  /// - Parameter callKind: as the backend wrote it; says what a notification is about.
+  /// - Parameter callKind: as the backend wrote it; gives the kind of a notification.
   init?(_ kind: PushKind, callKind: ArraySlice<UInt8>) {
     switch kind {
     case .invite: self = .invite
@@ -25,7 +25,7 @@ enum PushTemplateKind: String, CaseIterable, Sendable {
     }
   }
 
-  /// The kind's place among all.
+  /// The kind's index.
   var index: Int {
     switch self {
     case .invite: 0
@@ -46,6 +46,6 @@ enum PushTemplateKind: String, CaseIterable, Sendable {
     }
   }
 
-  /// Whether it is something to be shown, and no part of a ringing call.
+  /// Whether it is shown and is not part of a ringing call.
   var isNotification: Bool { self != .invite && self != .cancel }
 }

@@ -1,6 +1,6 @@
-// The dialects that come with the gateway, by the name an app's configuration chooses them with.
+// The dialects that come with the gateway, by their names in the configuration.
 
-/// The dialects there are without any configuration.
+/// The built-in dialects.
 public enum ShippedDialects {
   private static let sources: [(name: String, ringsTwice: Bool, json: String)] = [
     ("intercom", intercomRingsTwice, intercom), ("twilio", twilioRingsTwice, twilio),

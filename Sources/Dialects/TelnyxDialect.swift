@@ -1,20 +1,20 @@
-// Apps on the Telnyx Voice SDK: the call under `metadata`, over FCM as a JSON string whose values are strings. What the backend's
-// own metadata has stands there, too: the answer connects to the instance of Telnyx that it names. The SDK takes the six names of
-// its own only in their types (packages/telnyx_webrtc/lib/model/push_notification.dart:25-30): texts, and booleans that the app
-// itself sets when a call is answered or declined, so that what a backend has under their names is left out.
+// Apps on the Telnyx Voice SDK: the call is under `metadata`, over FCM as a JSON string whose values are strings. The backend's own
+// metadata is there, too, because the answer connects to the Telnyx instance that it names. The SDK accepts its own six names only with
+// their types (packages/telnyx_webrtc/lib/model/push_notification.dart:25-30): strings, and booleans that the app itself sets when a
+// call is answered or declined. So the backend's members with these names are left out.
 //
-// The iPhone app makes a UUID of `metadata.call_id` and ends when it is none. Without one it makes up another with each push, which
-// a cancel could not name: of an id that is no UUID, one is made here, always the same. The SDK uses it for nothing but its own
-// time-out (packages/telnyx_webrtc/lib/telnyx_client.dart:1530).
+// The iPhone app makes a UUID of `metadata.call_id` and crashes if it is not one. Without an id it makes a new one for each push, which
+// a cancel could not name. So an id that is not a UUID is replaced by a UUID derived from it. The SDK uses it only for its own time-out
+// (packages/telnyx_webrtc/lib/telnyx_client.dart:1530).
 //
-// Android apps take any data push for a ringing call unless its `message` is "Missed call!". Nothing else makes them stop, so a
-// cancel says it. Each leaves an entry, so an Android phone that was told by a cancel is sent no missed call. Chats are for
-// iPhones alone: the document's Android handler shows a call whatever comes (seed 003, "Handle the push notification"), today's
-// shows nothing. The cancel over APNs is a VoIP push, which SDK 4 takes for the end of a call (ios/Runner/AppDelegate.swift:106-126): it is sent for
-// apps with `voip_cancel` only.
+// Android apps treat every data push as a ringing call unless its `message` is "Missed call!". Nothing else stops them, so a cancel has
+// that message. Each such push leaves an entry, so an Android phone that got a cancel gets no missed call. Chats are only for iPhones:
+// the document's Android handler shows a call for every push (seed 003, "Handle the push notification"), today's shows nothing. The
+// cancel over APNs is a VoIP push, which SDK 4 treats as the end of a call (ios/Runner/AppDelegate.swift:106-126). It is sent only for
+// apps with `voip_cancel`.
 
 extension ShippedDialects {
-  /// The call's id is the phone's, too (AppDelegate.swift:143-151, notification_service.dart:165-168), over VoIP as a UUID.
+  /// The phone uses the call's id (AppDelegate.swift:143-151, notification_service.dart:165-168), over VoIP as a UUID.
   static let telnyxRingsTwice = false
 
   static let telnyx = #"""

@@ -1,4 +1,4 @@
-// From the JSON of a template to its steps, with everything checked that can be known before the first call.
+// Compiles the JSON of a template to instructions. All checks that need no call are made here.
 
 internal import Providers
 internal import Runtime
@@ -17,7 +17,7 @@ struct TemplateCompiler {
   private var template = PushTemplate()
   private var faults: [TemplateError] = []
 
-  /// - Returns: the template, and what is wrong with it: it can only be used if that is nothing.
+  /// - Returns: the template and its faults. It can be used only if there are none.
   static func compile(
     _ template: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, _ kind: PushTemplateKind,
     at path: String
@@ -35,7 +35,7 @@ struct TemplateCompiler {
     return (compiler.template, compiler.faults)
   }
 
-  /// Compiles an object that stands beside the body: nothing is reserved in it.
+  /// Compiles an object outside the body. It has no reserved keys.
   static func compilePart(
     _ object: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, at path: String
   ) -> (template: PushTemplate, faults: [TemplateError]) {
@@ -45,9 +45,9 @@ struct TemplateCompiler {
     return (compiler.template, compiler.faults)
   }
 
-  /// Where an object stands.
+  /// The place of an object.
   private enum Place: Equatable {
-    /// The `data` of an FCM message: all of it strings.
+    /// The `data` of an FCM message: all values are strings.
     case fcmData
     /// An APNs payload.
     case apnsPayload
@@ -94,7 +94,7 @@ struct TemplateCompiler {
     }
   }
 
-  /// Notes what is wrong with a member and goes on with the next.
+  /// Records the faults of a member and continues with the next one.
   private mutating func object(_ object: JSONScanner.Value, _ place: Place) {
     let outer = path
     defer { path = outer }
@@ -155,7 +155,7 @@ struct TemplateCompiler {
     emit(.endNested)
   }
 
-  /// What `$payload` or `$metadata` stands for; nil for any other directive or word.
+  /// The meaning of `$payload` or `$metadata`; nil for any other directive or value.
   private func otherMembers(
     _ directive: String, _ word: String?, besides named: [[UInt8]], _ place: Place
   ) -> PushTemplate.OtherMembers? {
@@ -181,7 +181,7 @@ struct TemplateCompiler {
 
   private static let metadataDirective = Array("$metadata".utf8)
 
-  /// What `{"$string": …}` carries, or nil for any other value.
+  /// The value inside `{"$string": …}`; nil for any other value.
   private func soleString(of value: JSONScanner.Value) -> JSONScanner.Value? {
     let members = Array(json.members(of: value))
     guard members.count == 1, json.isKey(members[0], "$string") else { return nil }
@@ -215,7 +215,7 @@ struct TemplateCompiler {
     part([UInt8(ascii: "\"")])
   }
 
-  /// The placeholder of a member that may be left out, or nil for any other string.
+  /// The placeholder of an optional member; nil for any other string.
   private func soleOptional(_ value: JSONScanner.Value) throws(TemplateError) -> Placeholder? {
     let parts = try parts(of: value)
     guard parts.count == 1, case .placeholder(let placeholder) = parts[0], placeholder.isOptional else { return nil }
@@ -307,7 +307,7 @@ struct TemplateCompiler {
   private func error(_ reason: TemplateError.Reason) -> TemplateError { TemplateError(path: path, reason: reason) }
 }
 
-/// The names FCM keeps for itself in `data` (firebase.google.com, REST v1, `Message.data`).
+/// The names that FCM reserves in `data` (firebase.google.com, REST v1, `Message.data`).
 enum FCMDataKey {
   static func isReserved(_ key: some Sequence<UInt8>) -> Bool {
     key.elementsEqual("from".utf8) || key.elementsEqual("message_type".utf8) || key.starts(with: "google".utf8)

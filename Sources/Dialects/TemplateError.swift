@@ -1,4 +1,4 @@
-// What is wrong with a template, found when it is compiled: at start-up, never at the first call.
+// Faults of templates. They are found at start-up, when templates are compiled, never at the first call.
 
 internal import Providers
 internal import Runtime
@@ -29,7 +29,7 @@ public struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable
   }
   typealias JSONErrorText = String
 
-  /// Where: `fcm.invite.from`; empty for the dialect as a whole.
+  /// The place, such as `fcm.invite.from`; empty for the dialect as a whole.
   public let path: String
   let reason: Reason
 
@@ -44,16 +44,16 @@ public struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable
       "no such provider: \(name)" + Self.hint(for: name, among: ProviderKind.allCases.map(\.rawValue))
     case .unknownKind(let name):
       "no such kind: \(name)" + Self.hint(for: name, among: PushTemplateKind.allCases.map(\.rawValue))
-        + ", all of them also with .ios or .android behind"
+        + ", each also with the suffix .ios or .android"
     case .unknownPlaceholder(let name):
       "unknown placeholder ${\(name)}\(Suggestion.text(for: name, among: TemplateName.plainNames)); there are "
         + TemplateName.plainNames.joined(separator: ", ") + ", metadata.NAME and payload.NAME"
     case .malformedPlaceholder(let text):
-      "malformed placeholder ${\(text)}; it is ${name}, ${name?}, ${name|other|'literal'} or ${name:json}"
+      "malformed placeholder ${\(text)}; write ${name}, ${name?}, ${name|other|'literal'} or ${name:json}"
     case .unknownDirective(let name):
       "unknown directive \(name); there are $string, $payload with the value others or PREFIX*, $metadata with the value "
         + "others or texts, and in the outermost object $push"
-    case .repeatedKey(let name): "the key \(name) stands twice"
+    case .repeatedKey(let name): "the key \(name) occurs twice"
     case .notAString:
       "every value of an FCM data object is a string: put it in quotes; use $string for an object, and no :json"
     case .reservedKey(let name):
@@ -62,9 +62,9 @@ public struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable
       "\(name) is written by the gateway (so are to, priority, expiration, ttl and collapseId); $push says how"
     case .payloadInMessage: "must stand inside data: outside, a call's payload could set the message's own fields"
     case .cancelOverAPNs:
-      "there is no cancel over APNs: every VoIP push must end in a reported call, so none takes one back; for phones that take "
-        + "a VoIP push for the end of a call say $push: {type: voip}, and voip_cancel: true of the app"
-    case .noAlert: "must have aps with an alert: it goes out as an alert, since only an invite may be a VoIP push"
+      "there is no cancel over APNs: every VoIP push must report a call, so none can end one; for phones that treat "
+        + "a VoIP push as the end of a call, set $push: {type: voip}, and voip_cancel: true in the app's settings"
+    case .noAlert: "must have aps with an alert: it is sent as an alert, because only an invite may be a VoIP push"
     case .unknownPushMember(let name, let known):
       "unknown: \(name)" + Suggestion.text(for: name, among: known) + "; there are " + known.joined(separator: ", ")
     case .badPushValue(let takes): "must be \(takes)"
@@ -73,8 +73,8 @@ public struct TemplateError: Error, Equatable, CustomStringConvertible, Sendable
     case .apnsBlock(let text): text
     case .visibleCall(let name):
       "\(name) makes an Android phone show a notification instead of running the app's code, which rings; put it into a "
-        + "template for ios only, or say $push: {headless: false} if the app rings by that notification"
-    case .maybeEmpty: "must have a member that is always there, and not only optional ones"
+        + "template for ios only, or set $push: {headless: false} if the app rings by that notification"
+    case .maybeEmpty: "must have at least one member that is not optional"
     }
   }
 

@@ -1,4 +1,4 @@
-// The names that may stand between ${ and } in a template.
+// The names that are allowed between ${ and } in a template.
 
 internal import Runtime
 
@@ -6,7 +6,7 @@ internal import Runtime
 enum TemplateName: Equatable, Sendable {
   // baseCallData
   case callID
-  /// The call's id if it is a UUID, else one made of it, which is always the same.
+  /// The call's id if it is a UUID, else a UUID derived from it.
   case callUUID
   case from
   case fromName
@@ -20,19 +20,19 @@ enum TemplateName: Equatable, Sendable {
   case metadataMember([UInt8])
   /// Any other member of the payload: `payload.doorCode`.
   case payloadMember([UInt8])
-  /// A text that the recipient's own entry brought in `data`: `recipient.phone`.
+  /// A text in `data` of the recipient's entry: `recipient.phone`.
   case recipientMember([UInt8])
 
-  // What the gateway knows
+  // Values of the gateway
   /// When this attempt is sent, by the database's clock: milliseconds since 1970.
   case timestamp
   /// The call's deadline: milliseconds since 1970.
   case expiresAt
-  /// The same in seconds: what `apns-expiration` takes.
+  /// The same in seconds, for `apns-expiration`.
   case expiresAtSeconds
-  /// The call's id where a collapse id can carry it, else its SHA-256.
+  /// The call's id if it fits into a collapse id, else its SHA-256.
   case collapseID
-  /// How many messages the user has not read, by the payload's `badge`: a whole number, or nothing.
+  /// The number of unread messages, from the payload's `badge`: a whole number, or missing.
   case badge
   /// Grows with every push of one call.
   case sequence
@@ -43,7 +43,7 @@ enum TemplateName: Equatable, Sendable {
   case isVideo
   /// `video_call` for a video call, else `call`.
   case callType
-  /// Why the call ended, as the backend said it; nothing while it rings.
+  /// The end reason that the backend gave; missing while the call rings.
   case endReason
   /// "Incoming call" or "Incoming video call" in the device's language.
   case incomingCallText
@@ -85,7 +85,7 @@ enum TemplateName: Equatable, Sendable {
     }
   }
 
-  /// The name as templates spell it, for error messages.
+  /// The name as written in templates, for error messages.
   var spelling: String {
     switch self {
     case .metadataMember(let key): "metadata." + String(decoding: key, as: UTF8.self)

@@ -1,4 +1,4 @@
-// The hot path: a template and a payload become the bytes of a body, without Foundation and without a tree of objects.
+// The hot path: renders a template and a payload to the bytes of a body, without Foundation and without a JSON tree.
 
 internal import Providers
 internal import Queue
@@ -6,7 +6,7 @@ internal import Runtime
 
 /// Fills the templates of one delivery.
 struct TemplateRenderer {
-  /// What a payload lacks that the template cannot do without.
+  /// A member that the template requires and the payload lacks.
   struct MissingField: Error, Equatable {
     var name: TemplateName
   }
@@ -19,7 +19,7 @@ struct TemplateRenderer {
 
   /// - Parameters:
   ///   - sentAtMilliseconds: the time of sending by the database's clock, milliseconds since 1970.
-  ///   - appLanguage: for a device whose locale is unknown, or in none of our languages.
+  ///   - appLanguage: for a device whose locale is unknown or not supported.
   init(_ delivery: Delivery, sentAtMilliseconds: Int64, appLanguage: Language?) {
     self.delivery = delivery
     self.sentAtMilliseconds = sentAtMilliseconds
@@ -89,8 +89,8 @@ struct TemplateRenderer {
     return writer.bytes
   }
 
-  /// What an FCM message has beside its data; nothing elsewhere.
-  /// - Parameter isAndroid: known to be one, which needs nothing that is for iPhones.
+  /// The members of an FCM message beside its data; nothing for other providers.
+  /// - Parameter isAndroid: whether the device is known to be an Android, which needs no members for iPhones.
   func members(of template: MessageTemplate, isAndroid: Bool) throws(MissingField) -> FCMMessageMembers {
     var members = FCMMessageMembers()
     if let apns = template.apns, !isAndroid { members.apns = try render(apns) }
@@ -99,7 +99,7 @@ struct TemplateRenderer {
     return members
   }
 
-  /// Stands before nested JSON while it is written: after a colon no comma comes.
+  /// Precedes nested JSON while it is written: no comma follows a colon.
   private static let fence = UInt8(ascii: ":")
 
   private func append(_ others: PushTemplate.OtherMembers, to writer: inout JSONWriter) {
@@ -123,8 +123,8 @@ struct TemplateRenderer {
 
   // MARK: - Names
 
-  /// Appends the text of the first name that has one. Nothing and an empty text are the same, so that an empty name never
-  /// hides the next best.
+  /// Appends the text of the first name that has one. Nothing and an empty text are the same, so an empty name never
+  /// hides the next one.
   private func appendFirst(_ names: Range<Int>, of template: PushTemplate, to writer: inout JSONWriter) -> Bool {
     let start = writer.bytes.count
     for index in names {
@@ -134,7 +134,7 @@ struct TemplateRenderer {
     return false
   }
 
-  /// The same, of texts of a certain form only.
+  /// The same, but only for texts of a certain form.
   private func appendFirst(
     _ names: Range<Int>, of template: PushTemplate, to writer: inout JSONWriter,
     where isRight: (ArraySlice<UInt8>) -> Bool
@@ -155,7 +155,7 @@ struct TemplateRenderer {
     }
   }
 
-  /// Eight, four, four, four and twelve hexadecimal digits: what Foundation's `UUID` takes.
+  /// Eight, four, four, four and twelve hexadecimal digits: the form that Foundation's `UUID` accepts.
   private static func isUUID(_ text: ArraySlice<UInt8>) -> Bool {
     guard text.count == 36 else { return false }
     return zip(0..., text).allSatisfy { index, byte in
@@ -190,7 +190,7 @@ struct TemplateRenderer {
     case .callType: writer.bytes.append(contentsOf: isVideo ? Self.videoCall : Self.call)
     case .endReason: if let reason = delivery.call.texts.endReason { writer.escape(delivery.call.bytes, reason) }
     case .incomingCallText: append(isVideo ? .incomingVideoCall : .incomingCall, to: &writer)
-    // A provider may swap it and the missed call, of which the later one stays.
+    // A provider may deliver it before or after the missed call, and the later one stays: so both say that the call was missed.
     case .callEndedText:
       append(!delivery.precedesMissedCall ? .callEnded : isVideo ? .missedVideoCall : .missedCall, to: &writer)
     case .missedCallText: append(isVideo ? .missedVideoCall : .missedCall, to: &writer)
@@ -203,7 +203,7 @@ struct TemplateRenderer {
     }
   }
 
-  /// Version 8 (RFC 9562 §5.8) of the id's SHA-256: every push of a call has the same.
+  /// Version 8 (RFC 9562 §5.8) of the id's SHA-256: the same for every push of a call.
   private func appendCallUUID(to writer: inout JSONWriter) {
     guard !Self.isUUID(delivery.callID) else { return writer.escape(delivery.call.bytes, delivery.call.texts.callID) }
     var digest = SHA256.digest(Array(delivery.callID))
@@ -250,7 +250,7 @@ struct TemplateRenderer {
     return true
   }
 
-  /// The payload's value of a name; nil for what comes from elsewhere and for null.
+  /// The payload's value of a name; nil for null and for names that are not in the payload.
   private func value(of name: TemplateName) -> JSONScanner.Value? {
     let value: JSONScanner.Value? =
       switch name {
@@ -269,12 +269,12 @@ struct TemplateRenderer {
     return value?.kind == .null ? nil : value
   }
 
-  /// A name of blanks is none.
+  /// Whether a name is blank. A blank name counts as missing.
   private func isBlank(_ value: JSONScanner.Value) -> Bool {
     value.kind == .string && delivery.call.bytes[value.contents].allSatisfy { $0 == UInt8(ascii: " ") }
   }
 
-  /// The payload's member with this name, which is none of baseCallData's; of several the last.
+  /// The payload's member with this name, outside baseCallData; the last one if there are several.
   private func other(_ key: [UInt8]) -> JSONScanner.Value? {
     fields.others.last { payload.isKey($0, key) }?.value
   }
@@ -289,7 +289,7 @@ struct TemplateRenderer {
     }
   }
 
-  /// The payload's `badge` as a whole number; anything else would be refused by iOS, or shown as nothing.
+  /// The payload's `badge` as a whole number; nil for anything else, because iOS would refuse or ignore it.
   private var badge: Int64? {
     guard let value = value(of: .payloadMember(Self.badgeKey)) else { return nil }
     if let number = payload.integer(value) { return number >= 0 ? number : nil }
@@ -303,7 +303,7 @@ struct TemplateRenderer {
     return payload.boolean(value) ?? (payload.contents(value)?.elementsEqual(Self.true) ?? false)
   }
 
-  /// The device's, else the app's, else English.
+  /// The device's language, else the app's, else English.
   private var language: Language {
     delivery.locale.flatMap { Language(locale: $0) } ?? appLanguage ?? .english
   }

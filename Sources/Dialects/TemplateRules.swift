@@ -1,9 +1,9 @@
-// What a provider would refuse of a template as a whole, or what would break a rule for calls.
+// Rules for a template as a whole: what a provider would refuse, and what would break a rule for calls.
 
 internal import Providers
 internal import Runtime
 
-/// The rules a template is held against beside those for its keys and placeholders.
+/// The rules for templates besides those for keys and placeholders.
 enum TemplateRules {
   /// The members of an Expo message that the gateway writes (`ExpoRequestWriter`): a second one could redirect a push.
   static let expoReserved = ["to", "priority", "expiration", "ttl", "collapseId"]
@@ -12,7 +12,7 @@ enum TemplateRules {
   /// (expo/expo, packages/expo-notifications; docs/dialects.md).
   static let expoVisible = ["title", "subtitle", "body", "icon", "channelId"]
 
-  /// What is wrong with the outermost object of a template, with the member it is about.
+  /// The fault of a template's outermost object, with the member's name.
   static func faults(
     in object: JSONScanner.Value, of json: JSONScanner, for provider: ProviderKind, _ kind: PushTemplateKind
   ) -> [(member: String?, reason: TemplateError.Reason)] {
@@ -28,12 +28,12 @@ enum TemplateRules {
     }
   }
 
-  /// Whether it says of itself that it is a VoIP push.
+  /// Whether `$push` sets the type `voip`.
   private static func isForVoIP(_ object: JSONScanner.Value, _ json: JSONScanner) -> Bool {
     json.member("$push", of: object).flatMap { json.member("type", of: $0) }.flatMap(json.text) == "voip"
   }
 
-  /// Whether a rendered template can never be an empty object, which nothing can be put behind and nobody could read.
+  /// Whether a rendered template can never be an empty object, to which nothing could be appended.
   static func isNeverEmpty(_ template: PushTemplate) -> Bool {
     template.instructions.contains { instruction in
       guard case .literal(let range) = instruction else { return false }
@@ -41,13 +41,13 @@ enum TemplateRules {
     }
   }
 
-  /// Apple takes an alert push without an alert, and shows nothing.
+  /// Whether it has an alert. Apple accepts an alert push without one and shows nothing.
   static func hasAlert(_ object: JSONScanner.Value, _ json: JSONScanner) -> Bool {
     guard let aps = json.member("aps", of: object), let alert = json.member("alert", of: aps) else { return false }
     return alert.kind == .object || alert.kind == .string
   }
 
-  /// What iOS takes for a push that only wakes the app: `content-available`, and nothing to show or to hear.
+  /// Whether iOS treats it as a push that only wakes the app: `content-available` without alert, sound and badge.
   static func isForBackground(_ object: JSONScanner.Value, _ json: JSONScanner) -> Bool {
     guard let aps = json.member("aps", of: object) else { return false }
     return json.member("content-available", of: aps).flatMap(json.integer) == 1

@@ -1,9 +1,9 @@
 // Apps built on react-native-twilio-phone: the SDK on Android reads the FCM data, the app on iOS maps twi_call_sid to CallKit.
 //
-// What Twilio's call notification gave the backend passes through as it is and goes before what is derived here: without
-// `twi_bridge_token` the SDK takes no push for its own on Android, and an iPhone cannot answer. A missed call has no
-// `twi_message_type`, so that the SDK takes it for no call; and as the library hands all data to the SDK, what is to be seen is
-// shown by the system.
+// Members that the backend got from Twilio's call notification are passed on unchanged and take precedence over derived ones.
+// Without `twi_bridge_token` the SDK ignores a push on Android, and an iPhone cannot answer. A missed call has no
+// `twi_message_type`, so the SDK does not treat it as a call. The library passes all data to the SDK, so the system shows what is
+// visible.
 
 extension ShippedDialects {
   /// Each push gets a random UUID (example/ios/TwilioPhoneExample/AppDelegate.m:102, src/RNTwilioPhone.ts:207).
@@ -48,7 +48,7 @@ extension ShippedDialects {
     }
     """#
 
-  /// On iPhones one takes the place of the same one that came before.
+  /// On iPhones it replaces an earlier copy of itself.
   private static let missedCallMessage = #"""
     {\#(DialectFragments.missedCallMessage(title: "${fromName|from}")), "data": {"type": "missed_call", \#(call)}}
     """#
@@ -75,7 +75,7 @@ extension ShippedDialects {
     \#(parties), \#(DialectFragments.stamps)
     """#
 
-  /// `twi_from` is an identity: the app shows it without `client:`.
+  /// `twi_from` is an identity. The app shows it without `client:`.
   private static let parties = #"""
     "twi_call_sid": "${payload.twi_call_sid|callId}",
     "twi_from": "${payload.twi_from|from}",

@@ -1,4 +1,4 @@
-// The texts the gateway writes itself: what is shown below a caller's or sender's name. None says what a message says.
+// The texts the gateway writes itself: shown below the name of a caller or sender. None contains the text of a message.
 
 enum VisibleText: CaseIterable, Sendable {
   case incomingCall
@@ -46,7 +46,7 @@ enum VisibleText: CaseIterable, Sendable {
     }
   }
 
-  /// What takes the place of an incoming call that is over, whatever ended it.
+  /// Replaces an incoming call that is over, for any reason.
   private static func callEnded(in language: Language) -> String {
     switch language {
     case .dutch: "Gesprek beëindigd"

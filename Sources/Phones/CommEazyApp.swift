@@ -1,11 +1,11 @@
-// CommEazy: React Native with Firebase and CallKeep. Its document (seed 004) plans one router; today's app knows three types.
+// CommEazy: React Native with Firebase and CallKeep. Its document (seed 004) specifies one router; today's app handles three types.
 
 struct CommEazyApp: PhoneApp {
   let variant: PhoneVariant
 
   private static let todayRule = "CommEazy src/services/notifications.ts:34-56,225-284"
   private static let todayTapRule =
-    "CommEazy src/services/notifications.ts:214,225-240: a tap goes to the handlers of onNotification, which nobody calls"
+    "CommEazy src/services/notifications.ts:214,225-240: a tap goes to the handlers of onNotification, which are never called"
   private static let presentRule = "CommEazy ios/CommEazyTemp/AppDelegate.mm:122-133"
   private static let bothRule =
     "\(presentRule), and react-native-firebase RNFBMessaging+UNUserNotificationCenter.m:112-120 hands it to the router"
@@ -28,12 +28,12 @@ struct CommEazyApp: PhoneApp {
     return .rings(ring, "seed 004 §4a")
   }
 
-  /// Today's app gives CallKit another id for each push (AppDelegate.mm:306).
+  /// Today's app gives CallKit a new id for each push (AppDelegate.mm:306).
   func id(of ring: PhoneRing, over channel: PhonePush.Channel, _ state: PhoneState) -> String? {
     variant == .today ? nil : ring.callID
   }
 
-  /// The native side shows a banner whatever comes; the router of the plan shows messages and missed calls besides.
+  /// The native code always shows a banner. The router of the document also shows messages and missed calls.
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
     let banner = banner(userInfo, Self.presentRule)
     guard variant == .seed, userInfo["gcm.message_id"]?.text != nil else { return banner }
@@ -55,7 +55,7 @@ struct CommEazyApp: PhoneApp {
 
   func androidMessage(_ data: PhoneJSON, _ state: PhoneState, secondsLate: Double) -> PhoneOutcome {
     guard variant == .seed else {
-      return .ignores("\(Self.todayRule): what is known goes to handlers that nobody registers; nothing is shown")
+      return .ignores("\(Self.todayRule): known types go to handlers that are never registered; nothing is shown")
     }
     let isOpen = state == .open
     let type = data["type"]?.text ?? ""

@@ -1,4 +1,4 @@
-// Enclosure: SwiftUI, PushKit for calls and alerts over FCM. There is an iPhone app alone.
+// Enclosure: SwiftUI, PushKit for calls and alerts over FCM. There is only an iPhone app.
 
 struct EnclosureApp: PhoneApp {
   private static let voipRule = "enclosure_ios_2025 Enclosure/Utility/VoIPPushManager.swift:197-290"
@@ -12,7 +12,7 @@ struct EnclosureApp: PhoneApp {
     return .rings(call, Self.voipRule)
   }
 
-  /// CallKit is given another id for each push (Enclosure/Utility/CallKitManager.swift:108).
+  /// CallKit gets a new id for each push (Enclosure/Utility/CallKitManager.swift:108).
   func id(of ring: PhoneRing, over channel: PhonePush.Channel, _ state: PhoneState) -> String? { nil }
 
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
@@ -22,7 +22,7 @@ struct EnclosureApp: PhoneApp {
 
   func tap(_ userInfo: PhoneJSON) -> (leadsTo: String, rule: String) {
     if userInfo["aps"]?["content-available"]?.bridgedBoolean == true {
-      return ("nothing", "seed 002, attempt 2: SwiftUI hands an alert with content-available to nobody")
+      return ("nothing", "seed 002, attempt 2: SwiftUI does not deliver an alert with content-available")
     }
     if isVideoCall(userInfo) != nil {
       return (userInfo["roomId"]?.text?.isEmpty == false ? "call" : "app", Self.tapRule)
@@ -45,7 +45,7 @@ struct EnclosureApp: PhoneApp {
     .ignores("there is no source of an Android app")
   }
 
-  /// nil for what is no call.
+  /// nil if it is not a call.
   private func isVideoCall(_ userInfo: PhoneJSON) -> Bool? {
     let words = [userInfo["bodyKey"]?.text, userInfo["aps"]?["alert"]?["body"]?.text]
     let category = userInfo["aps"]?["category"]?.text
@@ -53,7 +53,7 @@ struct EnclosureApp: PhoneApp {
     return words.contains("Incoming video call") || category == "VIDEO_CALL" ? true : nil
   }
 
-  /// nil without a room. Without the caller's id, the call is filed under the one who is called (:207-242).
+  /// nil without a room. Without the caller's id, the call is stored under the called user (:207-242).
   private func call(_ userInfo: PhoneJSON, isVideo: Bool) -> PhoneRing? {
     guard let room = userInfo["roomId"]?.text, !room.isEmpty else { return nil }
     let caller = userInfo["name"]?.text ?? userInfo["user_nameKey"]?.text ?? "Unknown Caller"

@@ -1,11 +1,12 @@
-// A phone with one system's app on it, and what it does with a push that its provider accepted.
+// A phone with one system's app, and its reaction to a push that its provider accepted.
 //
-// The rules are read from the apps' own sources and the libraries under them, not from what this gateway sends; each names where it
-// was read. Repositories: johnpgr/porteiroapp (develop, ebd9772), MrHertal/react-native-twilio-phone (da69d6a),
-// Ram2299007/enclosure_ios_2025 (c56d59f), team-telnyx/flutter-voice-sdk (dc51635), bertvancapelle/CommEazy (ab52ca0),
-// expo/expo (03d74c6), invertase/react-native-firebase (4ef21d0), react-native-webrtc/react-native-callkeep (db693d5). "seed N" and "CLIENTS" are the systems' own documents.
+// The rules come from the sources of the apps and their libraries, not from what this gateway sends. Each rule names its source.
+// Repositories: johnpgr/porteiroapp (develop, ebd9772), MrHertal/react-native-twilio-phone (da69d6a), Ram2299007/enclosure_ios_2025
+// (c56d59f), team-telnyx/flutter-voice-sdk (dc51635), bertvancapelle/CommEazy (ab52ca0), expo/expo (03d74c6),
+// invertase/react-native-firebase (4ef21d0), react-native-webrtc/react-native-callkeep (db693d5). "seed N" and "CLIENTS" are the
+// systems' own documents.
 
-/// The systems whose phones can be asked.
+/// The systems whose phones are modelled.
 public enum PhoneSystem: String, CaseIterable, Sendable {
   case porteiro
   case twilio
@@ -13,11 +14,11 @@ public enum PhoneSystem: String, CaseIterable, Sendable {
   case telnyx
   case commeazy
 
-  /// The dialect that its phones are spoken to in.
+  /// The name of the dialect for its phones.
   public var dialect: String { self == .porteiro ? "intercom" : rawValue }
 }
 
-/// Which text of an app is read: what its system's document lays down, or its source as it stands.
+/// Which version of an app is modelled: the one its system's document specifies, or its current source.
 public enum PhoneVariant: String, CaseIterable, Sendable {
   case seed
   case today
@@ -28,14 +29,14 @@ public enum PhonePlatform: String, CaseIterable, Sendable {
   case android
 }
 
-/// Where the app is when the push comes.
+/// The state of the app when the push arrives.
 public enum PhoneState: String, CaseIterable, Sendable {
   case open
   case background
   case killed
 }
 
-/// A push as a provider hands it to a phone.
+/// A push as a provider delivers it to a phone.
 public struct PhonePush: Sendable {
   public enum Channel: String, Sendable {
     /// APNs, push type `voip`.
@@ -49,13 +50,13 @@ public struct PhonePush: Sendable {
   public var channel: Channel
   /// APNs: the payload; FCM: the `message` object; Expo: the message object.
   public var message: PhoneJSON
-  /// What its provider was told that it takes the place of; nil for nothing.
+  /// The collapse id that the provider got; nil for none.
   public var collapseID: String?
-  /// How long it was under way.
+  /// Seconds from sending to arrival.
   public var secondsLate: Double
 
-  /// - Parameter collapseID: over APNs, where it is a header; over FCM and Expo the message says it.
-  /// - Returns: nil if the message is no JSON.
+  /// - Parameter collapseID: only for APNs, where it is a header; over FCM and Expo the message contains it.
+  /// - Returns: nil if the message is not JSON.
   public init?(
     _ channel: Channel, message: some Sequence<UInt8>, collapseID: String? = nil, secondsLate: Double = 0
   ) {
@@ -72,7 +73,7 @@ public struct PhonePush: Sendable {
 }
 
 extension PhonePush {
-  /// By what a phone knows the notification whose place this one takes; nil for none.
+  /// The key by which a phone finds the notification that this one replaces; nil for none.
   func place(on phone: Phone) -> String? {
     switch phone.platform {
     case .ios: collapseID
@@ -88,30 +89,30 @@ extension PhonePush {
 public enum PhoneReaction: Equatable, Sendable {
   /// It rings.
   case rings(PhoneRing)
-  /// A call that rang rings no more.
+  /// A ringing call stops.
   case stops(callID: String)
-  /// The person sees it. `tap` is where touching it leads.
+  /// A notification is shown. `tap` is what a tap opens.
   case shows(title: String, body: String, tap: String)
-  /// The system shows it in the place of what it has shown before.
+  /// A notification replaces one that the system has shown before.
   case replaces(title: String, body: String, tap: String)
   /// The app is woken and shows nothing.
   case wakes
   case ignores
-  /// The app ends, by its own fault or because iOS ends it.
+  /// The app ends: it crashes, or iOS ends it.
   case crashes
 }
 
-/// A ringing call, as the person and the app have it.
+/// A ringing call, as the user and the app see it.
 public struct PhoneRing: Equatable, Sendable {
   public var callID: String?
-  /// Who calls, as the screen says.
+  /// The caller's name on the screen.
   public var caller: String
   public var isVideo: Bool
   /// Whether answering can lead to the call.
   public var canBeAnswered: Bool
-  /// Under whom the app files the call; nil where it files none.
+  /// The person under whom the app stores the call; nil if it stores none.
   public var filedUnder: String?
-  /// Whether it rings only if iOS wakes the app, which nothing assures.
+  /// Whether it rings only if iOS wakes the app, which is not guaranteed.
   public var isOnlyIfWoken: Bool
 
   public init(
@@ -127,7 +128,7 @@ public struct PhoneRing: Equatable, Sendable {
   }
 }
 
-/// What a phone does with one push, and where that is written.
+/// A phone's reaction to one push, and the source of the rule.
 public struct PhoneOutcome: Equatable, Sendable {
   public var reactions: [PhoneReaction]
   /// The source's file and lines.
@@ -143,7 +144,7 @@ public struct PhoneOutcome: Equatable, Sendable {
   static func rings(_ ring: PhoneRing, _ rule: String) -> PhoneOutcome { PhoneOutcome([.rings(ring)], rule) }
 }
 
-/// A phone.
+/// A phone with an app in one state.
 public struct Phone: Sendable {
   public var system: PhoneSystem
   public var variant: PhoneVariant
@@ -159,13 +160,13 @@ public struct Phone: Sendable {
     self.state = state
   }
 
-  /// What it does with a push when it has seen no other.
+  /// The reaction to a push if the phone has received no other.
   public func receives(_ push: PhonePush) -> PhoneOutcome {
     var memory = PhoneMemory()
     return receives(push, remembering: &memory)
   }
 
-  /// What it does with a push after those that it remembers.
+  /// The reaction to a push after those in `memory`.
   public func receives(_ push: PhonePush, remembering memory: inout PhoneMemory) -> PhoneOutcome {
     memory.apply(reads(push), of: push, on: self, by: app)
   }
@@ -194,7 +195,7 @@ public struct Phone: Sendable {
 
   // MARK: - iPhones
 
-  /// A push that is no VoIP push. What iOS shows of it, unless the app is in front and decides itself.
+  /// A push that is not a VoIP push: what iOS shows, unless the app is in the foreground and decides.
   private func onIPhone(_ userInfo: PhoneJSON) -> PhoneOutcome {
     let aps = userInfo["aps"]
     let wakes = aps?["content-available"]?.bridgedBoolean == true
@@ -264,13 +265,13 @@ public struct Phone: Sendable {
     return app.androidMessage(data, state, secondsLate: push.secondsLate)
   }
 
-  /// Firebase gives the app that a touched notification opens the data, and an id of its own (react-native-firebase
+  /// When a notification is tapped, Firebase gives the app the data and an id of its own (react-native-firebase
   /// NativeRNFBTurboMessaging.java:131-160).
   private static func intent(_ data: PhoneJSON) -> PhoneJSON {
     .object(data.members.merging(["gcm.message_id": .text("0")]) { $1 })
   }
 
-  /// Expo sends Android data only, unless a member is there that a notification is made of (CLIENTS, rules; the same is said in
+  /// Expo sends Android only data, unless the message has a member of a notification (CLIENTS, rules; also in
   /// porteiroapp apps/interfone-api/src/services/push.service.ts:154-157).
   private func expoOnAndroid(_ push: PhonePush) -> PhoneOutcome {
     let message = push.message

@@ -1,22 +1,22 @@
-// What the readers of the apps have in common.
+// The interface that the models of all apps share.
 
-/// One app's own code.
+/// The code of one app.
 protocol PhoneApp: Sendable {
   /// PushKit's handler.
   func voip(_ payload: PhoneJSON) -> PhoneOutcome
-  /// An alert that comes while the app is in front.
+  /// An alert that arrives while the app is in the foreground.
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome
-  /// Where touching a notification leads.
+  /// What a tap on a notification opens.
   func tap(_ userInfo: PhoneJSON) -> (leadsTo: String, rule: String)
-  /// An iPhone's app that was handed a push without an alert.
+  /// An iPhone's app that received a push without an alert.
   func wakes(_ userInfo: PhoneJSON, _ state: PhoneState) -> PhoneOutcome
-  /// What the app does behind when iOS wakes it beside an alert; nil for nothing.
+  /// What the app does in the background when iOS wakes it for an alert; nil for nothing.
   func wakesBesides(_ userInfo: PhoneJSON, _ state: PhoneState) -> PhoneOutcome?
   /// FCM data on Android.
   func androidMessage(_ data: PhoneJSON, _ state: PhoneState, secondsLate: Double) -> PhoneOutcome
-  /// Expo's `data` on Android; `message` has what would be shown.
+  /// Expo's `data` on Android. `message` has the texts to show.
   func expoTask(_ data: PhoneJSON, _ state: PhoneState, message: PhoneJSON) -> PhoneOutcome
-  /// By which id the app, or CallKit, knows a ringing call again; nil where each push makes another call.
+  /// The id by which the app or CallKit recognizes a ringing call; nil if each push makes a new call.
   func id(of ring: PhoneRing, over channel: PhonePush.Channel, _ state: PhoneState) -> String?
 }
 
@@ -47,6 +47,6 @@ enum PhoneUUID {
     return parts.map(\.utf8.count) == [8, 4, 4, 4, 12] && parts.joined().allSatisfy(\.isHexDigit)
   }
 
-  /// Whether it is one as CallKeep's events have them.
+  /// Whether it is a UUID in the form of CallKeep's events.
   static func isLowercase(_ text: String) -> Bool { isOne(text) && text == text.lowercased() }
 }

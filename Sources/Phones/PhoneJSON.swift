@@ -11,7 +11,7 @@ public indirect enum PhoneJSON: Equatable, Sendable {
   case boolean(Bool)
   case null
 
-  /// Parses a text; nil if it is no JSON.
+  /// Parses a text; nil if it is not JSON.
   public init?(_ text: some Sequence<UInt8>) {
     guard let json = try? JSONScanner(Array(text)) else { return nil }
     self.init(json.root, of: json)
@@ -38,12 +38,12 @@ public indirect enum PhoneJSON: Equatable, Sendable {
     if case .object(let members) = self { members[name] } else { nil }
   }
 
-  /// A text, and nothing that could be made one.
+  /// The value if it is a string; numbers and booleans are not converted.
   public var text: String? {
     if case .text(let text) = self { text } else { nil }
   }
 
-  /// What Swift's `as? Bool` takes of a property list: a boolean, or the numbers 0 and 1.
+  /// The value that Swift's `as? Bool` accepts from a property list: a boolean, or the numbers 0 and 1.
   public var bridgedBoolean: Bool? {
     switch self {
     case .boolean(let value): value
@@ -53,10 +53,10 @@ public indirect enum PhoneJSON: Equatable, Sendable {
     }
   }
 
-  /// Whether it is `null`, as opposed to not being there.
+  /// Whether it is `null`, which is different from missing.
   public var isNull: Bool { self == .null }
 
-  /// Whether JavaScript takes it for a yes: any text but the empty one is.
+  /// Whether it is true in JavaScript: any string except the empty one is.
   public var isTruthy: Bool {
     switch self {
     case .text(let text): !text.isEmpty

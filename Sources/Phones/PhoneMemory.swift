@@ -1,12 +1,12 @@
-// What a phone knows of the pushes before: which calls ring, and which notifications stand there.
+// What a phone remembers of earlier pushes: ringing calls and shown notifications.
 
-/// The memory of one phone, for pushes that come one after the other.
+/// The memory of one phone.
 ///
-/// A push that comes twice rings once where the app, or CallKit, knows the call by its id, and twice where the app makes up an id for
-/// each push. iOS shows a notification in the place of one with the same collapse id (Apple, “Sending notification requests
-/// to APNs”, apns-collapse-id), Android in the place of one with the same tag (Firebase, AndroidNotification).
+/// A push that arrives twice rings once if the app or CallKit recognizes the call by its id, and twice if the app makes a new id for
+/// each push. On iOS a notification replaces one with the same collapse id (Apple, “Sending notification requests
+/// to APNs”, apns-collapse-id), on Android one with the same tag (Firebase, AndroidNotification).
 public struct PhoneMemory: Sendable {
-  /// The ids by which calls ring, or rang.
+  /// The ids of calls that ring or rang.
   public private(set) var callIDs: Set<String> = []
   /// The collapse ids and tags of what the system has shown.
   private var shown: Set<String> = []
@@ -26,7 +26,7 @@ public struct PhoneMemory: Sendable {
         outcome.rule += "; the call of this id rings already"
         return .ignores
       case .shows(let title, let body, let tap) where isFirst:
-        // What the app shows beside it has neither.
+        // A notification that the app itself shows has neither.
         isFirst = false
         guard let id = push.place(on: phone), !shown.insert(id).inserted else { return reaction }
         return .replaces(title: title, body: body, tap: tap)

@@ -24,9 +24,9 @@ extension PhoneRing: CustomStringConvertible {
 }
 
 extension Phone {
-  /// What each phone this push may have reached does with it, one line for all states in which it does the same.
+  /// The reactions of all phones that this push may have reached. States with the same reaction share a line.
   ///
-  /// - Parameter platforms: those the token can belong to; a token alone does not say whether it is an iPhone's.
+  /// - Parameter platforms: the platforms that the token can belong to; a token alone does not show it.
   public static func explain(
     _ push: PhonePush, on system: PhoneSystem, variant: PhoneVariant = .today
   ) -> [(phone: String, does: String, rule: String)] {

@@ -29,7 +29,7 @@ struct PorteiroApp: PhoneApp {
     PhoneRing(callID: callID, caller: caller, canBeAnswered: callID.map(PhoneUUID.isLowercase) == true)
   }
 
-  /// Every VoIP push is reported as a call, whatever it says.
+  /// Every VoIP push is reported as a call, whatever its content.
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
     func first(_ names: [String], else fallback: String) -> PhoneJSON {
       names.lazy.compactMap { payload[$0] }.first ?? .text(fallback)  // NSNull is not nil
@@ -45,7 +45,7 @@ struct PorteiroApp: PhoneApp {
     return .rings(ring(id, shown.text ?? ""), "\(Self.voipRule); \(Self.answerRule)")
   }
 
-  /// CallKit makes one call of an id; of one that is no UUID, another for each VoIP push. In JavaScript the id is all that counts
+  /// CallKit makes one call for each UUID. For an id that is not a UUID, each VoIP push makes a new call. JavaScript compares only the id
   /// (services/calling/CallCoordinator.ts:308-340).
   func id(of ring: PhoneRing, over channel: PhonePush.Channel, _ state: PhoneState) -> String? {
     channel == .voip && ring.callID.map(PhoneUUID.isOne) != true ? nil : ring.callID
@@ -56,7 +56,7 @@ struct PorteiroApp: PhoneApp {
     return listened(data).map(displayed) ?? banner(userInfo, Self.handlerRule)
   }
 
-  /// An iPhone's app in front has CallKeep show the call, by an id that must be a UUID.
+  /// An iPhone's app in the foreground shows the call with CallKeep. The id must be a UUID.
   private func displayed(_ call: PhoneRing) -> PhoneOutcome {
     guard call.callID.map(PhoneUUID.isOne) == true else { return .crashes(Self.displayRule) }
     return .rings(ring(call.callID, call.caller), "\(Self.listenerRule); \(Self.answerRule)")
@@ -73,7 +73,7 @@ struct PorteiroApp: PhoneApp {
     return wakesBesides(userInfo, state) ?? PhoneOutcome([.wakes], Self.wokenRule)
   }
 
-  /// The background task runs on an iPhone, too, and has CallKeep show the call: when iOS wakes the app, which it rations.
+  /// The background task runs on an iPhone, too, and shows the call with CallKeep, but only when iOS wakes the app, which it rations.
   func wakesBesides(_ userInfo: PhoneJSON, _ state: PhoneState) -> PhoneOutcome? {
     guard state == .background, let body = userInfo["body"] else { return nil }
     let task = task(body.text.flatMap { PhoneJSON($0.utf8) } ?? body, isText: true)
@@ -109,7 +109,7 @@ struct PorteiroApp: PhoneApp {
     return shownData(data)
   }
 
-  /// The listener in front asks for the type alone.
+  /// The listener in the foreground checks only the type.
   private func listened(_ data: PhoneJSON) -> PhoneRing? {
     for candidate in [data] + ["dataString", "body"].compactMap({ data[$0]?.text.flatMap { PhoneJSON($0.utf8) } })
     where candidate["type"]?.text == "intercom_call" {
@@ -122,14 +122,14 @@ struct PorteiroApp: PhoneApp {
     return nil
   }
 
-  /// Behind: the background task, and beside it what expo-notifications presents of a title and a message.
+  /// In the background: the background task runs, and expo-notifications shows a title and a message if there are any.
   private func behind(_ data: PhoneJSON) -> PhoneOutcome {
     let task = task(data)
     guard let shown = shown(data) else { return task }
     return PhoneOutcome(task.reactions.filter { $0 != .ignores } + shown.reactions, "\(task.rule); \(shown.rule)")
   }
 
-  /// The background task: the shapes are tried in the order of the source.
+  /// The background task tries the payload's forms in the order of the source.
   private func task(_ data: PhoneJSON, isText: Bool = false) -> PhoneOutcome {
     var candidates = [data]
     if !isText {
@@ -146,7 +146,7 @@ struct PorteiroApp: PhoneApp {
     return .rings(ring(of: found), Self.taskRule)
   }
 
-  /// The schema: two texts, and five that are texts or not there.
+  /// The schema: two strings are required, five are optional.
   private func fits(_ data: PhoneJSON) -> Bool {
     guard data["type"]?.text == "intercom_call", data["callId"]?.text != nil, data["from"]?.text != nil else {
       return false

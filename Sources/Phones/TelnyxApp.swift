@@ -66,7 +66,7 @@ struct TelnyxApp: PhoneApp {
 
   func androidMessage(_ data: PhoneJSON, _ state: PhoneState, secondsLate: Double) -> PhoneOutcome {
     if data["message"]?.text?.lowercased() == "missed call!" { return missed(data) }
-    // A text that is no map of the SDK's members throws, and nothing is shown.
+    // A string that is not a map of the SDK's members throws, and nothing is shown.
     guard let metadata = metadata(data) else { return .ignores("\(Self.showRule): an exception") }
     if secondsLate > (variant == .today ? 30 : 60) { return missed(data) }
     guard let callID = metadata["call_id"]?.text, !callID.isEmpty else {
@@ -83,7 +83,7 @@ struct TelnyxApp: PhoneApp {
       "\(Self.handlerRule); \(Self.showRule)")
   }
 
-  /// Ends what rings and leaves an entry.
+  /// Ends the ringing call and shows a missed call.
   private func missed(_ data: PhoneJSON) -> PhoneOutcome {
     guard let metadata = metadata(data), let callID = metadata["call_id"]?.text, !callID.isEmpty else {
       return .ignores(Self.missedRule)

@@ -7,7 +7,7 @@ struct TwilioApp: PhoneApp {
   private static let messageRule =
     "react-native-twilio-phone src/RNTwilioPhone.ts:101-114,165-169; android/…/TwilioPhoneModule.kt:59-101"
 
-  /// Every VoIP push is reported; it can be answered only if the SDK takes it for its own (ios/TwilioPhone.swift:67-85).
+  /// Every VoIP push is reported. It can be answered only if the SDK accepts it (ios/TwilioPhone.swift:67-85).
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
     for name in ["twi_from", "twi_to"] where payload[name] != nil && payload[name]?.text == nil {
       return .crashes("\(Self.voipRule): \(name) is sent stringByReplacingOccurrencesOfString")
@@ -18,7 +18,7 @@ struct TwilioApp: PhoneApp {
         canBeAnswered: Self.isInvite(payload)), Self.voipRule)
   }
 
-  /// CallKeep is given another id for each push (example/ios/TwilioPhoneExample/AppDelegate.m:102, src/RNTwilioPhone.ts:207).
+  /// CallKeep gets a new id for each push (example/ios/TwilioPhoneExample/AppDelegate.m:102, src/RNTwilioPhone.ts:207).
   func id(of ring: PhoneRing, over channel: PhonePush.Channel, _ state: PhoneState) -> String? { nil }
 
   func presents(_ userInfo: PhoneJSON) -> PhoneOutcome {
@@ -44,11 +44,11 @@ struct TwilioApp: PhoneApp {
     return .ignores("\(Self.messageRule): no valid Twilio payload; SDK 6 takes no cancel (CLIENTS §2, error 31302)")
   }
 
-  /// What the SDK demands of an invite (CLIENTS §2; SDK 6.0.7 by android/build.gradle:131).
+  /// The members that the SDK requires in an invite (CLIENTS §2; SDK 6.0.7 by android/build.gradle:131).
   private static func isInvite(_ data: PhoneJSON) -> Bool {
     data["twi_message_type"]?.text == "twilio.voice.call"
       && ["twi_call_sid", "twi_bridge_token"].allSatisfy { data[$0]?.text?.isEmpty == false }
-      // Twilio's own are all texts. What its closed SDK makes of a null nobody can read: the worst is taken.
+      // In Twilio's own pushes all values are strings. The SDK is closed, so its handling of null is unknown: the worst case is assumed.
       && data.members.allSatisfy { !$0.key.hasPrefix("twi_") || $0.value.text != nil }
   }
 

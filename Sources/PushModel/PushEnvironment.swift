@@ -6,7 +6,7 @@ public enum PushEnvironment: UInt8, Sendable {
   case production = 0
   case sandbox = 1
 
-  /// The environment that this one is not.
+  /// The other environment.
   public var other: PushEnvironment {
     switch self {
     case .production: .sandbox

@@ -1,6 +1,6 @@
-// What a push is for.
+// The kinds of pushes.
 
-/// What a push is for. Decides its push type, topic and priority (docs/protocols.md). The raw values are the codes of
+/// The purpose of a push. Decides its push type, topic and priority (docs/protocols.md). The raw values are the codes of
 /// `push.delivery.kind`.
 public enum PushKind: UInt8, CaseIterable, Sendable {
   case invite = 0
@@ -8,7 +8,7 @@ public enum PushKind: UInt8, CaseIterable, Sendable {
   case missedCall = 2
   case notification = 3
 
-  /// As `push.deliveries.kind` has it.
+  /// The text in `push.deliveries.kind`.
   public var word: String {
     switch self {
     case .invite: "invite"
@@ -18,7 +18,7 @@ public enum PushKind: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Whether people see each push of it: two missed calls stay two, while a phone makes one call of two invites.
+  /// Whether people see every push of this kind. Two missed calls are shown twice; two invites of a call ring once.
   public var isVisible: Bool {
     switch self {
     case .missedCall, .notification: true

@@ -291,7 +291,7 @@ import Testing
     ),
     (
       #"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"priority": 5, "priority": 5}}}}"#,
-      "apns.message.$push.priority", "stands twice"
+      "apns.message.$push.priority", "occurs twice"
     ),
     (
       #"{"apns": {"message": {"aps": {"alert": "x"}, "$push": {"type": "background"}}}}"#, "apns.message",

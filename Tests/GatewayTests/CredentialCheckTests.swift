@@ -118,7 +118,7 @@ import Testing
     #expect(remarks(end + 1) == [])
     #expect(
       CredentialCheck.all(of: with, wallMilliseconds: (end + 1) * 1000).filter {
-        if case .failure(let failure) = $0.result { "\(failure)".contains("has expired on 2") } else { false }
+        if case .failure(let failure) = $0.result { "\(failure)".contains("expired on 2") } else { false }
       }.map(\.subject) == ["http.tls.certificate_file", "api.tls.certificate_file"])
     // A gateway still starts with it.
     #expect(throws: Never.self) { try CredentialCheck.require(with, file: nil) }

@@ -147,7 +147,7 @@ import Testing
       }
       #expect(await refusal(text, from: peer) == nil, "from \(peer)")
     }
-    #expect(table.questions.withLock { $0 } <= 35 * APIKeyring.strangersPerSecond)
+    #expect(table.questions.withLock { $0 } <= 35 * APIKeyring.unknownKeyQueriesPerSecond)
   }
 
   @Test func `during a flood, a key that was never used here is refused for at most a moment`() async {

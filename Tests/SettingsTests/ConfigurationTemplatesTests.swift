@@ -175,7 +175,7 @@ import Testing
       "gateway.yaml:22: apps.a.templates.expo.invite.to: to is written by the gateway",
       "gateway.yaml:22: apps.a.templates.expo.invite.$payload: must stand inside data",
       "gateway.yaml:22: apps.a.templates.expo.invite.data.a: unknown placeholder ${nope}",
-      "gateway.yaml:23: apps.a.templates.expo.cancel: must have a member that is always there",
+      "gateway.yaml:23: apps.a.templates.expo.cancel: must have at least one member that is not optional",
       "gateway.yaml:7: apps.a.templates: no such provider: gcm; did you mean fcm?",
     ]
     #expect(lines.count == expected.count)

@@ -312,7 +312,7 @@ import Testing
     ),
     (
       app("expo: {}\n    templates: { apns: { cancel: { $push: { type: background }, end: \"${callId}\" } } }"),
-      "gateway.yaml:5: apps.a.templates.apns.cancel: there is no cancel over APNs: every VoIP push must end in a reported call, so none takes one back; for phones that take a VoIP push for the end of a call say $push: {type: voip}, and voip_cancel: true of the app\ngateway.yaml:5: apps.a.templates.apns.cancel.$push.type: must be voip: only so does an iPhone ring, or stop"
+      "gateway.yaml:5: apps.a.templates.apns.cancel: there is no cancel over APNs: every VoIP push must report a call, so none can end one; for phones that treat a VoIP push as the end of a call, set $push: {type: voip}, and voip_cancel: true in the app's settings\ngateway.yaml:5: apps.a.templates.apns.cancel.$push.type: must be voip: otherwise an iPhone neither rings nor stops"
     ),
     (
       app("expo: {}\n    ring_seconds: sixty"),

@@ -111,7 +111,7 @@ struct CredentialCheck {
       let certificate = try ListenerCertificate(tls, privacy: privacy)
       guard certificate.expiresAtSeconds > now else {
         throw ListenerCertificate.Fault(
-          .certificate, "\(tls.certificateFile) has expired on \(certificate.expiry): renew it")
+          .certificate, "\(tls.certificateFile) expired on \(certificate.expiry): renew it")
       }
       let clients =
         tls.clientCAFile.map { ", clients' certificates (\(tls.clientCertificates.rawValue)) by \($0)" } ?? ""

@@ -70,7 +70,7 @@ final class APIAudit: Sendable {
 
   private struct State {
     /// Anyone in the network can cause these. Two lines a second in the long run are 40 MB a day.
-    var strangers = Sums(max: 64, lines: TokenBucket(saved: 60, perSecond: 2))
+    var unauthenticated = Sums(max: 64, lines: TokenBucket(saved: 60, perSecond: 2))
     /// Only the holder of a key can cause these.
     var keys = Sums(max: 256, lines: TokenBucket(saved: 300, perSecond: 20))
   }
@@ -99,7 +99,7 @@ final class APIAudit: Sendable {
       refusal: entry.refusal)
     state.withLock { state in
       if entry.refusal?.isOfStranger ?? (entry.keyID == nil) {
-        state.strangers.note(kind)
+        state.unauthenticated.note(kind)
       } else {
         state.keys.note(kind)
       }
@@ -109,7 +109,7 @@ final class APIAudit: Sendable {
   /// Logs the sums. Called once a second.
   func flush() {
     let now = clock.now()
-    let taken = state.withLock { [$0.strangers.drain(now), $0.keys.drain(now)] }
+    let taken = state.withLock { [$0.unauthenticated.drain(now), $0.keys.drain(now)] }
     for (sums, others) in taken {
       for (kind, count) in sums { write(kind, count) }
       if others > 0 {

@@ -39,21 +39,21 @@ actor APIKeyring {
   /// How long an answer of the database is trusted.
   static let timeToLive = Nanoseconds.seconds(2)
   /// Maximum number of queries a second about keys that are not known to be good, for all peers together.
-  static let strangersPerSecond = 100
+  static let unknownKeyQueriesPerSecond = 100
   /// Maximum number of good keys in memory, about 5 MB.
   static let goodMax = 16_384
-  private static let strangersMax = 1_024
+  private static let notGoodMax = 1_024
   /// Unknown keys are compared with this, so that they take as long as known ones.
-  private static let nobody = KnownAPIKey(app: "", scopes: [], hash: [UInt8](repeating: 0, count: 32))
+  private static let placeholder = KnownAPIKey(app: "", scopes: [], hash: [UInt8](repeating: 0, count: 32))
 
   private let clock: any GatewayClock
   private let source: Source
   private var good: [Int32: Entry] = [:]
   /// Numbers that belong to no key, or to a revoked or expired one.
-  private var strangers: [Int32: Entry] = [:]
+  private var notGood: [Int32: Entry] = [:]
   /// Callers that wait for a query about the same key.
   private var asking: [Int32: [CheckedContinuation<Result<KnownAPIKey?, APIProblem>, Never>]] = [:]
-  private var questions = TokenBucket(saved: 10, perSecond: Double(strangersPerSecond))
+  private var questions = TokenBucket(saved: 10, perSecond: Double(unknownKeyQueriesPerSecond))
   private var guesses = APIGuesses()
   private var listedAt: Instant?
 
@@ -76,7 +76,7 @@ actor APIKeyring {
     }
     guard let shown = APIKey(authorization: authorization) else { throw wrong(.unknownKey, nil, peer) }
     let found = try await known(shown.id, peer)
-    let matches = (found ?? Self.nobody).matches(shown)
+    let matches = (found ?? Self.placeholder).matches(shown)
     guard let found else { throw wrong(.unknownKey, nil, peer) }
     guard matches else { throw wrong(.wrongSecret, shown.id, peer) }
     switch found.state {
@@ -102,7 +102,7 @@ actor APIKeyring {
       good[id]?.usedAt = now
       return now < entry.staleAt ? entry.key : try await ask(id)
     }
-    if let entry = strangers[id], now < entry.staleAt { return entry.key }
+    if let entry = notGood[id], now < entry.staleAt { return entry.key }
     // `wrong` uses up the try, once the key is found not to be good.
     guard guesses.hasAny(peer, now) else { throw tooManyGuesses() }
     if asking[id] == nil {
@@ -133,13 +133,13 @@ actor APIKeyring {
   private func remember(_ id: Int32, _ key: KnownAPIKey?, asOf begun: Instant) {
     let entry = Entry(key: key, staleAt: begun + Self.timeToLive, usedAt: begun)
     if key?.state == .good {
-      strangers[id] = nil
+      notGood[id] = nil
       if good[id] == nil, good.count >= Self.goodMax { forgetUnused() }
       good[id] = entry
     } else {
       good[id] = nil
-      if strangers.count >= Self.strangersMax { strangers = strangers.filter { $0.value.staleAt > begun } }
-      if strangers.count < Self.strangersMax { strangers[id] = entry }
+      if notGood.count >= Self.notGoodMax { notGood = notGood.filter { $0.value.staleAt > begun } }
+      if notGood.count < Self.notGoodMax { notGood[id] = entry }
     }
   }
 

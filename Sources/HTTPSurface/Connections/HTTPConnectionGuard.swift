@@ -23,8 +23,8 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     var linger = TimeAmount.seconds(2)
   }
 
-  /// Stands before the codec, and tells the guard that bytes have arrived.
-  private final class Doorman: ChannelInboundHandler, RemovableChannelHandler {
+  /// Runs before the codec and tells the guard that bytes have arrived.
+  private final class ArrivalHandler: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = ByteBuffer
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
@@ -54,7 +54,7 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   private var isUsed = false
   /// Whether the server has received something since the last `channelReadComplete`.
   private var hasPassedOn = false
-  /// What `connections` was told last.
+  /// The state last reported to `connections`.
   private var isWorking = false
   /// Whether the request in progress has shown a good key.
   private var isLetIn = false
@@ -77,7 +77,7 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   func handlerAdded(context: ChannelHandlerContext) {
     // With TLS, the bytes inside TLS count, so a handshake has the time limit of a first request.
     let tls = try? context.pipeline.syncOperations.handler(type: TLSFailureHandler.self)
-    try? context.pipeline.syncOperations.addHandler(Doorman(), position: tls.map { .after($0) } ?? .first)
+    try? context.pipeline.syncOperations.addHandler(ArrivalHandler(), position: tls.map { .after($0) } ?? .first)
     if context.channel.isActive { open(context) }
   }
 

@@ -153,7 +153,7 @@ struct DashboardResponder: Sendable {
     writer.key("canLogOut")
     writer.boolean(isSession)
     writer.key("mustLogIn")
-    writer.boolean(gate.mustShow(request))
+    writer.boolean(gate.requiresLogin(request))
     for (name, text) in [("name", caller?.name), ("token", caller?.token)] {
       writer.key(Array(name.utf8))
       if let text { writer.string(text) } else { writer.null() }

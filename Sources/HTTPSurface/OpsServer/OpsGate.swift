@@ -66,14 +66,14 @@ package struct OpsGate: Sendable {
 
   /// - Throws: 401 if the client must log in, 403 if no way to log in is configured.
   func admitReader(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) {
-    guard mustShow(request) else { return HTTPConnectionGuard.LetIn.tell(context.channel) }
+    guard requiresLogin(request) else { return HTTPConnectionGuard.LetIn.tell(context.channel) }
     guard try await caller(of: request, context) == nil else { return }
     throw knowsAnybody ? .loggedOut : .nobodyCanLogIn
   }
 
   /// Like `admitReader`, but also admits clients with the key of /metrics.
   func admitScraper(_ request: Request, _ context: OpsRequestContext) async throws(APIProblem) {
-    guard mustShow(request) else { return HTTPConnectionGuard.LetIn.tell(context.channel) }
+    guard requiresLogin(request) else { return HTTPConnectionGuard.LetIn.tell(context.channel) }
     guard await identified(request, context) == nil else { return }
     guard let key = Self.bearer(request) else {
       throw .unauthorized(
@@ -95,7 +95,7 @@ package struct OpsGate: Sendable {
   }
 
   /// Whether this request needs a login.
-  func mustShow(_ request: Request) -> Bool {
+  func requiresLogin(_ request: Request) -> Bool {
     needsLogin || Self.forwardedFields.contains { request.headers[$0] != nil }
   }
 

@@ -22,7 +22,7 @@ struct OpsKeyring {
     var digest: [UInt8]?
     var fault: OpsKey.Fault?
     /// The fault that `newFaults` returned last.
-    var told: OpsKey.Fault?
+    var reportedFault: OpsKey.Fault?
   }
 
   private var entries: [Entry]
@@ -59,8 +59,8 @@ struct OpsKeyring {
     for index in entries.indices {
       refresh(index)
       let fault = entries[index].fault
-      if let fault, fault != entries[index].told { faults.append((entries[index].key.name, fault)) }
-      entries[index].told = fault
+      if let fault, fault != entries[index].reportedFault { faults.append((entries[index].key.name, fault)) }
+      entries[index].reportedFault = fault
     }
     return faults
   }

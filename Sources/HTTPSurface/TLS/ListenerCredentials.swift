@@ -91,7 +91,7 @@ package final class ListenerCredentials: Sendable {
       // Old files that were restored by mistake must not replace a certificate that clients still accept.
       if certificate.expiresAtSeconds <= now, expiresAtSeconds > now {
         throw ListenerCertificate.Fault(
-          .certificate, "\(settings.certificateFile) has expired on \(certificate.expiry)")
+          .certificate, "\(settings.certificateFile) expired on \(certificate.expiry)")
       }
       return .success(certificate)
     } catch {

@@ -18,7 +18,7 @@ public enum PostgresCopy {
   ///   - url: `postgres://…` or a libpq connection string.
   ///   - applicationName: what `pg_stat_activity` shows.
   ///   - next: returns the next whole lines of the text format, nil at the end.
-  /// - Throws: `connectionFailed`, or what the server says; nothing is loaded then.
+  /// - Throws: `connectionFailed`, or the server's error. Then no row is loaded.
   public static func load(
     _ statement: String, url: String, applicationName: String, next: () -> [UInt8]?
   ) throws(PostgresError) {

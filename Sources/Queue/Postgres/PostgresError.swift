@@ -6,7 +6,7 @@ internal import CLibPQ
 public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// The kind of failure, which decides what to do about it.
   public enum Code: Sendable, Equatable {
-    /// The server could not be reached, or refused us.
+    /// The server could not be reached, or refused the connection.
     case connectionFailed
     /// The connection broke. A statement under way may have been executed or not.
     case connectionLost
@@ -71,7 +71,7 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
   /// What the server has run out of, if that is why it refused the statement.
   public private(set) var shortage: Shortage?
 
-  /// The server's hint names this setting in every language. Nothing else tells a full table of locks from a lack of memory.
+  /// The server's hint names this setting in every language. Nothing else distinguishes a full lock table from a lack of memory.
   private static let locksSetting = "max_locks_per_transaction"
 
   private static func shortage(_ sqlState: String, _ hint: String?) -> Shortage? {

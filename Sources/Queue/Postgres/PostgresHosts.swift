@@ -39,7 +39,7 @@ public enum PostgresHosts {
     return values.flatMap { ($0 ?? "").split(separator: ",", omittingEmptySubsequences: true).map(String.init) }
   }
 
-  /// `sslmode`, as the URL or the environment (PGSSLMODE) gives it; nil for neither, where libpq takes what the server offers.
+  /// `sslmode`, as the URL or the environment (PGSSLMODE) gives it; nil if neither sets it: then libpq uses TLS if the server offers it.
   ///
   /// - Throws: `connectionFailed` when the URL cannot be read.
   public static func tlsMode(of url: String) throws(PostgresError) -> String? {
@@ -67,7 +67,7 @@ public enum PostgresHosts {
     var plan = Plan(endpoints: [], timeoutSeconds: values[4].flatMap { Int64($0) }.flatMap { $0 > 0 ? $0 : nil })
     let (hosts, addresses, ports) = (list(values[0]), list(values[1]), list(values[2]))
     let count = max(hosts.count, addresses.count)
-    // libpq reads an empty value as none, so an entry that a list leaves out cannot be given alone.
+    // libpq treats an empty value as not set, so an empty entry of a list cannot be passed on its own.
     guard values[3] == nil, hosts.isEmpty || addresses.isEmpty || hosts.count == addresses.count,
       ports.count <= 1 || ports.count == count, count == 1 || !(hosts + addresses).contains("")
     else { return plan }
@@ -89,7 +89,7 @@ public enum PostgresHosts {
 
   static func isSocket(_ host: String) -> Bool { host.hasPrefix("/") || host.hasPrefix("@") }
 
-  /// What a URL, else the environment, says; nil for nothing.
+  /// The value in the URL, or else in the environment; nil if neither has one.
   private static func values(of keywords: [String], in url: String) throws(PostgresError) -> [String?] {
     var complaint: UnsafeMutablePointer<CChar>?
     guard let given = unsafe PQconninfoParse(url, &complaint) else {

@@ -86,13 +86,13 @@ public struct PostgresParameters: Sendable {
   /// Points in time, as microseconds since 1970; nil is NULL, `.min` is `-infinity`.
   public mutating func append(timestamps values: [Int64?]) { append(timestamps: values) { $0 } }
 
-  /// UTF-8 texts; nil is NULL. Postgres has no NUL in a text; one that came from a peer is left out.
+  /// UTF-8 texts; nil is NULL. A Postgres text cannot contain U+0000, so it is removed.
   public mutating func append(texts values: [[UInt8]?]) { append(texts: values) { $0 } }
 
   /// Texts; nil is NULL.
   public mutating func append(_ values: [String?]) { append(texts: values) { $0?.utf8 } }
 
-  // MARK: Arrays of something of each element; nil is NULL
+  // MARK: Arrays of one property of each element; nil is NULL
 
   mutating func append<Element>(int16s elements: [Element], _ value: (Element) -> Int16?) {
     append(integers: elements, .int2Array, of: .int2, value)

@@ -113,7 +113,7 @@ public actor PostgresPool {
     idle = []
   }
 
-  /// The server ends a statement after its time. One that says nothing for longer is frozen, or out of reach.
+  /// The server ends a statement after `timeoutSeconds`. A server that is silent for longer is frozen or unreachable.
   private var patience: Nanoseconds { .seconds(Int64(timeoutSeconds)) + .milliseconds(500) }
 
   private func run(
@@ -128,7 +128,7 @@ public actor PostgresPool {
       if error.code == .connectionLost || error.isOfStaleConnection {
         connection = nil
         await opened.close()
-        // The others were opened before what has happened to this one.
+        // The idle connections are older than the failure, so they are probably broken as well.
         let others = idle
         idle = []
         for other in others { await other.close() }
@@ -137,16 +137,16 @@ public actor PostgresPool {
     }
   }
 
-  // MARK: - Whose turn it is
+  // MARK: - Shares of the connections
 
-  /// Of six connections two, for what neither rings phones nor stops them.
+  /// Maximum number of connections with statements that are not urgent: two of six.
   private var othersMax: Int { max(1, connectionsMax / 3) }
-  /// Of six connections two, for what one app asks of its calls.
+  /// Maximum number of connections with urgent statements of one app: two of six.
   private var oneAppMax: Int { max(1, connectionsMax / 3) }
-  /// One is left to the gateway's own: looking up keys, and groups of calls.
+  /// Maximum number of connections with statements of apps. One is kept for the gateway's own: key look-ups and groups of calls.
   private var allAppsMax: Int { max(1, connectionsMax - 1) }
 
-  /// Whether a connection may be used now, for all that the others in use leave.
+  /// Whether the limits allow one more connection for this purpose now.
   private func mayServe(_ purpose: Purpose) -> Bool {
     guard busy.count < connectionsMax else { return false }
     guard purpose.app != nil else { return true }
@@ -155,7 +155,7 @@ public actor PostgresPool {
       ? busy.count(where: { $0 == purpose }) < oneAppMax : busy.count(where: { !$0.isUrgent }) < othersMax
   }
 
-  /// A connection, or the leave to open one.
+  /// Returns an idle connection, or nil if the caller may open one.
   private func checkOut(_ purpose: Purpose) async throws(Failure) -> PostgresConnection? {
     if (purpose.isUrgent ? urgent : others).isEmpty, mayServe(purpose) {
       busy.append(purpose)
@@ -172,7 +172,7 @@ public actor PostgresPool {
         purpose.isUrgent
         ? urgent.append(waiting, of: purpose.app) : others.append(waiting, of: purpose.app)
       if let displaced { refuse(displaced) }
-      // Others may wait for a reason that does not concern this one.
+      // Other callers may wait because of a limit that does not apply to this one.
       serveWaiting()
     }
     return try turn.get()
@@ -225,14 +225,14 @@ public actor PostgresPool {
 }
 
 extension PostgresError {
-  /// Whether only this connection is wrong: what it has prepared is not what the database holds now, since a migration
-  /// ran. The statement was refused, so it may be tried on a new one.
+  /// Whether a migration has made the prepared statements of this connection invalid. The statement was refused, so it may be
+  /// tried on a new connection.
   fileprivate var isOfStaleConnection: Bool {
     guard case .server(let sqlState) = code else { return false }
     return sqlState == "0A000" || sqlState == "26000" || Self.isMissingObject(sqlState)
   }
 
-  /// SQLSTATEs of a function, table, column or schema that is not there.
+  /// SQLSTATEs of a function, table, column or schema that does not exist.
   public static func isMissingObject(_ sqlState: String) -> Bool {
     ["42883", "42P01", "42703", "3F000"].contains(sqlState)
   }

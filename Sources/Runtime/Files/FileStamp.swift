@@ -14,7 +14,7 @@ public struct FileStamp: Hashable, Sendable {
   private let size: Int64
   private let modifiedAtNanoseconds: Int64
 
-  /// The file as it is now; nil when there is none.
+  /// The current stamp of the file; nil if there is no file.
   public init?(path: String) {
     var status = stat()
     guard unsafe stat(path, &status) == 0 else { return nil }

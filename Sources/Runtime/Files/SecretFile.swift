@@ -44,12 +44,12 @@ public enum SecretFile {
     public var description: String {
       switch reason {
       case .missing: "\(path): no such file"
-      case .tooLarge: "\(path): larger than \(SecretFile.sizeMax) bytes, so it is not the file that was meant"
+      case .tooLarge: "\(path): larger than \(SecretFile.sizeMax) bytes: probably the wrong file"
       case .exposed(let mode):
         "\(path): its mode \(Self.octal(mode)) lets every user of this machine read or replace it: chmod 640 \(path) "
           + "(Kubernetes: defaultMode: 0400), or allow it with security.allow_readable_secrets: true"
       case .foreign(let owner, let user):
-        "\(path): belongs to the user with uid \(owner), neither to root nor to the gateway's own (uid \(user)): chown it, or "
+        "\(path): owned by uid \(owner); the owner must be root or the gateway's user (uid \(user)): chown it, or "
           + "allow it with security.allow_readable_secrets: true"
       case .unreadable(let why): "\(path): cannot be read (\(why)): check its permissions"
       }

@@ -115,25 +115,25 @@ public struct JSONWriter: Sendable {
     append("null")
   }
 
-  /// A value that is JSON already; copied as it stands.
+  /// A value that is JSON already; copied unchanged.
   public mutating func raw(_ json: [UInt8]) {
     separate()
     bytes.append(contentsOf: json)
   }
 
-  /// A value that is JSON already; copied as it stands.
+  /// A value that is JSON already; copied unchanged.
   public mutating func raw(_ json: ArraySlice<UInt8>) {
     separate()
     bytes.append(contentsOf: json)
   }
 
-  /// A value that is JSON already: a part of `source`, copied as it stands.
+  /// A value that is JSON already: a part of `source`, copied unchanged.
   public mutating func raw(_ source: [UInt8], _ range: Range<Int>) {
     separate()
     append(source, range)
   }
 
-  /// A value that is JSON already; copied as it stands.
+  /// A value that is JSON already; copied unchanged.
   public mutating func raw(_ json: StaticString) {
     separate()
     append(json)

@@ -65,8 +65,8 @@ struct OpenSSLKey: ~Copyable, @unchecked Sendable {
     return unsafe OpenSSLKey(owning: key)
   }
 
-  /// A public key as X.509 has it (SubjectPublicKeyInfo, RFC 5280 §4.1.2.7), or nil when it is none: a point that is not on its
-  /// curve is none, either.
+  /// A public key in X.509's form (SubjectPublicKeyInfo, RFC 5280 §4.1.2.7); nil if it is not one, or if its point is not on its
+  /// curve.
   static func publicKey(der: [UInt8]) -> OpenSSLKey? {
     defer { ERR_clear_error() }
     let key = unsafe der.withUnsafeBufferPointer { buffer in

@@ -1,4 +1,4 @@
-// The rules that must hold at every step. Each is one sentence; the first broken rule ends a simulation.
+// The rules that must hold at every step. Each is one sentence. The first violation ends the simulation.
 
 import Dispatching
 import MemoryOutbox
@@ -42,7 +42,7 @@ final class Checker {
       if ends.count > 1 || (ends.count == 1 && outbox.deliveries[key] != nil) {
         world.violate(
           "A delivery has one terminal state.",
-          "\(key.story): \(ends.map(\.outcome.word))\(outbox.deliveries[key] == nil ? "" : ", and is owed")")
+          "\(key.story): \(ends.map(\.outcome.word))\(outbox.deliveries[key] == nil ? "" : ", and still unfinished")")
       }
       if let end = ends.last { check(end, outbox) }
     }
@@ -52,7 +52,7 @@ final class Checker {
     if end.owner == nil { world.tell("server", "\(end.key.story) ends: \(end.outcome.word) \(end.reason ?? "")") }
     let isAccepted = !world.phones[end.key].isEmpty
     if end.outcome == .delivered || end.outcome == .deliveredLate, !isAccepted {
-      world.violate("What is written down as delivered was accepted by its provider.", end.key.story)
+      world.violate("A delivery that is recorded as delivered was accepted by its provider.", end.key.story)
     }
     let isInvite = end.kind == PushKind.invite.rawValue
     if isInvite, end.outcome == .void, outbox.calls[end.key.outboxID]?.state == .ringing {
@@ -84,7 +84,7 @@ final class Checker {
       // below two seconds.
       if world.now - silentSince < silence - (hasJumped ? 2_000_000_000 : 0) {
         world.violate(
-          "Only a gateway is declared dead that was silent for three seconds in which the server was up.",
+          "A gateway is declared dead only after it was silent for three seconds in which the server was up.",
           "gateway \(dead) was silent for \((world.now - silentSince) / 1_000_000) ms")
       }
     }
@@ -107,7 +107,7 @@ final class Checker {
             guard let owed = world.server.outbox.deliveries[row.key], owed.owner == gateway, owed.lease == lease else {
               continue
             }
-            world.violate("A delivery of a kind that nobody knows goes back within seconds.", owed.story)
+            world.violate("A delivery of an unknown kind is ready again within seconds.", owed.story)
           }
         }
       }
@@ -165,11 +165,11 @@ final class Checker {
       }
       guard let first = strays.min(by: { $0.key.pushNumber < $1.key.pushNumber }) else { return }
       world.violate(
-        "What a claim took whose answer was lost goes back within seconds.", "\(first.story) of \(life.name)")
+        "The rows of a claim whose answer was lost are ready again within seconds.", "\(first.story) of \(life.name)")
     }
   }
 
-  /// Does something after a life has had no fault for some seconds.
+  /// Runs `body` once the life has been well for five seconds in a row.
   private func watch(_ life: Life, seconds: Int, _ body: @escaping () -> Void) {
     guard !life.isDead else { return }
     if seconds == 5 { return body() }
@@ -185,23 +185,24 @@ final class Checker {
     world.tell(life.name, "\(key.story) leaves")
     let isDead = life.link.gateway.flatMap { world.server.outbox.gateways[$0] }.map { !$0.isAlive } ?? false
     if isDead, !hasJumped {
-      world.violate("Nothing leaves in the name of a gateway that was declared dead.", "\(key.story) of \(life.name)")
+      world.violate("No push is sent in the name of a gateway that was declared dead.", "\(key.story) of \(life.name)")
     }
     if request.kind == .invite {
       if knownEnded[id]?.contains(key.outboxID) ?? false || readEnded[id]?.contains(key) ?? false {
         world.violate(
-          "No invite leaves after its replica was told that the call has ended.", "\(key.story) of \(life.name)")
+          "No invite is sent after its replica received the end of the call.", "\(key.story) of \(life.name)")
       }
     }
     // The deadline by true time, and the possible error of a clock.
     if let deadline = deadlines[key] {
       let tolerance = VirtualTime(Double(world.now) * ReplicaClock.driftMax * 2) + 1_000_000
       if world.now > deadline + tolerance {
-        world.violate("Nothing leaves after its deadline.", "\(key.story) of \(life.name)")
+        world.violate("No push is sent after its deadline.", "\(key.story) of \(life.name)")
       }
     }
     if let settler = settledBy[key], !isExcused(key, settler), !isDead {
-      world.violate("What was settled is not sent again.", "\(key.story) of \(life.name), settled by \(settler.name)")
+      world.violate(
+        "A delivery that was settled is not sent again.", "\(key.story) of \(life.name), settled by \(settler.name)")
     }
   }
 
@@ -215,11 +216,11 @@ final class Checker {
     for former in earlier where !isOfDead && !isExcused(former) {
       if !request.kind.isVisible {
         world.violate(
-          "A push is accepted twice only if its gateway died or was silent, or nobody knew the first outcome.",
+          "A push is accepted twice only if its gateway died or was silent, or the first outcome was unknown.",
           "\(acceptance.key.story) from \(former.life.name), then from \(life.name)")
       } else if !isAtLeastOnce(acceptance.key) {
         world.violate(
-          "What people see, they see once.",
+          "A message or missed call is shown once.",
           "\(acceptance.key.story) from \(former.life.name), then from \(life.name)")
       }
     }
@@ -256,14 +257,14 @@ final class Checker {
     world.after(2_000_000_000) { [self] in
       guard world.server.outbox.calls[outboxID]?.state == .ringing else { return }
       for key in keys where world.phones[key].isEmpty {
-        world.violate("On a day without faults that matter a phone rings within two seconds.", key.story)
+        world.violate("In a run without faults that matter, a phone rings within two seconds.", key.story)
       }
     }
   }
 
   // MARK: - The end
 
-  /// Nothing is owed any more: every delivery has ended.
+  /// The run is over: every delivery must have ended.
   func didEnd() {
     let outbox = world.server.outbox
     for key in known.sorted(by: { ($0.outboxID, $0.pushNumber) < ($1.outboxID, $1.pushNumber) })

@@ -1,4 +1,4 @@
-// Checks from outside that a machine keeps its limits.
+// Checks that a dispatcher machine keeps its limits, from its events and actions alone.
 
 import Dispatching
 import Queue
@@ -19,8 +19,8 @@ struct LimitChecker {
     switch action {
     case .register: lastNumber = .min
     case .claim(let number, let allowances, let limits):
-      if claim != nil { violate("There is one claim at a time.", "claim \(number)") }
-      if number <= lastNumber { violate("Every claim has a number of its own.", "claim \(number)") }
+      if claim != nil { violate("At most one claim is under way.", "claim \(number)") }
+      if number <= lastNumber { violate("Every claim has a higher number than the one before.", "claim \(number)") }
       lastNumber = max(lastNumber, number)
       claim = (number, allowances, limits)
       for allowance in allowances {
@@ -28,20 +28,21 @@ struct LimitChecker {
         let held = life.providers[lane].unanswered
         if held + Int(allowance.limit) > world.plan.window {
           violate(
-            "A lane holds no more than its window.", "lane \(allowance.lane) has \(held), asks \(allowance.limit)")
+            "A lane holds at most its window.",
+            "lane \(allowance.lane) has \(held), claims up to \(allowance.limit) more")
         }
       }
     case .reclaim(let number, let keys):
-      if number <= lastNumber { violate("Every claim has a number of its own.", "reclaim \(number)") }
+      if number <= lastNumber { violate("Every claim has a higher number than the one before.", "reclaim \(number)") }
       lastNumber = max(lastNumber, number)
-      if keys.count > Self.reclaimMax { violate("A reclaim is bounded.", "\(keys.count) deliveries") }
+      if keys.count > Self.reclaimMax { violate("A reclaim has at most 1,000 rows.", "\(keys.count) deliveries") }
     case .write(_, let write):
       batches += 1
-      if batches > Self.batchesMax { violate("Batches under way are bounded.", "\(batches) batches") }
-      if write.count > Self.batchMax { violate("A batch is bounded.", "\(write.count) rows") }
+      if batches > Self.batchesMax { violate("At most 24 batches are under way.", "\(batches) batches") }
+      if write.count > Self.batchMax { violate("A batch has at most 1,000 rows.", "\(write.count) rows") }
     case .lookUpEnded:
       lookUps += 1
-      if lookUps > 1 { violate("There is one look-up of ends at a time.", "\(lookUps) look-ups") }
+      if lookUps > 1 { violate("At most one look-up of ended calls is under way.", "\(lookUps) look-ups") }
     default: break
     }
   }

@@ -83,7 +83,7 @@ final class Life {
     isTurning = true
     turnsNow = lastTurn == world.now ? turnsNow + 1 : 0
     lastTurn = world.now
-    if turnsNow > 10_000 { world.violate("A machine comes to rest.", name) }
+    if turnsNow > 10_000 { world.violate("A machine without work becomes idle.", name) }
     machine.turn(localNow)
     machine.dequeue(into: &actions)
     for action in actions where !isDead { perform(action) }

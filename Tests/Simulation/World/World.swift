@@ -112,7 +112,7 @@ final class World {
       now = at
       body()
       events += 1
-      if events > Self.eventsMax { violate("Time goes on.", "\(events) events") }
+      if events > Self.eventsMax { violate("Time advances.", "\(events) events") }
     }
     if violation == nil { now = max(now, min(end, queue.next ?? end)) }
   }
@@ -146,7 +146,7 @@ final class World {
     }
     let holders = replicas.filter { $0.life.map { !$0.isFrozen && !$0.machine.isIdle } ?? false }
     violate(
-      "Once faults stop, nothing stays owed.",
+      "After the faults stop, no delivery stays unfinished.",
       owed.first.map { "\(owed.count) deliveries, the first is \($0.story)" }
         ?? (holders.isEmpty ? "a call rings for ever" : "\(holders.map(\.name)) hold something that is not owed"))
   }
