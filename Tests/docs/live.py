@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Types the sessions of the documentation into a shell, with the real programs, and compares what they print.
+
+  PUSH_GATEWAY=.build/debug/push-gateway Tests/docs/live.py [NAME …]
+
+A comment `<!-- shell: NAME -->` on a page begins a part of the session NAME, until `<!-- shell: end -->`. A session goes on
+from page to page, in the order of PAGES below. Its blocks of sh are typed into one bash, its blocks of SQL into
+`psql "$DATABASE_URL"`. A block without a language right after one of them is what it prints, where `⋮` stands for any number of
+lines; order of lines, times, durations and ports may differ. A reader looks again where something takes a while: so the last
+command is repeated for half a minute, if it only asks.
+
+/tmp/tour is another folder here, the listeners have free ports, and the programs are those of PUSH_GATEWAY. Everything that a
+session starts is stopped. Ends with "N passed, N failed"; non-zero when any failed.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+
+from page import ROOT, Page  # noqa: E402
+from session import normal  # noqa: E402
+
+PAGES = ["README.md", "docs/tour.md", "docs/http-api.md"]
+FOLDER, OPS, API = "/tmp/tour", "127.0.0.1:8080", "127.0.0.1:8081"
+PATIENCE_SECONDS = 30
+# A command that only asks, and so may be repeated.
+ASKS = re.compile(r"(push-gateway (timeline|status|lanes)|curl (?!.*-d )|grep|select (?!.*\b(enqueue_call|answer_call|end_call|pause_lane|resume_lane)\b))")
+VARYING = [(re.compile(r"\b\d+\.\d+\b"), "N"), (re.compile(r"\b\d{4,5}\b"), "N"), (re.compile(r"\b\d+ (ms|s)\b"), "N s")]
+
+
+class Session:
+    """A context: a bash with the environment of a reader."""
+
+    def __init__(self, name, gateway):
+        self.name, self.programs = name, Path(gateway).resolve().parent
+        self.work = Path(tempfile.mkdtemp(prefix="push-tour."))
+        self.work.chmod(0o755)
+        self.sockets = [free_port(), free_port()]
+        self.ports = [one.getsockname()[1] for one in self.sockets]
+        self.count = 0
+
+    def __enter__(self):
+        self.printed = self.work / "printed"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PUSH_GATEWAY", "PG", "DATABASE_URL"))}
+        environment |= {"PUSH_GATEWAY_HTTP_LISTEN": self.here(OPS), "PUSH_GATEWAY_API_LISTEN": self.here(API), "PGTZ": "UTC",
+                        "no_proxy": "127.0.0.1", "PATH": f"{self.programs}:{environment['PATH']}"}
+        with self.printed.open("w") as printed:
+            self.bash = subprocess.Popen(["bash", "--noprofile", "--norc"], stdin=subprocess.PIPE, stdout=printed, stderr=subprocess.STDOUT,
+                                         text=True, cwd=ROOT, env=environment, start_new_session=True)
+        self.type("shopt -s expand_aliases; make() { [ \"$1\" = build ] || command make \"$@\"; }")
+        return self
+
+    def __exit__(self, *_):
+        if self.bash.poll() is None:
+            os.killpg(self.bash.pid, signal.SIGCONT)
+            os.killpg(self.bash.pid, signal.SIGTERM)
+            try:
+                self.bash.stdin.close()
+                self.bash.wait(PATIENCE_SECONDS)
+            except (subprocess.TimeoutExpired, BrokenPipeError):
+                os.killpg(self.bash.pid, signal.SIGKILL)
+        subprocess.run([ROOT / "scripts/postgres.sh", "stop", self.work / "postgres"], cwd=ROOT, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+        for one in self.sockets:
+            one.close()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def here(self, text):
+        for there, here in ((FOLDER, str(self.work)), (OPS, f"127.0.0.1:{self.ports[0]}"), (API, f"127.0.0.1:{self.ports[1]}")):
+            text = text.replace(there, here)
+        return text.replace("PATH=$PWD/.build/debug:$PATH ", f"PATH={self.programs}:$PATH ")
+
+    def type(self, text):
+        """Types lines; returns where in the output they begin to print."""
+        self.count += 1
+        self.bash.stdin.write(f"{text}\n")
+        self.bash.stdin.flush()
+
+    def run(self, block, text):
+        """Types a command and waits for its end; returns what was printed since."""
+        start = self.printed.stat().st_size
+        text = self.here(text)
+        if block.language == "sql":
+            file = self.work / "typed.sql"
+            file.write_text(text + "\n")
+            text = f'psql -qX -P footer=off -P pager=off -v SHOW_CONTEXT=never -f - "$DATABASE_URL" < {file}'
+        self.type(f"{text}\necho @@{self.count}")
+        end, deadline = f"@@{self.count - 1}\n", time.monotonic() + 120
+        while end not in self.since(start):
+            if self.bash.poll() is not None or time.monotonic() > deadline:
+                return self.since(start) + f"(no end: {text})"
+            time.sleep(0.05)
+        return start
+
+    def since(self, start):
+        with self.printed.open("rb") as printed:
+            printed.seek(start)
+            return printed.read().decode(errors="replace")
+
+    def fault(self, block):
+        """What is wrong with a block; None: nothing."""
+        start = self.run(block, block.text)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        last, before = last_command(block), ""
+        while True:
+            if isinstance(start, str):
+                return start
+            printed = before + re.sub(r"(?m)^@@\d+\n", "", self.since(start))
+            if block.expected is None or same(block.expected, printed, self):
+                return None
+            if time.monotonic() > deadline:
+                return f"the page shows:\n{block.expected}\nprinted was:\n{printed}"
+            time.sleep(0.3)
+            if last:
+                # What the commands before the last one have printed stays.
+                first = before or leading(block, printed)
+                before, start = first, self.run(block, last)
+
+
+def leading(block, printed):
+    """What the commands before the last one printed: tables and lines in front of the last table."""
+    if block.language != "sql":
+        return ""
+    parts = re.split(r"\n\n", printed.strip("\n"))
+    return "\n\n".join(parts[:-1]) + "\n\n" if len(parts) > 1 else ""
+
+
+def last_command(block):
+    """The last command of a block, if it may be repeated."""
+    text = block.text.strip()
+    last = re.split(r";[^\S\n]*(?:--[^\n]*)?\n", text)[-1] if block.language == "sql" else text.split("\n")[-1]
+    last = re.sub(r"(?m)^\s*--.*\n", "", last)
+    return last if ASKS.match(last) else None
+
+
+def same(expected, printed, session):
+    want, got = lines(session.here(expected)), lines(printed)
+    if "⋮" not in want:
+        return sorted(want) == sorted(got)
+    # Each part between the marks stands somewhere, in its order.
+    at = 0
+    for line in want:
+        if line != "⋮":
+            if line not in got[at:]:
+                return False
+            at = got.index(line, at) + 1
+    return True
+
+
+def lines(text):
+    found, _ = normal(text)
+    result = []
+    for line in found:
+        for pattern, word in VARYING:
+            line = pattern.sub(word, line)
+        result.append(line)
+    return result
+
+
+def free_port():
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder
+
+
+def main():
+    gateway = Path(os.environ.get("PUSH_GATEWAY", ROOT / ".build/debug/push-gateway"))
+    if not os.access(gateway, os.X_OK):
+        raise SystemExit(f"live.py: there is no program {gateway}: build it, or name it in PUSH_GATEWAY")
+    sessions = {}
+    for page in map(Page, PAGES):
+        for name, blocks in page.sessions:
+            sessions.setdefault(name, []).extend((page.name, block) for block in blocks)
+    passed = failed = 0
+    for name in sys.argv[1:] or sessions:
+        with Session(name, gateway) as session:
+            for page, block in sessions[name]:
+                fault = session.fault(block)
+                passed, failed = passed + (fault is None), failed + (fault is not None)
+                print(f"{'ok' if fault is None else 'not ok'} - {page}:{block.line} ({name})" + (f": {fault}" if fault else ""), flush=True)
+                if fault and session.bash.poll() is not None:
+                    break
+    print(f"{passed} passed, {failed} failed")
+    raise SystemExit(1 if failed or not passed else 0)
+
+
+if __name__ == "__main__":
+    main()
