@@ -4,12 +4,12 @@
   PUSH_GATEWAY=.build/debug/push-gateway Tests/docs/live.py [NAME …]
 
 A comment `<!-- shell: NAME -->` on a page begins a part of the session NAME, until `<!-- shell: end -->`. A session goes on
-from page to page, in the order of PAGES below. Its blocks of sh are typed into one bash, its blocks of SQL into
+from page to page, in the order of PAGES below; a part `NAME last` is its end. Its blocks of sh are typed into one bash, its blocks of SQL into
 `psql "$DATABASE_URL"`. A block without a language right after one of them is what it prints, where `⋮` stands for any number of
 lines; order of lines, times, durations and ports may differ. A reader looks again where something takes a while: so the last
 command is repeated for half a minute, if it only asks.
 
-/tmp/tour is another folder here, the listeners have free ports, and the programs are those of PUSH_GATEWAY. Everything that a
+/tmp/tour is another folder here, the listeners have free ports, the HTTP API is on, and the programs are those of PUSH_GATEWAY. Everything that a
 session starts is stopped. Ends with "N passed, N failed"; non-zero when any failed.
 """
 
@@ -29,12 +29,12 @@ sys.dont_write_bytecode = True
 from page import ROOT, Page  # noqa: E402
 from session import normal  # noqa: E402
 
-PAGES = ["README.md", "docs/tour.md", "docs/http-api.md"]
+PAGES = ["README.md", "docs/tour.md", "docs/http-api.md", "docs/operations.md"]
 FOLDER, OPS, API = "/tmp/tour", "127.0.0.1:8080", "127.0.0.1:8081"
 PATIENCE_SECONDS = 30
 # A command that only asks, and so may be repeated.
 ASKS = re.compile(r"(push-gateway (timeline|status|lanes)|curl (?!.*-d )|grep|select (?!.*\b(enqueue_call|answer_call|end_call|pause_lane|resume_lane)\b))")
-VARYING = [(re.compile(r"\b\d+\.\d+\b"), "N"), (re.compile(r"\b\d{4,5}\b"), "N"), (re.compile(r"\b\d+ (ms|s)\b"), "N s")]
+VARYING = [(re.compile(r'"outboxId":\d+'), '"outboxId":N'), (re.compile(r"\b\d+\.\d+\b"), "N"), (re.compile(r"\b\d{4,5}\b"), "N"), (re.compile(r"\b\d+ (ms|s)\b"), "N s")]
 
 
 class Session:
@@ -52,11 +52,12 @@ class Session:
         self.printed = self.work / "printed"
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PUSH_GATEWAY", "PG", "DATABASE_URL"))}
         environment |= {"PUSH_GATEWAY_HTTP_LISTEN": self.here(OPS), "PUSH_GATEWAY_API_LISTEN": self.here(API), "PGTZ": "UTC",
-                        "no_proxy": "127.0.0.1", "PATH": f"{self.programs}:{environment['PATH']}"}
+                        "PUSH_GATEWAY_API_ENABLED": "true", "no_proxy": "127.0.0.1", "PATH": f"{self.programs}:{environment['PATH']}"}
         with self.printed.open("w") as printed:
             self.bash = subprocess.Popen(["bash", "--noprofile", "--norc"], stdin=subprocess.PIPE, stdout=printed, stderr=subprocess.STDOUT,
                                          text=True, cwd=ROOT, env=environment, start_new_session=True)
-        self.type("shopt -s expand_aliases; make() { [ \"$1\" = build ] || command make \"$@\"; }")
+        self.type("shopt -s expand_aliases; make() { [ \"$1\" = build ] || command make \"$@\"; }\n"
+                  "trap 'echo \"@@failed: $BASH_COMMAND\"' ERR")
         return self
 
     def __exit__(self, *_):
@@ -80,20 +81,20 @@ class Session:
         return text.replace("PATH=$PWD/.build/debug:$PATH ", f"PATH={self.programs}:$PATH ")
 
     def type(self, text):
-        """Types lines; returns where in the output they begin to print."""
+        """Types lines."""
         self.count += 1
         self.bash.stdin.write(f"{text}\n")
         self.bash.stdin.flush()
 
     def run(self, block, text):
-        """Types a command and waits for its end; returns what was printed since."""
+        """Types a command and waits for its end; returns where in the output it begins to print, or a text: it did not end."""
         start = self.printed.stat().st_size
         text = self.here(text)
         if block.language == "sql":
             file = self.work / "typed.sql"
             file.write_text(text + "\n")
             text = f'psql -qX -P footer=off -P pager=off -v SHOW_CONTEXT=never -f - "$DATABASE_URL" < {file}'
-        self.type(f"{text}\necho @@{self.count}")
+        self.type(f"{text}\necho; echo @@{self.count}")
         end, deadline = f"@@{self.count - 1}\n", time.monotonic() + 120
         while end not in self.since(start):
             if self.bash.poll() is not None or time.monotonic() > deadline:
@@ -114,7 +115,11 @@ class Session:
         while True:
             if isinstance(start, str):
                 return start
-            printed = before + re.sub(r"(?m)^@@\d+\n", "", self.since(start))
+            text = self.since(start)
+            failed = re.search(r"(?m)^@@failed: (.*)$", text)
+            if failed and block.expected is None:
+                return f"{failed[1]} fails:\n{text}"
+            printed = before + re.sub(r"(?m)^@@(\d+|failed: .*)\n", "", text)
             if block.expected is None or same(block.expected, printed, self):
                 return None
             if time.monotonic() > deadline:
@@ -138,7 +143,7 @@ def last_command(block):
     """The last command of a block, if it may be repeated."""
     text = block.text.strip()
     last = re.split(r";[^\S\n]*(?:--[^\n]*)?\n", text)[-1] if block.language == "sql" else text.split("\n")[-1]
-    last = re.sub(r"(?m)^\s*--.*\n", "", last)
+    last = re.sub(r"(?m)^(\s*--|\\).*\n", "", last)
     return last if ASKS.match(last) else None
 
 
@@ -177,10 +182,13 @@ def main():
     gateway = Path(os.environ.get("PUSH_GATEWAY", ROOT / ".build/debug/push-gateway"))
     if not os.access(gateway, os.X_OK):
         raise SystemExit(f"live.py: there is no program {gateway}: build it, or name it in PUSH_GATEWAY")
-    sessions = {}
+    sessions, ends = {}, {}
     for page in map(Page, PAGES):
         for name, blocks in page.sessions:
-            sessions.setdefault(name, []).extend((page.name, block) for block in blocks)
+            name, _, is_last = name.partition(" ")
+            (ends if is_last else sessions).setdefault(name, []).extend((page.name, block) for block in blocks)
+    for name, blocks in ends.items():
+        sessions[name] += blocks
     passed = failed = 0
     for name in sys.argv[1:] or sessions:
         with Session(name, gateway) as session:

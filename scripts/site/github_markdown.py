@@ -41,14 +41,16 @@ def chunks(lines):
     for line in lines:
         fence = FENCE.match(line)
         if end is None and fence:
-            yield False, group
+            if group:
+                yield False, group
             group, end = [line], fence[2]
         elif end is not None and line.strip() == end:
             yield True, [*group, line]
             group, end = [], None
         else:
             group.append(line)
-    yield end is not None, group
+    if group:
+        yield end is not None, group
 
 
 def slug(heading):
