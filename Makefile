@@ -85,8 +85,8 @@ image: ## the container image of a release; its bases must be pinned by digest
 image-pin: ## look up the digests of the image's bases and write them into deploy/image-bases: needs Docker and a network
 	@scripts/image.sh pin
 
-site: setup ## the documentation as a static site, checked: dist/site, with search, for use without a network
-	@scripts/site.sh
+site: ## the documentation as a static site, checked: dist/site, with search, for use without a network
+	@$(if $(SITE),SITE='$(SITE)' )scripts/site.sh
 
 lint: setup ## check every file without changing any: ONLY="swift text" for some linters of scripts/lint.sh
 	@SWIFT="$(SWIFT)" scripts/lint.sh $(ONLY)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The documentation as a static site: dist/site/VERSION, which needs no server and no network (docs/adr/0047).
+# The documentation as a static site: dist/site/VERSION, which needs no server and no network (ADR 47).
 #
 #   scripts/site.sh              build it, check it, and build it again: both must be the same
 #   scripts/site.sh --serve      show it at a port of the loopback while pages are written
@@ -19,6 +19,7 @@ export PYTHONDONTWRITEBYTECODE=1 DISABLE_MKDOCS_2_WARNING=true NO_MKDOCS_2_WARNI
 make_venv() {
   rm -rf "$venv"
   mkdir -p "$local"
+  python3 -c 'import venv, ensurepip' 2>/dev/null || scripts/setup.sh
   python3 -m venv "$venv" || fail "python3 -m venv fails: install python3-venv"
 }
 

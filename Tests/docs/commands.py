@@ -13,8 +13,8 @@ import re
 from page import ROOT, Page
 
 LANGUAGES = {"sh", "bash", "console", "shell", "sql", "psql"}
-PROGRAMS = re.compile(r"\s*(\$ |(?:[A-Z_]+=\S+ )*(push-gateway(-lab)?|make|scripts/\S+|Tests/\S+|benchmarks/\S+|curl|psql|docker|apt(-get)?|helm|kubectl|"
-                      r"systemctl|git|swift|pip|select|insert|update|delete|alter|create)\b)")
+PROGRAMS = re.compile(r"""\s*(\$\ |(?:[A-Z_]+=\S+\ )*(push-gateway(-lab)?|make|scripts/\S+|Tests/\S+|benchmarks/\S+|curl|psql|docker
+    |apt(-get)?|helm|kubectl|systemctl|git|swift|pip|select|insert|update|delete|alter|create)\b)""", re.X)
 TARGET = re.compile(r"(?:^|&& |\$ )make ([a-z-]+)", re.M)
 SCRIPT = re.compile(r"(?:^|[\s(=])((?:scripts|Tests|benchmarks|deploy)/[\w./-]*\w)")
 

@@ -4,13 +4,14 @@
   PUSH_GATEWAY=.build/debug/push-gateway Tests/docs/live.py [NAME …]
 
 A comment `<!-- shell: NAME -->` on a page begins a part of the session NAME, until `<!-- shell: end -->`. A session goes on
-from page to page, in the order of PAGES below; a part `NAME last` is its end. Its blocks of sh are typed into one bash, its blocks of SQL into
-`psql "$DATABASE_URL"`. A block without a language right after one of them is what it prints, where `⋮` stands for any number of
-lines; order of lines, times, durations and ports may differ. A reader looks again where something takes a while: so the last
-command is repeated for half a minute, if it only asks.
+from page to page, in the order of PAGES below; a part `NAME last` is its end. Its blocks of sh are typed into one bash, its
+blocks of SQL into `psql "$DATABASE_URL"`. A block without a language right after one of them is what it prints, where `⋮`
+stands for any number of lines; order of lines, times, durations and ports may differ. A reader looks again where something
+takes a while: so what only asks is repeated for half a minute.
 
-/tmp/tour is another folder here, the listeners have free ports, the HTTP API is on, and the programs are those of PUSH_GATEWAY. Everything that a
-session starts is stopped. Ends with "N passed, N failed"; non-zero when any failed.
+/tmp/tour is another folder here, the listeners have free ports, the HTTP API is on, and the programs are those of
+PUSH_GATEWAY. Everything that a session starts is stopped. Of commands that are not run (commands.py), the options must be
+known to the program's --help. Ends with "N passed, N failed"; non-zero when any failed.
 """
 
 import os
@@ -26,6 +27,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
+from commands import in_run  # noqa: E402
 from page import ROOT, Page  # noqa: E402
 from session import normal  # noqa: E402
 
@@ -33,8 +35,10 @@ PAGES = ["README.md", "docs/tour.md", "docs/http-api.md", "docs/operations.md"]
 FOLDER, OPS, API = "/tmp/tour", "127.0.0.1:8080", "127.0.0.1:8081"
 PATIENCE_SECONDS = 30
 # A command that only asks, and so may be repeated.
-ASKS = re.compile(r"(push-gateway (timeline|status|lanes)|curl (?!.*-d )|grep|select (?!.*\b(enqueue_call|answer_call|end_call|pause_lane|resume_lane)\b))")
-VARYING = [(re.compile(r'"outboxId":\d+'), '"outboxId":N'), (re.compile(r"\b\d+\.\d+\b"), "N"), (re.compile(r"\b\d{4,5}\b"), "N"), (re.compile(r"\b\d+ (ms|s)\b"), "N s")]
+CHANGES = r"\b(enqueue_call|answer_call|end_call|pause_lane|resume_lane|pg_sleep)\b"
+ASKS = re.compile(r"(push-gateway (timeline|status|lanes)|sleep |curl (?!.*-d )|grep|select (?!.*%s))" % CHANGES, re.S)
+VARYING = [(re.compile(r'"outboxId":\d+'), '"outboxId":N'), (re.compile(r"\b\d+\.\d+\b"), "N"), (re.compile(r"\b\d{4,5}\b"), "N"),
+           (re.compile(r"\b\d+ (ms|s)\b"), "N s")]
 
 
 class Session:
@@ -111,7 +115,7 @@ class Session:
         """What is wrong with a block; None: nothing."""
         start = self.run(block, block.text)
         deadline = time.monotonic() + PATIENCE_SECONDS
-        last, before = last_command(block), ""
+        (again, is_whole), before = repeatable(block), ""
         while True:
             if isinstance(start, str):
                 return start
@@ -125,26 +129,27 @@ class Session:
             if time.monotonic() > deadline:
                 return f"the page shows:\n{block.expected}\nprinted was:\n{printed}"
             time.sleep(0.3)
-            if last:
-                # What the commands before the last one have printed stays.
-                first = before or leading(block, printed)
-                before, start = first, self.run(block, last)
+            if again:
+                before = "" if is_whole else before or leading(block, printed)
+                start = self.run(block, again)
 
 
 def leading(block, printed):
-    """What the commands before the last one printed: tables and lines in front of the last table."""
+    """What the statements before the last one printed: everything in front of the last table."""
     if block.language != "sql":
         return ""
-    parts = re.split(r"\n\n", printed.strip("\n"))
-    return "\n\n".join(parts[:-1]) + "\n\n" if len(parts) > 1 else ""
+    return "\n\n".join(re.split(r"\n\n", printed.strip("\n"))[:-1]) + "\n\n"
 
 
-def last_command(block):
-    """The last command of a block, if it may be repeated."""
-    text = block.text.strip()
-    last = re.split(r";[^\S\n]*(?:--[^\n]*)?\n", text)[-1] if block.language == "sql" else text.split("\n")[-1]
-    last = re.sub(r"(?m)^(\s*--|\\).*\n", "", last)
-    return last if ASKS.match(last) else None
+def repeatable(block):
+    """(what may be typed again, whether it is the whole block); (None, False): nothing."""
+    if block.language == "sql":
+        commands = [re.sub(r"(?m)^(\s*--|\\).*\n", "", one) for one in re.split(r";[^\S\n]*(?:--[^\n]*)?\n", block.text.strip())]
+    else:
+        commands = re.sub(r"\\\n\s*", " ", block.text.strip()).split("\n")
+    if all(map(ASKS.match, commands)):
+        return block.text, True
+    return (commands[-1], False) if ASKS.match(commands[-1]) else (None, False)
 
 
 def same(expected, printed, session):
@@ -171,6 +176,26 @@ def lines(text):
     return result
 
 
+def options(gateway):
+    """(where, fault or None) of each use of the programs in blocks that are not run."""
+    helps = {}
+    for file in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")]):
+        name = str(file.relative_to(ROOT))
+        for block in Page(name).blocks if in_run(name) else []:
+            for line in re.sub(r"\\\n\s*", " ", block.text).split("\n") if block.runner == "not run" else []:
+                use = re.search(r"(?:^|\s)(push-gateway(?:-lab)?) ([a-z-]+)((?: (?![|&;#]).*)?)", line.split(" # ")[0])
+                if not use or use[1] == "push-gateway" and line.lstrip().startswith(("docker build", "systemctl", "journalctl", "install")):
+                    continue
+                program, command, arguments = use.groups()
+                if (program, command) not in helps:
+                    done = subprocess.run([gateway.parent / program, command, "--help"], text=True, capture_output=True, timeout=60)
+                    helps[program, command] = done.stdout if done.returncode == 0 else None
+                known = helps[program, command]
+                unknown = [one for one in re.findall(r" (--[a-z-]+)", arguments) if known and f"{one}" not in known]
+                yield f"{name}:{block.line}", (f"{program} has no command {command}" if known is None else
+                                               f"{program} {command} has no {unknown[0]}" if unknown else None)
+
+
 def free_port():
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -190,6 +215,9 @@ def main():
     for name, blocks in ends.items():
         sessions[name] += blocks
     passed = failed = 0
+    for where, fault in options(gateway.resolve()):
+        passed, failed = passed + (fault is None), failed + (fault is not None)
+        print(f"{'ok' if fault is None else 'not ok'} - {where}: options" + (f": {fault}" if fault else ""), flush=True)
     for name in sys.argv[1:] or sessions:
         with Session(name, gateway) as session:
             for page, block in sessions[name]:

@@ -165,7 +165,8 @@ def conversions():
     for what, given, want in [
         ("a list after a paragraph", "Text:\n- one\n- two\n", "Text:\n\n- one\n- two\n"),
         ("a list in a list", "- one\n  - two\n\n    more\n", "- one\n    - two\n\n        more\n"),
-        ("a block in an item", "1. one\n\n   ```sh\n   if a\n     b\n   ```\n\ntext\n", "1. one\n\n    ```sh\n    if a\n      b\n    ```\n\ntext\n"),
+        ("a block in an item", "1. one\n\n   ```sh\n   if a\n     b\n   ```\n\ntext\n",
+         "1. one\n\n    ```sh\n    if a\n      b\n    ```\n\ntext\n"),
         ("no list in a block", "```\n- a\n # b\n```\n", "```\n- a\n # b\n```\n"),
         ("an item's further lines", "- one\n  two\n- three\n", "- one\n    two\n- three\n"),
         ("a comment", "a\n\n<!-- psql: tour -->\n\nb\n", "a\n\n\nb\n"),
@@ -190,7 +191,8 @@ def detections(files, navigation, document):
     page = "docs/sql.md"
     sees("a link to a file that is not there", link_faults({**files, page: files[page] + "\n[a](nowhere.md)\n"}))
     sees("a link to a heading that is not there", link_faults({**files, page: files[page] + "\n[a](security.md#nothing)\n"}))
-    sees("a heading that was renamed", link_faults({**files, page: files[page].replace("## Answering, declining and ending a call", "## Answering")}))
+    renamed = files[page].replace("## Answering, declining and ending a call", "## Answering")
+    sees("a heading that was renamed", link_faults({**files, page: renamed}))
     sees("a picture without a text", picture_faults({page: "![](images/overview.svg)\n"}))
     sees("a diagram in Mermaid", mermaid_faults({page: "```mermaid\n```\n"}))
     sees("a page that the navigation has not", navigation_faults(files, [entry for entry in navigation if "Releases" not in entry]))

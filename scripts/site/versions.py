@@ -31,7 +31,10 @@ def main():
 <meta name="viewport" content="width=device-width">
 <meta http-equiv="refresh" content="2; url={html.escape(versions[0])}/index.html">
 <title>push-gateway: versions of the documentation</title>
-<style>body {{ font: 1.1rem/1.6 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem; color-scheme: light dark }}</style>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 1.1rem/1.6 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem }}
+</style>
 </head>
 <body>
 <h1>push-gateway</h1>
