@@ -17,7 +17,8 @@ openapi.yaml wants for that request. `<!-- situations: … -->` says what the ta
 `<!-- file: NAME -->` names the file that the next block is; Tests/integrations runs those. JavaScript, Java and Lua are
 shown to node, javac and luac, where there are these. `<!-- shell: NAME -->` is for live.py, which types into a shell with the
 real programs; `<!-- not run: WHY -->` says why the next block is not run (commands.py). Links must lead somewhere, those of
-alerts to operations.md, too, and every `push.name` must exist. security.md names every table, with what it holds of people, and tests that exist.
+alerts to operations.md, too, and every `push.name` must exist. security.md names every table, with what it holds of people,
+and tests that exist.
 """
 
 import os
