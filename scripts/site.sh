@@ -48,7 +48,11 @@ export SOURCE_DATE_EPOCH
 # build DIR: without the map for search engines and the page for errors, which need the address at which the site is published, and
 # without what the theme has for the search in other languages.
 build() {
-  "$venv/bin/mkdocs" build --strict --quiet --clean --site-dir "$PWD/$1"
+  # Not with --quiet: then --strict would not see warnings.
+  "$venv/bin/mkdocs" build --strict --clean --site-dir "$PWD/$1" >"$local/build.log" 2>&1 || {
+    cat "$local/build.log" >&2
+    fail "MkDocs refuses the pages"
+  }
   rm -rf "$1/sitemap.xml" "$1/sitemap.xml.gz" "$1/404.html" "$1/assets/javascripts/lunr"
   find "$1" -name '*.map' -delete
 }
