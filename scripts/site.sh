@@ -57,6 +57,18 @@ build() {
   find "$1" -name '*.map' -delete
 }
 
+# The search of pages that are opened as files depends on a script of ours and on the theme's: tried where there is a Chromium.
+search_in_browser() {
+  command -v chromium >/dev/null || { echo "skipped - the search is not tried in a browser: there is no chromium"; return 0; }
+  sandbox=
+  [ "$(id -u)" -ne 0 ] || sandbox=--no-sandbox
+  # shellcheck disable=SC2086 # empty for other users than root
+  timeout 60 chromium --headless=new $sandbox --disable-gpu --user-data-dir="$work/chromium" --virtual-time-budget=10000 --dump-dom \
+    "file://$(cd "$site" && pwd)/$version/index.html?q=PushKit" >"$local/search.html" 2>/dev/null </dev/null || return 1
+  grep -q '<article class="md-search-result__article' "$local/search.html" || return 1
+  echo "ok - the search finds a word in Chromium, on a page that was opened as a file"
+}
+
 case ${1:-} in
   "") ;;
   --serve)
@@ -91,4 +103,5 @@ rm -rf "${site:?}/$version"
 mv "$relative/$version" "$site/$version"
 scripts/site/versions.py "$site"
 "$venv/bin/python" scripts/site/check_site.py "$site" "$version" || fail "the site in $site is not in order"
+search_in_browser || fail "the search of a page that was opened as a file finds nothing"
 echo "$site/index.html: the site, $(find "$site/$version" -name '*.html' | wc -l) pages, $(du -sh "$site/$version" | cut -f1)"
