@@ -204,6 +204,7 @@ def free_port():
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     gateway = Path(os.environ.get("PUSH_GATEWAY", ROOT / ".build/debug/push-gateway"))
     if not os.access(gateway, os.X_OK):
         raise SystemExit(f"live.py: there is no program {gateway}: build it, or name it in PUSH_GATEWAY")
