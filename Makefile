@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image image-pin
+.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image image-pin site
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ image: ## the container image of a release; its bases must be pinned by digest
 
 image-pin: ## look up the digests of the image's bases and write them into deploy/image-bases: needs Docker and a network
 	@scripts/image.sh pin
+
+site: ## the documentation as a static site, checked: dist/site, with search, for use without a network
+	@$(if $(SITE),SITE='$(SITE)' )scripts/site.sh
 
 lint: setup ## check every file without changing any: ONLY="swift text" for some linters of scripts/lint.sh
 	@SWIFT="$(SWIFT)" scripts/lint.sh $(ONLY)

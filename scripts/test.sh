@@ -60,6 +60,7 @@ sql_tests() {
   Tests/sql/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
   Tests/backends/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
   Tests/docs/run.py "$PUSH_GATEWAY_TEST_DATABASE_URL"
+  /usr/bin/python3 Tests/site/run.py
   scripts/soak.sh --self-test
 }
 
@@ -77,6 +78,7 @@ program_tests() {
   Tests/deploy/run.sh
   Tests/prometheus/run.sh
   Tests/integrations/run.py
+  Tests/docs/live.py
 }
 
 mkdir -p .local

@@ -56,6 +56,21 @@ def rings(name, call_id):
         ([call_id], None, True))
 
 
+def of_calls_that_are_settled_meanwhile():
+    """A call is enqueued again while its only delivery goes from push.delivery to push.history."""
+    counts = set()
+    with connect(autocommit=True) as db:
+        for number in range(150):
+            enqueue(f"again-{number}", db)
+            settling = Thread(target=gateway.claimed)
+            settling.start()
+            while settling.is_alive():
+                counts.add(db.execute("select deliveries, duplicate from push.enqueue_call(%s, %s, %s)",
+                    (Jsonb({"callId": f"again-{number}", "from": "x"}), RECIPIENTS, APP)).fetchone())
+            settling.join()
+    check("a call enqueued again while it is settled has as many deliveries as before", counts, {(1, True)})
+
+
 def of_a_login_that_may_only_connect():
     with connect(login="nobody", autocommit=True) as nobody:
         slot = int(time() * 200)
@@ -326,6 +341,7 @@ def of_a_key_that_is_about_to_be_revoked():
 of_a_login_that_may_only_connect()
 of_notifications_without_end()
 of_a_login_that_may_enqueue()
+of_calls_that_are_settled_meanwhile()
 of_a_transaction_that_has_read_history()
 of_rows_that_stay_locked()
 of_numbers()

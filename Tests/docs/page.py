@@ -5,18 +5,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-MARK = re.compile(r"<!-- (psql|json|file|situations): (.+?) -->")
+MARK = re.compile(r"<!-- (psql|json|file|situations|shell|not run): (.+?) -->")
 FENCE = re.compile(r"^( *)```(\w*)$")
 HEADING = re.compile(r"^#{1,6} +(.+?)\s*$")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 class Block:
-    """A fenced block; `expected` is the text it must print, where the page says so."""
+    """A fenced block; `expected` is the text it must print, where the page says so.
+
+    runner: the word of the comment by which a test runs it, or "not run"; is_output: it is what another one prints.
+    """
 
     def __init__(self, line, language, text):
         self.line, self.language, self.text = line, language, text
-        self.expected = None
+        self.expected = self.runner = None
+        self.is_output = False
 
 
 class Situation:
@@ -33,16 +37,17 @@ class Page:
 
     situations: SQL to run; loose: SQL in no situation; bodies: (block, "METHOD /path"); programs: blocks in other
     languages; files: those that the page names, by name; tables: (line, what of, its text); links: (line, target);
-    anchors: where its headings can be linked to.
+    anchors: where its headings can be linked to; blocks: all of them; sessions: (name, its blocks) for live.py.
     """
 
-    def __init__(self, name):
+    def __init__(self, name, text=None):
         self.name = name
-        self.text = (ROOT / name).read_text()
+        self.text = (ROOT / name).read_text() if text is None else text
         self.situations, self.loose, self.bodies, self.programs, self.links = [], [], [], [], []
         self.files, self.tables = {}, []
+        self.blocks, self.sessions = [], []
         self.anchors = set()
-        self._situation = self._request = self._asked = self._file = None
+        self._situation = self._request = self._asked = self._file = self._session = self._reason = None
         lines = self.text.split("\n")
         index = 0
         while index < len(lines):
@@ -64,6 +69,12 @@ class Page:
             self._situation = None if mark[2] == "end" else Situation(self.name, number, mark[2].split())
             if self._situation:
                 self.situations.append(self._situation)
+        elif mark and mark[1] == "shell":
+            self._session = None if mark[2] == "end" else []
+            if self._session is not None:
+                self.sessions.append((mark[2], self._session))
+        elif mark and mark[1] == "not run":
+            self._reason = mark[2]
         elif mark and mark[1] == "json":
             self._request = mark[2]
         elif mark and mark[1] == "file":
@@ -77,9 +88,21 @@ class Page:
             self._asked = None  # words between a command and a block: the block is not its output
 
     def _block(self, block):
+        self.blocks.append(block)
         if block.language == "" and self._asked:
             self._asked.expected = block.text
+            block.is_output = True
         self._asked = None
+        if self._reason:
+            self._reason, block.runner = None, "not run"
+            return
+        if self._session is not None and block.language in ("sh", "sql"):
+            block.runner = "shell"
+            self._session.append(block)
+            self._asked = block
+            return
+        if self._file or self._request or self._situation and block.language == "sql":
+            block.runner = "file" if self._file else "json" if self._request else "psql"
         if self._file:
             self.files[self._file] = block.text if block.language != "diff" else patched(block.text)
             self._file = None

@@ -15,8 +15,10 @@ where it prints nothing. Times, UUIDs, keys and process ids may differ, duration
 `<!-- json: METHOD /path -->` says that the next ```json block, or the body of the next `curl`, is a body that
 openapi.yaml wants for that request. `<!-- situations: … -->` says what the table after it must show: see phones.py.
 `<!-- file: NAME -->` names the file that the next block is; Tests/integrations runs those. JavaScript, Java and Lua are
-shown to node, javac and luac, where there are these. Links must lead somewhere, those of alerts to operations.md, too,
-and every `push.name` must exist. security.md names every table, with what it holds of people, and tests that exist.
+shown to node, javac and luac, where there are these. `<!-- shell: NAME -->` is for live.py, which types into a shell with the
+real programs; `<!-- not run: WHY -->` says why the next block is not run (commands.py). Links must lead somewhere, those of
+alerts to operations.md, too, and every `push.name` must exist. security.md names every table, with what it holds of people,
+and tests that exist.
 """
 
 import os

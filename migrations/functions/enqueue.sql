@@ -384,11 +384,15 @@ begin
         hint = 'Roll back and try again.';
     end if;
   end if;
-  deliveries := (select count(*) from push.delivery d
-    where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
   if duplicate then
-    deliveries := deliveries + (select count(*) from push.history h
-      where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
+    -- In one statement: a delivery that is settled meanwhile is counted once.
+    deliveries := (select count(*) from push.delivery d
+        where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null)
+      + (select count(*) from push.history h
+        where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
+  else
+    deliveries := (select count(*) from push.delivery d
+      where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
   end if;
   skipped := case when duplicate or exists (select from push.calls_that_skip(array[outbox_id]))
     then (select count(*) from push.skipped_recipients(outbox_id)) else 0 end;

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""The tests of the documentation site that need neither MkDocs nor a network: a second.
+
+  Tests/site/run.py
+
+- Links and anchors in every Markdown file of the repository lead somewhere, and pictures have a text.
+- The navigation of mkdocs.yml has every page, once, and no others.
+- The page about the HTTP API has everything that openapi.yaml has.
+- Every command that a page shows is run by a test, or the page says in a comment why not: see commands.py.
+- What the checks are for makes them fail. `make site` checks the built site.
+Ends with "N passed, N failed"; non-zero when any failed.
+"""
+
+import copy
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts/site"), str(ROOT / "Tests/docs")]
+
+import yaml  # noqa: E402
+
+import api_reference  # noqa: E402
+import commands  # noqa: E402
+import github_markdown  # noqa: E402
+import repository  # noqa: E402
+
+FIRST_PAGE, FIRST_PAGE_LINES = "README.md", 250
+IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+TARGET = re.compile(r"\]\(([^)\s]+)\)")
+# Other hosts that pages link to are not asked; a link without a scheme is no address.
+results = []
+
+
+def check(what, faults):
+    faults = list(faults)
+    results.append(not faults)
+    print(f"{'not ok' if faults else 'ok'} - {what}{': ' if faults else ''}{'; '.join(map(str, faults[:20]))}")
+
+
+def main():
+    files = {name: (ROOT / name).read_text() for name in repository.markdown_files()}
+    check("links and anchors lead somewhere", link_faults(files))
+    check("pictures are there and have a text", picture_faults(files))
+    check("no diagram needs a script of another host", mermaid_faults(files))
+    navigation = repository.settings()["nav"]
+    check("the navigation has every page once", navigation_faults(files, navigation))
+    document = yaml.safe_load((ROOT / "openapi.yaml").read_text())
+    check("the reference page has everything of openapi.yaml", reference_faults(document, api_reference.page()))
+    check("every command is run by a test, or the page says why not", commands.faults(files))
+    check(f"{FIRST_PAGE} has at most {FIRST_PAGE_LINES} lines", first_page_faults(files))
+    check("the packages of the site have exact versions and hashes", requirement_faults())
+    check("the site's version is the program's", [] if re.fullmatch(r"\d+\.\d+\.\d+\S*", repository.version()) else ["no version"])
+    conversions()
+    detections(files, navigation, document)
+    passed = sum(results)
+    print(f"{passed} passed, {len(results) - passed} failed")
+    sys.exit(0 if passed == len(results) else 1)
+
+
+def prose(text):
+    """(number, line) of the lines outside of blocks of code, without what is code in them."""
+    end = None
+    for number, line in enumerate(text.split("\n"), 1):
+        fence = github_markdown.FENCE.match(line)
+        if end is not None:
+            end = None if line.strip() == end else end
+        elif fence:
+            end = fence[2]
+        else:
+            yield number, re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", line)
+
+
+def anchors(text):
+    return {anchor for _, _, _, anchor in github_markdown.headings(text.split("\n"))}
+
+
+def link_faults(files):
+    known = {}
+    for name, text in files.items():
+        for number, line in prose(text):
+            for target in TARGET.findall(line):
+                found = repository.leads_to(name, target)
+                if found is None:
+                    continue
+                file, anchor = found
+                if not (ROOT / file).exists() and file not in files:
+                    yield f"{name}:{number}: {target}: there is no such file"
+                elif anchor and file in files:
+                    known.setdefault(file, anchors(files[file]))
+                    if anchor not in known[file]:
+                        yield f"{name}:{number}: {target}: there is no such heading"
+                elif anchor:
+                    yield f"{name}:{number}: {target}: an anchor in a file that is no page"
+
+
+def picture_faults(files):
+    for name, text in files.items():
+        for number, line in prose(text):
+            yield from (f"{name}:{number}: a picture without a text" for words, _ in IMAGE.findall(line) if not words.strip())
+            yield from (f"{name}:{number}: a picture of another host" for _, target in IMAGE.findall(line) if "//" in target)
+
+
+def mermaid_faults(files):
+    for name, text in files.items():
+        yield from (f"{name}:{number}: draw this as a picture in docs/images, as docs/images/overview.svg"
+                    for number, line in enumerate(text.split("\n"), 1) if line.strip() == "```mermaid")
+
+
+def navigation_faults(files, navigation):
+    shown = Counter(repository.paths(repository.navigation(navigation)))
+    pages = {repository.on_site(name) for name in files if not repository.NO_PAGES.match(name)}
+    for name in files:
+        if repository.on_site(name) is None and not repository.NO_PAGES.match(name):
+            yield f"{name} is no page of the site: PAGES_ELSEWHERE in scripts/site/repository.py names those outside of docs/"
+    pages |= {repository.API_REFERENCE, repository.DECISIONS}
+    yield from (f"{path} has no line in the nav of mkdocs.yml" for path in sorted(pages - shown.keys() - {None}))
+    yield from (f"mkdocs.yml has {path}, which is no page" for path in sorted(shown.keys() - pages))
+    yield from (f"mkdocs.yml has {path} {count} times" for path, count in shown.items() if count > 1)
+
+
+def reference_faults(document, page):
+    def missing(what, part):
+        return [] if part in page else [f"{what} is missing"]
+
+    for path, item in document["paths"].items():
+        for method in api_reference.METHODS:
+            if method in item:
+                operation = item[method]
+                yield from missing(f"{method} {path}", f"\n{method.upper()} {path}\n")
+                yield from missing(operation["operationId"], f"{operation['summary']} {{: #{operation['operationId']} }}")
+                section = page.split(f"{{: #{operation['operationId']} }}")[-1].split("\n### ")[0]
+                yield from (f"{method} {path}: the answer {status} is missing" for status in operation["responses"]
+                            if f"| `{status}` |" not in section)
+    for name, schema in document["components"]["schemas"].items():
+        yield from missing(f"the type {name}", f"### {name} {{: #type-{name} }}")
+        section = page.split(f"{{: #type-{name} }}")[-1].split("\n### ")[0]
+        yield from (f"{name}.{member} is missing" for member in schema.get("properties", {}) if f"| `{member}`" not in section)
+    for name in document["components"]["responses"]:
+        yield from missing(f"the answer {name}", f"### {name} {{: #answer-{name} }}")
+    ids = set(re.findall(r"\{: #([\w-]+) \}", page)) | anchors(page)
+    yield from (f"#{anchor} leads nowhere" for anchor in sorted(set(re.findall(r"\]\(#([\w-]+)\)", page)) - ids))
+
+
+def first_page_faults(files):
+    count = files[FIRST_PAGE].count("\n")
+    return [f"it has {count}"] if count > FIRST_PAGE_LINES else []
+
+
+def requirement_faults():
+    text = (ROOT / "scripts/site/requirements.txt").read_text().replace("\\\n", " ")
+    lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+    yield from (line.split()[0] for line in lines if not re.match(r"[\w.-]+==[\w.]+ +.*--hash=sha256:[0-9a-f]{64}", line))
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.M))
+    for name, version in re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "scripts/site/requirements.in").read_text(), re.M):
+        if locked.get(name) != version:
+            yield f"requirements.txt has {name} {locked.get(name)}, requirements.in {version}: run scripts/site.sh --lock"
+
+
+def conversions():
+    """What GitHub's Markdown becomes for MkDocs."""
+    for what, given, want in [
+        ("a list after a paragraph", "Text:\n- one\n- two\n", "Text:\n\n- one\n- two\n"),
+        ("a list in a list", "- one\n  - two\n\n    more\n", "- one\n    - two\n\n        more\n"),
+        ("a block in an item", "1. one\n\n   ```sh\n   if a\n     b\n   ```\n\ntext\n",
+         "1. one\n\n    ```sh\n    if a\n      b\n    ```\n\ntext\n"),
+        ("no list in a block", "```\n- a\n # b\n```\n", "```\n- a\n # b\n```\n"),
+        ("an item's further lines", "- one\n  two\n- three\n", "- one\n    two\n- three\n"),
+        ("a comment", "a\n\n<!-- psql: tour -->\n\nb\n", "a\n\n\nb\n"),
+        ("a heading", "## How it `is`: a$b\n", "## How it `is`: a$b {: #how-it-is-ab }\n"),
+        ("two headings", "# A\n\n# A\n", "# A {: #a }\n\n# A {: #a-1 }\n"),
+        ("a pipe in a table", "|a|\n|-|\n|`b \\| c`|\n", "|a|\n|-|\n|`b | c`|\n"),
+        ("a link to a page", "[a](docs/sql.md#roles-and-poolers)\n", "[a](sql.md#roles-and-poolers)\n"),
+        ("a link to a folder", "[a](docs/integrations)\n", "[a](integrations/README.md)\n"),
+        ("a link to another host", "[a](https://example.com/docs)\n", "[a](https://example.com/docs)\n"),
+        ("a link to the sources", "[the\nplan](Package.swift)\n", "the\nplan (`Package.swift`)\n"),
+        ("a link as code", "`[a](b.md)`\n", "`[a](b.md)`\n"),
+    ]:
+        got = github_markdown.convert(given, "README.md", "index.md")
+        check(f"conversion: {what}", [] if got == want else [f"got {got!r}, want {want!r}"])
+
+
+def detections(files, navigation, document):
+    """Each check sees what it is for."""
+    def sees(what, faults):
+        check(f"is seen: {what}", [] if list(faults) else ["no check says so"])
+
+    page = "docs/sql.md"
+    sees("a link to a file that is not there", link_faults({**files, page: files[page] + "\n[a](nowhere.md)\n"}))
+    sees("a link to a heading that is not there", link_faults({**files, page: files[page] + "\n[a](security.md#nothing)\n"}))
+    renamed = files[page].replace("## Answering, declining and ending a call", "## Answering")
+    sees("a heading that was renamed", link_faults({**files, page: renamed}))
+    sees("a picture without a text", picture_faults({page: "![](images/overview.svg)\n"}))
+    sees("a diagram in Mermaid", mermaid_faults({page: "```mermaid\n```\n"}))
+    sees("a page that the navigation has not", navigation_faults(files, [entry for entry in navigation if "Releases" not in entry]))
+    sees("a page that is not there", navigation_faults(files, [*navigation, {"New": "new.md"}]))
+    sees("a command that no test runs", commands.faults({page: "```sh\nmake coffee\n```\n"}))
+    sees("a command without a language", commands.faults({page: "```\ncurl http://127.0.0.1:8080/\n```\n"}))
+    changed = copy.deepcopy(document)
+    changed["components"]["schemas"]["Device"]["properties"]["colour"] = {"type": "string"}
+    sees("a member that the reference page has not", reference_faults(changed, api_reference.page()))
+    changed = copy.deepcopy(document)
+    changed["paths"]["/v1/new"] = {"get": changed["paths"]["/v1/calls/{callId}"]["get"]}
+    sees("a request that the reference page has not", reference_faults(changed, api_reference.page()))
+    check("the reference page follows openapi.yaml", reference_faults(changed, api_reference.render(changed)))
+
+
+if __name__ == "__main__":
+    main()
