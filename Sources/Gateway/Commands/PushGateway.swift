@@ -26,7 +26,7 @@ struct PushGateway: AsyncParsableCommand {
       """,
     version: GatewayVersion.current,
     subcommands: [
-      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, CheckConfigCommand.self,
+      ServeCommand.self, MigrateCommand.self, EnqueueCommand.self, CheckConfigCommand.self, AppCommand.self,
       MovedToLab.Simulate.self, MovedToLab.LoadTest.self,
     ],
     groupedSubcommands: [
