@@ -269,7 +269,7 @@ import Testing
       "did you mean priority?"
     ),
     (#"{"apns": {"invite": {"a": "b", "$push": {"ttl": 5}}}}"#, "apns.invite.$push.ttl", "there are type, priority"),
-    (#"{"apns": {"invite": {"a": "b", "$push": {"type": "alert"}}}}"#, "apns.invite.$push.type", "voip: only so"),
+    (#"{"apns": {"invite": {"a": "b", "$push": {"type": "alert"}}}}"#, "apns.invite.$push.type", "voip: otherwise"),
     (
       #"{"apns": {"invite": {"a": "b", "$push": {"priority": 5}}}}"#, "apns.invite.$push.priority", "10 for a VoIP push"
     ),
