@@ -242,8 +242,9 @@ class Machine:
             else:
                 database.sql("select push.grant_app(%s, %s)", name, app)
         if database is self.router:
-            database.sql(f"do $$ begin if not exists (select from pg_user_mappings where srvname = 'push' and usename = '{name}') then "
-                         f"create user mapping for {name} server push options (user '{name}', password '{PASSWORD}'); end if; end $$")
+            for server in ["push", *(["push_ops"] if "push_ops" in grants else [])]:
+                database.sql(f"do $$ begin if not exists (select from pg_user_mappings where srvname = '{server}' and usename = '{name}') then "
+                             f"create user mapping for {name} server {server} options (user '{name}', password '{PASSWORD}'); end if; end $$")
 
     # --- What came of it ---
 

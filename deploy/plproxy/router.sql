@@ -69,6 +69,8 @@ create event trigger push_keep_mappings on ddl_command_start when tag in ('CREAT
 do $$
 begin
   execute format('alter database %I set client_min_messages = warning', current_database());
+  -- PL/Proxy waits for a shard that accepts connections and says nothing, whatever its own time limits. This ends that.
+  execute format('alter database %I set statement_timeout = %L', current_database(), '15s');
 end
 $$;
 
@@ -232,7 +234,8 @@ begin
         'enqueued is then a duplicate. push.shards says which shards answer; push.set_shard stops asking one.';
   elsif p_state = '42704' and p_message like 'user mapping not found%' then
     raise exception using errcode = p_state, message = p_message,
-      hint = format('As a superuser: create user mapping for %I server push options (user %L, password ...);', current_user, current_user);
+      hint = format('As a superuser: create user mapping for %I server %s options (user %L, password ...);', current_user,
+        coalesce(substring(p_message from 'server "([a-z_]+)"'), 'push'), current_user);
   end if;
   raise exception using errcode = p_state, message = p_message, detail = coalesce(p_detail, ''), hint = coalesce(p_hint, '');
 end
@@ -259,6 +262,26 @@ begin
 end
 $$;
 comment on function push_router.ask is 'the number of a shard that may be asked; raises an error if it may not. p_shard: its number';
+
+create or replace function push_router.greet(shard int) returns int language plproxy as $$
+  cluster 'push'; run on shard; select push.own_shard();
+$$;
+create or replace function push_router.silent_one(p_shards int[]) returns int
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_shard int;
+begin
+  for v_shard in select distinct s from unnest(p_shards) s order by 1 loop
+    begin
+      perform push_router.greet(v_shard);
+    exception when others then
+      return v_shard;
+    end;
+  end loop;
+  return null;
+end
+$$;
+comment on function push_router.silent_one is 'the first of these shards that does not answer';
 
 -- Where a call is -------------------------------------------------------------------------------------------------------
 
@@ -714,9 +737,12 @@ comment on function push.void_call is 'cancels one call, wherever it is. Argumen
 -- Every shard -----------------------------------------------------------------------------------------------------------
 --
 -- All shards are asked at the same time (run on all). If one of them fails, each is asked on its own, so that the others are reached.
+-- Reading has a server of its own, push_ops, whose connections live for a second. A shard that is frozen then meets new connections,
+-- which statement_timeout ends. It does not end what waits on an open connection, because PL/Proxy first asks the frozen server to
+-- cancel.
 
 create or replace function push_router.ping(shard int, out number int, out generation int) returns setof record language plproxy as $$
-  cluster 'push'; run on shard;
+  cluster 'push_ops'; run on shard;
   select push.own_shard() as number, (select m.generation from push.shard_map m where m.until is null) as generation;
 $$;
 
@@ -743,14 +769,6 @@ end
 $$;
 comment on function push_router.look is 'the map that a shard has, or why it cannot be asked; null: it answers. p_shard: its number';
 
-create or replace function push_router.silent_one(p_shards int[]) returns int
-language sql volatile set search_path = push, pg_temp as $$
-  select s.shard from (select distinct s from unnest(p_shards) s order by s) s(shard)
-  where (push_router.look(s.shard)).trouble is not null
-  limit 1
-$$;
-comment on function push_router.silent_one is 'the first of these shards that does not answer';
-
 create or replace view push.shards as
 select s.shard, s.name, coalesce(cardinality(array_positions(m.shards, s.shard::smallint)), 0) as slots, p.map, p.trouble is null as answers,
   coalesce(p.trouble, case when p.map is distinct from m.generation
@@ -763,7 +781,7 @@ comment on view push.shards is
   'one row for each shard: how many of the 1,024 slots are its own, the number of the map it has, and whether it answers';
 
 create or replace function push_router.read_all(what text, out shard int, out data jsonb) returns setof record language plproxy as $$
-  cluster 'push'; run on all;
+  cluster 'push_ops'; run on all;
   select push.own_shard() as shard, r.data from (
     select to_jsonb(v) as data from push.summary v where what::text = 'summary'
     union all select to_jsonb(v) from push.lanes v where what::text = 'lanes'
@@ -775,7 +793,7 @@ create or replace function push_router.read_all(what text, out shard int, out da
 $$;
 create or replace function push_router.read_one(number int, what text, out shard int, out data jsonb)
 returns setof record language plproxy as $$
-  cluster 'push'; run on number;
+  cluster 'push_ops'; run on number;
   select push.own_shard() as shard, r.data from (
     select to_jsonb(v) as data from push.summary v where what::text = 'summary'
     union all select to_jsonb(v) from push.lanes v where what::text = 'lanes'
@@ -797,10 +815,15 @@ begin
     begin
       return query select r.shard, r.data from push_router.read_all(p_what) r;
       return;
-    exception when others then
-      if sqlerrm not like 'PL/Proxy function %' then
-        perform push_router.fail(null, sqlstate, sqlerrm, null, null);
-      end if;
+    exception
+      when query_canceled then
+        raise exception using errcode = 'query_canceled', message = sqlerrm,
+          hint = 'If it was a time limit, a shard accepts connections and does not answer. Find it with: select * from push_router.look(N); then: '
+            'select push.set_shard(N, true).';
+      when others then
+        if sqlerrm not like 'PL/Proxy function %' then
+          perform push_router.fail(null, sqlstate, sqlerrm, null, null);
+        end if;
     end;
   end if;
   for v_shard in select s.shard from push_router.shard s order by 1 loop
@@ -870,7 +893,7 @@ where x.data is not null;
 comment on view push.audit is 'the last 1,000 interventions on each shard that answers, with its number; a warning names the others';
 
 create or replace function push_router.oldest_ringing(shard int, p_app text) returns interval language plproxy as $$
-  cluster 'push'; run on shard; select push.oldest_ringing(p_app);
+  cluster 'push_ops'; run on shard; select push.oldest_ringing(p_app);
 $$;
 create or replace function push.oldest_ringing(p_app text default null) returns interval
 language plpgsql volatile set search_path = push, pg_temp as $$
@@ -1050,21 +1073,22 @@ comment on function push.erase_user is
 -- Faults of the set-up --------------------------------------------------------------------------------------------------
 
 create or replace view push.router_faults as
-select format('option %s of the server push contains user=, so that every login is that one on the shard', split_part(o.option, '=', 1)) as fault,
-  format('alter server push options (set %s ''...'') without it', split_part(o.option, '=', 1)) as remedy
-from pg_foreign_server s cross join lateral unnest(s.srvoptions) o(option) where s.srvname = 'push' and o.option ~ 'user='
+select format('option %s of the server %s contains user=, so that every login is that one on the shard', split_part(o.option, '=', 1), s.srvname)
+    as fault,
+  format('alter server %s options (set %s ''...''), without it', s.srvname, split_part(o.option, '=', 1)) as remedy
+from pg_foreign_server s cross join lateral unnest(s.srvoptions) o(option) where s.srvname in ('push', 'push_ops') and o.option ~ 'user='
 union all
-select 'there is a user mapping for public: logins without a mapping of their own act as that one on the shards',
-  'drop user mapping for public server push'
-from pg_user_mappings u where u.srvname = 'push' and u.umuser = 0
+select format('server %s has a user mapping for public: logins without a mapping of their own act as that one on the shards', u.srvname),
+  format('drop user mapping for public server %s', u.srvname)
+from pg_user_mappings u where u.srvname in ('push', 'push_ops') and u.umuser = 0
 union all
-select format('%s may use push-gateway here and has no user mapping', r.rolname),
-  format('create user mapping for %I server push options (user %L, password ...)', r.rolname, r.rolname)
+select format('%s may use push-gateway here and has no user mapping for the server %s', r.rolname, w.server),
+  format('create user mapping for %I server %s options (user %L, password ...)', r.rolname, w.server, r.rolname)
 from pg_roles r
-where r.rolcanlogin and not r.rolsuper
-  and (pg_has_role(r.oid, 'push_enqueuer', 'member') or pg_has_role(r.oid, 'push_tenant', 'member') or pg_has_role(r.oid, 'push_ops', 'member'))
-  and not exists (select from pg_user_mappings u where u.srvname = 'push' and u.umuser = r.oid)
-union all
+cross join (values ('push', 'push_enqueuer'), ('push', 'push_tenant'), ('push', 'push_ops'), ('push_ops', 'push_ops')) w(server, role)
+where r.rolcanlogin and not r.rolsuper and pg_has_role(r.oid, w.role, 'member')
+  and not exists (select from pg_user_mappings u where u.srvname = w.server and u.umuser = r.oid)
+union
 select format('the map names shard %s, which the server push does not have', s.shard), 'deploy/plproxy/shards.sh FILE apply'
 from (select distinct unnest(m.shards)::int as shard from push.shard_map m where m.until is null) s
 where s.shard >= push_router.server_shards()
@@ -1076,7 +1100,7 @@ comment on view push.router_faults is 'what is wrong with the set-up of this rou
 
 revoke execute on all functions in schema push, push_router from public;
 grant execute on function push_router.server_shards, push_router.fail, push_router.ask, push_router.find_calls, push_router.has_call,
-  push_router.place_of, push_router.place_for, push_router.ping, push_router.look, push_router.silent_one, push_router.no_rows,
+  push_router.place_of, push_router.place_for, push_router.ping, push_router.greet, push_router.look, push_router.silent_one, push_router.no_rows,
   push.slot_of, push.shard_of, push.shards_of, push.is_call, push.is_message, push.given_call_id,
   push_router.call, push.call, push_router.timeline, push.timeline, push_router.skipped_recipients, push.skipped_recipients
   to push_enqueuer, push_tenant, push_ops;
@@ -1095,6 +1119,7 @@ do $$
 begin
   if exists (select from pg_foreign_server where srvname = 'push') then
     grant usage on foreign server push to push_enqueuer, push_tenant, push_ops;
+    grant usage on foreign server push_ops to push_ops;
   end if;
 end
 $$;

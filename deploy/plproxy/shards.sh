@@ -91,22 +91,11 @@ set_up_router() {
   url=$1
   sql "$url" -1 -f "$router_sql" >/dev/null 2>"$work/error" || fail "router: $(grep -v NOTICE "$work/error" | head -n 2 | tr '\n' ' ')"
   {
-    echo "select exists (select from pg_foreign_server where srvname = 'push') as has_server \\gset"
-    printf '%s\n' '\if :has_server' '\else'
-    # Both limits are whole seconds. PL/Proxy does not look at them while no shard says anything: the limits of a connection below
-    # are what ends that.
-    echo "create server push foreign data wrapper plproxy options (modular_mapping '1', connection_lifetime '1800', query_timeout '30', p0 '');"
-    printf '%s\n' '\endif'
+    # Connections of push_ops are used for a second: a frozen shard then meets new ones, which statement_timeout can end.
+    set_server push 1800
+    set_server push_ops 1
     number=0
     while [ "$number" -lt "$count" ]; do
-      connection="$(cat "$work/connection.$number") connect_timeout=3 keepalives_idle=5 keepalives_interval=3 keepalives_count=3 \
-tcp_user_timeout=10000 application_name=push-router options='-c statement_timeout=10000 -c lock_timeout=5000'"
-      echo "select exists (select from pg_foreign_server s, unnest(s.srvoptions) o(o) where s.srvname = 'push' and o.o like 'p$number=%') as has \gset"
-      printf '%s\n' '\if :has'
-      echo "alter server push options (set p$number $(quote "$connection"));"
-      printf '%s\n' '\else'
-      echo "alter server push options (add p$number $(quote "$connection"));"
-      printf '%s\n' '\endif'
       is_off=false
       case " $dead " in *" $number "*) is_off=true ;; esac
       echo "insert into push_router.shard as s (shard, name, is_off, note) values ($number, $(quote "$(cat "$work/connection.$number")"), \
@@ -114,8 +103,28 @@ $is_off, case when $is_off then 'dead' end) on conflict (shard) do update set na
 s.note is distinct from 'dead', note = coalesce(excluded.note, nullif(s.note, 'dead'));"
       number=$((number + 1))
     done
-    echo "grant usage on foreign server push to push_enqueuer, push_tenant, push_ops;"
+    echo "grant usage on foreign server push to push_enqueuer, push_tenant, push_ops; grant usage on foreign server push_ops to push_ops;"
   } | sql "$url" -1 >/dev/null 2>"$work/error" || fail "router: $(head -n 2 "$work/error" | tr '\n' ' ')"
+}
+
+# set_server NAME LIFETIME: prints what makes the server, and sets its options.
+set_server() {
+  echo "select exists (select from pg_foreign_server where srvname = '$1') as has_server \gset"
+  printf '%s\n' '\if :has_server' '\else'
+  echo "create server $1 foreign data wrapper plproxy options (modular_mapping '1', connection_lifetime '$2', p0 '');"
+  printf '%s\n' '\endif'
+  number=0
+  while [ "$number" -lt "$count" ]; do
+    connection="$(cat "$work/connection.$number") connect_timeout=3 keepalives_idle=5 keepalives_interval=3 keepalives_count=3 \
+tcp_user_timeout=10000 application_name=push-router options='-c statement_timeout=10000 -c lock_timeout=5000'"
+    echo "select exists (select from pg_foreign_server s, unnest(s.srvoptions) o(o) where s.srvname = '$1' and o.o like 'p$number=%') as has \gset"
+    printf '%s\n' '\if :has'
+    echo "alter server $1 options (set p$number $(quote "$connection"));"
+    printf '%s\n' '\else'
+    echo "alter server $1 options (add p$number $(quote "$connection"));"
+    printf '%s\n' '\endif'
+    number=$((number + 1))
+  done
 }
 quote() { printf "'%s'" "$(printf %s "$1" | sed "s/'/''/g")"; }
 
