@@ -61,6 +61,7 @@ sql_tests() {
   Tests/backends/run.sh "$PUSH_GATEWAY_TEST_DATABASE_URL"
   Tests/docs/run.py "$PUSH_GATEWAY_TEST_DATABASE_URL"
   scripts/soak.sh --self-test
+  Tests/shards/static.py
 }
 
 build_tests() {

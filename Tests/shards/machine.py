@@ -131,6 +131,8 @@ class Machine:
         self.processes = []
         self.databases = []
         self.serving = {}
+        self.pushes_read = 0
+        self.pushes_seen = []
 
     def __enter__(self):
         try:
@@ -249,9 +251,15 @@ class Machine:
     # --- What came of it ---
 
     def pushes(self):
-        if not self.pushes_file.exists():
-            return []
-        return [json.loads(line) for line in self.pushes_file.read_text().split("\n")[:-1]]
+        """The pushes that providers accepted. A line that is still being written counts for the next look."""
+        if self.pushes_file.exists():
+            with open(self.pushes_file, "rb") as file:
+                file.seek(self.pushes_read)
+                text = file.read()
+            text = text[:text.rfind(b"\n") + 1]
+            self.pushes_read += len(text)
+            self.pushes_seen += [json.loads(line) for line in text.splitlines()]
+        return self.pushes_seen
 
     def rung(self, call_id):
         """How often this call rang a phone."""

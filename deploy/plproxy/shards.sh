@@ -89,7 +89,13 @@ schema of this version: push-gateway migrate. Nothing was changed"
 
 set_up_router() {
   url=$1
-  sql "$url" -1 -f "$router_sql" >/dev/null 2>"$work/error" || fail "router: $(grep -v NOTICE "$work/error" | head -n 2 | tr '\n' ' ')"
+  # Only where it is new: replacing views waits for statements that use them, and may be refused as a deadlock.
+  version=$(sha256sum "$router_sql" | cut -c1-16)
+  if [ "$(sql "$url" -c "select obj_description(to_regnamespace('push_router')) like '%$version'")" != t ]; then
+    sql "$url" -1 -f "$router_sql" -c "comment on schema push_router is 'push-gateway: what the functions of the router consist of; version $version'" \
+      >/dev/null 2>"$work/error" || fail "router: $(grep -v NOTICE "$work/error" | head -n 2 | tr '\n' ' ')"
+    say "the router has the functions of $router_sql"
+  fi
   {
     # Connections of push_ops are used for a second: a frozen shard then meets new ones, which statement_timeout can end.
     set_server push 1800
@@ -175,6 +181,15 @@ transactions that stay open (pg_stat_activity), and repeat this command"
   done
 }
 
+# copy_history URL: the maps before the current one, which say where earlier calls are. They may be missing in a new database.
+copy_history() {
+  sql "$1" -1 <<SQL
+create temp table h as select * from push.shard_map limit 0;
+\\copy h from '$work/history'
+insert into push.shard_map select * from h on conflict do nothing;
+SQL
+}
+
 # A database that has been in use alone is the earlier owner of every slot: its calls are found where they are.
 begin_with_one() {
   used=''
@@ -224,7 +239,13 @@ apply() {
     if [ "$loses" = t ]; then losers="$losers $number"; else others="$others $number"; fi
   done
   for number in $losers $others; do use_map "$number"; done
+  longest=$(for number in $shards; do
+    echo "$(sql "$(of "$number")" -c "select count(*) from push.shard_map") $number"
+  done | sort -n | tail -n 1 | cut -d' ' -f2)
+  sql "$(of "$longest")" -c "copy (select * from push.shard_map where until is not null) to stdout" >"$work/history"
+  for number in $shards; do copy_history "$(of "$number")"; done
   for url in $routers; do
+    copy_history "$url"
     sql "$url" -c "select push.use_shard_map($new, '$map')" || fail "a router did not take over map $new: repeat this command"
   done
   for url in $routers; do
