@@ -169,7 +169,7 @@ create or replace function push_router.server_shards() returns int language sql 
 $$;
 comment on function push_router.server_shards is 'how many shards the server push has';
 
-create or replace function push.use_shard_map(p_generation int, p_shards int[], p_keep interval default '15 days') returns text
+create or replace function push.use_shard_map(p_generation int, p_shards int[], p_keep interval default '16 days') returns text
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_now    push.shard_map;

@@ -114,7 +114,7 @@ $$;
 comment on function push.refuse_slots is
   'refuses new calls whose slot another shard owns, with SQLSTATE 22S01; a call that this shard knows already is a duplicate as ever';
 
-create or replace function push.use_shard_map(p_generation int, p_shards int[], p_here int, p_keep interval default '15 days')
+create or replace function push.use_shard_map(p_generation int, p_shards int[], p_here int, p_keep interval default '16 days')
 returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
