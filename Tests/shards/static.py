@@ -39,11 +39,16 @@ def check(what, fault):
 def functions(text):
     """name: (arguments, result, whole text), blanks made equal."""
     found = {}
-    for match in re.finditer(r"create or replace function push\.([a-z_]+)\s*\((.*?)\)\s*returns (.*?)\nlanguage.*?\n?\$\$;", text, re.S):
-        found[match[1]] = tuple(" ".join(part.split()) for part in (match[2], match[3], match[0]))
-    # Those with the language on the line of the head.
-    for match in re.finditer(r"create or replace function push\.([a-z_]+)\s*\(([^$]*?)\)\s*returns ([^$]*?) language.*?\$\$;", text, re.S):
-        found.setdefault(match[1], tuple(" ".join(part.split()) for part in (match[2], match[3], match[0])))
+    for match in re.finditer(r"^create or replace function push\.([a-z_]+)\s*\(", text, re.M):
+        end, depth = match.end(), 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        body = text.index("$$", end)
+        head = text[end:body]
+        result = re.search(r"(?:returns(.*?))?language", head, re.S)[1] or ""  # with OUT arguments there is no result
+        whole = text[match.start():text.index("$$;", body + 2)]
+        found[match[1]] = tuple(" ".join(part.split()) for part in (text[match.end():end - 1], result, whole))
     return found
 
 
@@ -73,7 +78,7 @@ def main():
         check(f"push.{name} has the shards' arguments", None if plain(arguments) == plain(shard[name][0])
               else f"router ({arguments}), shard ({shard[name][0]})")
         if name not in OTHER_RESULTS:
-            check(f"push.{name} has the shards' result", None if plain(result.split(" language")[0]) == plain(shard[name][1].split(" language")[0])
+            check(f"push.{name} has the shards' result", None if plain(result) == plain(shard[name][1])
                   else f"router {result}, shard {shard[name][1]}")
 
     roles = (ROOT / "migrations/functions/roles.sql").read_text()
