@@ -73,16 +73,26 @@ class Database:
         self.name = name
         self.directory = LOCAL / name
         self.start()
-        run("psql", "-XAtq", self.url, "-c", "set client_min_messages = error", "-c",
+        run(
+            "psql",
+            "-XAtq",
+            self.url,
+            "-c",
+            "set client_min_messages = error",
+            "-c",
             "drop schema if exists push cascade; drop schema if exists push_router cascade; drop schema if exists backend cascade; "
-            "drop extension if exists plproxy cascade")
+            "drop extension if exists plproxy cascade",
+        )
         data = self.directory / "data"
         (data / "pg_hba.conf").write_text(
-            "local all push trust\nhost all push 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
+            "local all push trust\nhost all push 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
+        )
         self.sql("select pg_reload_conf()")
 
     def start(self):
-        self.url = run("scripts/postgres.sh", "start", f".local/shards/{self.name}", *([str(self.port)] if hasattr(self, "port") else [])).stdout.strip()
+        self.url = run(
+            "scripts/postgres.sh", "start", f".local/shards/{self.name}", *([str(self.port)] if hasattr(self, "port") else [])
+        ).stdout.strip()
         settings = conninfo_to_dict(self.url)
         self.host, self.port, self.dbname = settings["host"], settings["port"], settings["dbname"]
 
@@ -109,8 +119,10 @@ class Database:
         """As the loss of its machine: no checkpoint, no farewell."""
         pids = self.pids()
         os.kill(pids[0], signal.SIGQUIT)
-        await_(f"the end of {self.name}", lambda: not Path(f"/proc/{pids[0]}").exists() or "zombie" in
-               Path(f"/proc/{pids[0]}/status").read_text())
+        await_(
+            f"the end of {self.name}",
+            lambda: not Path(f"/proc/{pids[0]}").exists() or "zombie" in Path(f"/proc/{pids[0]}/status").read_text(),
+        )
 
     def freeze(self):
         self.frozen = self.pids()
@@ -141,7 +153,9 @@ class Machine:
                 path.unlink()
             say("Simulated providers")
             self.pushes_file = LOCAL / "pushes.log.jsonl"
-            self.start("simulators", f"{self.gateway}-lab", "simulate", "--directory", str(LOCAL / "simulators"), "--log", str(self.pushes_file))
+            self.start(
+                "simulators", f"{self.gateway}-lab", "simulate", "--directory", str(LOCAL / "simulators"), "--log", str(self.pushes_file)
+            )
             await_("the simulators", lambda: '"ready":true' in self.log("simulators"))
             say("A router and three shards: four clusters")
             self.router = self.database("router")
@@ -179,8 +193,15 @@ class Machine:
 
     def start(self, name, *command, environment=None):
         log = open(LOCAL / f"{name}.log", "ab")
-        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=ROOT, start_new_session=True,
-                                   env={**os.environ, **(environment or {})})
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
         process.log_name = name
         self.processes.append(process)
         return process
@@ -193,7 +214,8 @@ class Machine:
         configuration = LOCAL / "simulators" / "gateway.yaml"
         if ONE_PROCESS:
             text = configuration.read_text() + "".join(
-                ["databases:\n", *[f"  {shard.name}:\n    url: {shard.url}\n" for shard in self.shards]])
+                ["databases:\n", *[f"  {shard.name}:\n    url: {shard.url}\n" for shard in self.shards]]
+            )
             (LOCAL / "simulators" / "shards.yaml").write_text(text)
             for process in self.serving.values():
                 stop(process)
@@ -205,8 +227,14 @@ class Machine:
 
     def serve_one(self, name, configuration, environment):
         port = free_port()
-        process = self.start(name, self.gateway, "serve", "--config", str(configuration), environment={
-            **environment, "PUSH_GATEWAY_HTTP_LISTEN": f"127.0.0.1:{port}", "PUSH_GATEWAY_LOG_LEVEL": "warning"})
+        process = self.start(
+            name,
+            self.gateway,
+            "serve",
+            "--config",
+            str(configuration),
+            environment={**environment, "PUSH_GATEWAY_HTTP_LISTEN": f"127.0.0.1:{port}", "PUSH_GATEWAY_LOG_LEVEL": "warning"},
+        )
 
         def ready():
             if process.poll() is not None:
@@ -215,6 +243,7 @@ class Machine:
                 return HTTP.open(f"http://127.0.0.1:{port}/readyz", timeout=5).status == 200
             except OSError:
                 return False
+
         await_(name, ready)
         return process
 
@@ -222,11 +251,20 @@ class Machine:
         """deploy/plproxy/shards.sh FILE apply, with these words before the shards' lines: shard, closed or dead."""
         words = lines or ["shard"] * len(self.shards)
         self.configuration = LOCAL / "shards.conf"
-        self.configuration.write_text("".join(
-            f"{word} {number} {shard.url} host={shard.host} port={shard.port} dbname={shard.dbname}\n"
-            for number, (word, shard) in enumerate(zip(words, self.shards))) + f"router {self.router.url}\n")
-        return run("deploy/plproxy/shards.sh", str(self.configuration), "apply", check=check,
-                   environment={"SHARDS_SETTLE_SECONDS": "2", **(environment or {})})
+        self.configuration.write_text(
+            "".join(
+                f"{word} {number} {shard.url} host={shard.host} port={shard.port} dbname={shard.dbname}\n"
+                for number, (word, shard) in enumerate(zip(words, self.shards))
+            )
+            + f"router {self.router.url}\n"
+        )
+        return run(
+            "deploy/plproxy/shards.sh",
+            str(self.configuration),
+            "apply",
+            check=check,
+            environment={"SHARDS_SETTLE_SECONDS": "2", **(environment or {})},
+        )
 
     def login(self, name, *grants, app=None):
         """The same login everywhere, with its mapping on the router."""
@@ -245,8 +283,10 @@ class Machine:
                 database.sql("select push.grant_app(%s, %s)", name, app)
         if database is self.router:
             for server in ["push", *(["push_ops"] if "push_ops" in grants else [])]:
-                database.sql(f"do $$ begin if not exists (select from pg_user_mappings where srvname = '{server}' and usename = '{name}') then "
-                             f"create user mapping for {name} server {server} options (user '{name}', password '{PASSWORD}'); end if; end $$")
+                database.sql(
+                    f"do $$ begin if not exists (select from pg_user_mappings where srvname = '{server}' and usename = '{name}') then "
+                    f"create user mapping for {name} server {server} options (user '{name}', password '{PASSWORD}'); end if; end $$"
+                )
 
     # --- What came of it ---
 
@@ -256,7 +296,7 @@ class Machine:
             with open(self.pushes_file, "rb") as file:
                 file.seek(self.pushes_read)
                 text = file.read()
-            text = text[:text.rfind(b"\n") + 1]
+            text = text[: text.rfind(b"\n") + 1]
             self.pushes_read += len(text)
             self.pushes_seen += [json.loads(line) for line in text.splitlines()]
         return self.pushes_seen
@@ -275,7 +315,9 @@ class Machine:
 
     def where(self, call_id):
         """The numbers of the shards that have this call."""
-        return [n for n, shard in enumerate(self.shards) if shard.sql("select exists (select from push.outbox where call_id = %s)", call_id)]
+        return [
+            n for n, shard in enumerate(self.shards) if shard.sql("select exists (select from push.outbox where call_id = %s)", call_id)
+        ]
 
 
 def stop(process):
@@ -290,6 +332,7 @@ def stop(process):
 
 def free_port():
     import socket
+
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         return holder.getsockname()[1]

@@ -17,9 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIES = ("slot_of", "shard_of", "shards_of", "is_call", "is_message", "given_call_id")
 # Functions that roles of backends and operators have on a shard and not on the router.
 ON_SHARDS_ONLY = {
-    "own_shard", "new_call_id",  # which shard this is
+    "own_shard",
+    "new_call_id",  # which shard this is
     "find_calls",  # what the router asks
-    "ensure_partitions", "check_health", "lane_conditions", "count_owed",  # behind views, or housekeeping of one database
+    "ensure_partitions",
+    "check_health",
+    "lane_conditions",
+    "count_owed",  # behind views, or housekeeping of one database
 }
 # Functions of the router whose results differ: one row for each shard.
 OTHER_RESULTS = {"resume_invalidation"}
@@ -47,8 +51,8 @@ def functions(text):
         body = text.index("$$", end)
         head = text[end:body]
         result = re.search(r"(?:returns(.*?))?language", head, re.S)[1] or ""  # with OUT arguments there is no result
-        whole = text[match.start():text.index("$$;", body + 2)]
-        found[match[1]] = tuple(" ".join(part.split()) for part in (text[match.end():end - 1], result, whole))
+        whole = text[match.start() : text.index("$$;", body + 2)]
+        found[match[1]] = tuple(" ".join(part.split()) for part in (text[match.end() : end - 1], result, whole))
     return found
 
 
@@ -64,9 +68,10 @@ def main():
     for name in COPIES:
         check(f"push.{name} is the shards'", None if router.get(name) and router[name][2] == shard[name][2] else "the copies differ")
     table = (ROOT / "migrations/0017_shards.sql").read_text()
-    table = table[table.index("create table push.shard_map"):table.index("create table push.shard_here")].strip()
+    table = table[table.index("create table push.shard_map") : table.index("create table push.shard_here")].strip()
     copy = router_text.replace("create table if not exists push.shard_map", "create table push.shard_map").replace(
-        "create unique index if not exists", "create unique index")
+        "create unique index if not exists", "create unique index"
+    )
     check("push.shard_map is the shards'", None if table in copy else "the copies differ")
 
     for name, (arguments, result, _) in sorted(router.items()):
@@ -75,17 +80,22 @@ def main():
         if name not in shard:
             check(f"push.{name} is a function of shards", "it is not")
             continue
-        check(f"push.{name} has the shards' arguments", None if plain(arguments) == plain(shard[name][0])
-              else f"router ({arguments}), shard ({shard[name][0]})")
+        check(
+            f"push.{name} has the shards' arguments",
+            None if plain(arguments) == plain(shard[name][0]) else f"router ({arguments}), shard ({shard[name][0]})",
+        )
         if name not in OTHER_RESULTS:
-            check(f"push.{name} has the shards' result", None if plain(result) == plain(shard[name][1])
-                  else f"router {result}, shard {shard[name][1]}")
+            check(
+                f"push.{name} has the shards' result",
+                None if plain(result) == plain(shard[name][1]) else f"router {result}, shard {shard[name][1]}",
+            )
 
     roles = (ROOT / "migrations/functions/roles.sql").read_text()
-    calls = roles[roles.index("c_calls constant"):roles.index("v_role    text")]
-    ops = roles[roles.index("when 'push_ops'"):roles.index("when 'push_keys'")]
-    granted = set(re.findall(r"push\.([a-z_]+)", calls)) | set(re.findall(r"push\.([a-z_]+)", re.search(
-        r"grant execute on function(.*?)to %I", ops, re.S)[1]))
+    calls = roles[roles.index("c_calls constant") : roles.index("v_role    text")]
+    ops = roles[roles.index("when 'push_ops'") : roles.index("when 'push_keys'")]
+    granted = set(re.findall(r"push\.([a-z_]+)", calls)) | set(
+        re.findall(r"push\.([a-z_]+)", re.search(r"grant execute on function(.*?)to %I", ops, re.S)[1])
+    )
     check("the grants were found", None if {"enqueue_call", "erase_user"} <= granted else f"only {granted}")
     check("what backends and operators may call is routed", ", ".join(sorted(granted - set(router) - ON_SHARDS_ONLY)))
     check("and the list of what is not is right", ", ".join(sorted(ON_SHARDS_ONLY & set(router) | ON_SHARDS_ONLY - granted)))
@@ -93,7 +103,9 @@ def main():
     routed = set(re.findall(r"create or replace view push\.([a-z_]+)", router_text))
     page = (ROOT / "docs/scaling.md").read_text()
     for name in sorted((granted | views) - {"slot_of"}):
-        check(f"docs/scaling.md says where push.{name} is", None if f"`{name}`" in page or f"`push.{name}" in page else "it does not name it")
+        check(
+            f"docs/scaling.md says where push.{name} is", None if f"`{name}`" in page or f"`push.{name}" in page else "it does not name it"
+        )
     check("views of the router are views of shards", ", ".join(sorted(routed - views - {"outbox", "shards", "router_faults"})))
 
     vectors = re.findall(r"^\| `(.*?)` \| (\d+) \|$", page, re.M)
