@@ -32,7 +32,8 @@ exception when others then
   return sqlstate || ' ' || sqlerrm;
 end $$;
 select test.call('before-1'), test.call('before-2');
-select test.equal('a database becomes a shard', push.use_shard_map(1, array_fill(4, array[1024]), 4), 'shard 4 has map 1: 1024 of 1024 slots are its own');
+select test.equal('a database becomes a shard', push.use_shard_map(1, array_fill(4, array[1024]), 4),
+  'shard 4 has map 1: 1024 of 1024 slots are its own');
 select test.equal('twice is harmless', push.use_shard_map(1, array_fill(4, array[1024]), 4), 'shard 4 has map 1 already');
 select test.equal('it keeps its number', pg_temp.fault('select push.use_shard_map(2, array_fill(4, array[1024]), 5)'),
   '22023 this database is shard 4, not 5');
@@ -51,7 +52,8 @@ select test.equal('all calls of a statement are', pg_temp.fault($$insert into pu
   select jsonb_build_object('callId', id, 'from', 'x'), '[]' from unnest('{call-7,c1}'::text[]) id$$),
   '22S01 callId: call c1 belongs to shard 5, and this is shard 4 (map 2)');
 select test.equal('and nothing of it was enqueued', (select count(*) from push.outbox where call_id in ('c1', 'call-7')), 0::bigint);
-select test.equal('other faults come first', left(pg_temp.fault($$insert into push.outbox (payload, recipients) values ('{"callId": "c1"}', '[]')$$), 5),
+select test.equal('other faults come first', left(
+  pg_temp.fault($$insert into push.outbox (payload, recipients) values ('{"callId": "c1"}', '[]')$$), 5),
   '22023');
 select test.equal('calls of other slots are taken', test.call('call-7') is not null, true);
 
@@ -81,11 +83,14 @@ select test.equal('old maps are dropped', (select string_agg(generation::text, '
 select test.equal('a batch', (select string_agg(concat_ws(' ', n, call_id, duplicate), ', ') from push.enqueue_batch(array[
   '{"payload": {"callId": "batch-2", "from": "x"}, "recipients": ["u"]}', '{"payload": {"callId": "batch-1", "from": "x"}, "recipients": ["u"]}',
   '{"payload": {"callId": "batch-2", "from": "x"}, "recipients": ["u"]}',
-  '{"app": "default", "kind": "message", "call_id": "given-1", "payload": {"chatId": "r", "from": "x"}, "recipients": [], "ring_seconds": 7}',
+  '{"app": "default", "kind": "message", "call_id": "given-1",
+    "payload": {"chatId": "r", "from": "x"}, "recipients": [], "ring_seconds": 7}',
   '{"payload": {"callId": "call-7", "from": "x"}, "recipients": ["u"]}']::jsonb[])),
   '0 batch-2 f, 1 batch-1 f, 2 batch-2 t, 3 given-1 f, 4 call-7 t');
-select test.equal('its columns arrive', (select concat_ws(' ', app, kind, ring_seconds) from push.outbox where call_id = 'given-1'), 'default message 7');
-select test.equal('a batch with a bad call is refused', pg_temp.fault($$select push.enqueue_batch(array['{"payload": {"callId": "batch-3", "from": "x"},
-  "recipients": []}', '{"payload": {"from": "x"}, "recipients": []}']::jsonb[])$$), '22023 payload.callId: must be a string of 1 to 128 characters (call without callId)');
+select test.equal('its columns arrive', (select concat_ws(' ', app, kind, ring_seconds) from push.outbox where call_id = 'given-1'),
+  'default message 7');
+select test.equal('a batch with a bad call is refused', pg_temp.fault($$select push.enqueue_batch(array[
+  '{"payload": {"callId": "batch-3", "from": "x"}, "recipients": []}', '{"payload": {"from": "x"}, "recipients": []}']::jsonb[])$$),
+  '22023 payload.callId: must be a string of 1 to 128 characters (call without callId)');
 select test.equal('none of it is enqueued', (select count(*) from push.outbox where call_id = 'batch-3'), 0::bigint);
 select test.equal('an empty batch', (select count(*) from push.enqueue_batch('{}')), 0::bigint);
