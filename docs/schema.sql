@@ -1934,7 +1934,14 @@ CREATE FUNCTION push.enqueue_batch(calls jsonb[]) RETURNS TABLE(n integer, outbo
     SET jit TO 'off'
     AS $$
 #variable_conflict use_column
+declare
+  v_own text[];
 begin
+  if not push.acts_for_all() then
+    -- Before any call is looked for.
+    v_own := push.own_apps();
+    perform push.refuse_app(coalesce(c ->> 'app', 'default')) from unnest(calls) c where coalesce(c ->> 'app', 'default') <> all (v_own);
+  end if;
   return query
     with asked as materialized (
       select c.ordinal::int - 1 as n, coalesce(c.call ->> 'app', 'default') as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
@@ -3534,7 +3541,7 @@ declare
     'traceparent';
   c_calls constant text := 'push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, '
     'push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, '
-    'push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.new_call_id';
+    'push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
   v_role    text;
   v_missing text[] := '{}';
 begin
@@ -3550,7 +3557,6 @@ begin
     end if;
     continue when v_role = any (v_missing);
     execute format('grant usage on schema push to %I', v_role);
-    execute format('grant select on push.shard_map to %I', v_role);
     case v_role
       when 'push_enqueuer' then
         execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent), '
@@ -3571,7 +3577,7 @@ begin
           'push.pause_lane, push.resume_lane, push.resume_invalidation, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-          'push.own_shard to %I', v_role);
+          'push.own_shard, push.shard_map_number to %I', v_role);
         -- Before 0013, operators could create keys, and so could the service, which has their rights.
         execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
       when 'push_keys' then
@@ -5108,22 +5114,22 @@ CREATE FUNCTION push.refuse_slots() RETURNS trigger
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_map     push.shard_map;
-  v_here    int := (select h.shard from push.shard_here h);
   v_call_id text;
+  v_map     push.shard_map;
 begin
-  select m.* into v_map from push.shard_map m where m.until is null;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     -- This snapshot may show a map that was replaced since: then this is a serialization failure.
-    perform from push.shard_map m where m.generation = v_map.generation for share;
+    perform from push.shard_map m where m.until is null for share;
   end if;
-  select n.call_id into v_call_id from new_calls n
-    where v_map.shards[push.slot_of(n.call_id) + 1] <> v_here and n.created_at >= statement_timestamp()
+  select n.call_id into v_call_id
+    from (select m.shards from push.shard_map m where m.until is null offset 0) m cross join new_calls n
+    where m.shards[push.slot_of(n.call_id) + 1] <> tg_argv[0]::int and n.created_at >= statement_timestamp()
     limit 1;
   if found then
+    select m.* into v_map from push.shard_map m where m.until is null;
     raise exception using errcode = '22S01',
       message = format('callId: call %s belongs to shard %s, and this is shard %s (map %s)', v_call_id,
-        v_map.shards[push.slot_of(v_call_id) + 1], v_here, v_map.generation),
+        v_map.shards[push.slot_of(v_call_id) + 1], tg_argv[0], v_map.generation),
       hint = 'Nothing of this statement was enqueued. Enqueue it there, or through the router.',
       schema = 'push', table = 'outbox', column = 'call_id';
   end if;
@@ -5850,6 +5856,17 @@ $$;
 
 COMMENT ON FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[]) IS 'those of these deliveries that the gateway has settled within the last hour. For when push.settle accepted fewer than it was passed, or its answer was lost. p_gateway: what push.register_gateway returned. Arrays, by delivery: p_outbox_id, p_n';
 
+CREATE FUNCTION push.shard_map_number() RETURNS integer
+    LANGUAGE plpgsql STABLE SECURITY DEFINER PARALLEL SAFE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  return (select m.generation from push.shard_map m where m.until is null);
+end
+$$;
+
+COMMENT ON FUNCTION push.shard_map_number() IS 'the number of the current map; null: this database stands alone';
+
 CREATE FUNCTION push.shard_of(p_call_id text) RETURNS integer
     LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER PARALLEL SAFE
     SET search_path TO 'push', 'pg_temp'
@@ -6431,7 +6448,7 @@ $$;
 
 COMMENT ON FUNCTION push.touch_lane() IS 'sets updated_at, and wakes the gateways when a lane is resumed';
 
-CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval DEFAULT '15 days'::interval) RETURNS text
+CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval DEFAULT '16 days'::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -6457,8 +6474,8 @@ begin
   insert into push.shard_map (generation, shards) values (p_generation, v_shards);
   delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
   if not exists (select from pg_trigger t where t.tgrelid = 'push.outbox'::regclass and t.tgname = 'refuse_slots') then
-    create trigger refuse_slots after insert on push.outbox referencing new table as new_calls
-      for each statement execute function push.refuse_slots();
+    execute format('create trigger refuse_slots after insert on push.outbox referencing new table as new_calls '
+      'for each statement execute function push.refuse_slots(%L)', p_here);
   end if;
   -- Ids of calls are unique over all shards, and name theirs: id % 1024. Sessions may still have 32 ids of the old kind each.
   if (select s.increment_by from pg_sequences s where s.schemaname = 'push' and s.sequencename = 'outbox_id_seq') <> 1024 then

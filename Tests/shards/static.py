@@ -18,6 +18,7 @@ COPIES = ("slot_of", "shard_of", "shards_of", "is_call", "is_message", "given_ca
 # Functions that roles of backends and operators have on a shard and not on the router.
 ON_SHARDS_ONLY = {
     "own_shard",
+    "shard_map_number",
     "new_call_id",  # which shard this is
     "find_calls",  # what the router asks
     "ensure_partitions",

@@ -743,7 +743,7 @@ comment on function push.void_call is 'cancels one call, wherever it is. Argumen
 
 create or replace function push_router.ping(shard int, out number int, out generation int) returns setof record language plproxy as $$
   cluster 'push_ops'; run on shard;
-  select push.own_shard() as number, (select m.generation from push.shard_map m where m.until is null) as generation;
+  select push.own_shard() as number, push.shard_map_number() as generation;
 $$;
 
 create or replace function push_router.look(p_shard int, out map int, out trouble text)
@@ -1106,8 +1106,8 @@ grant execute on function push_router.server_shards, push_router.fail, push_rout
   to push_enqueuer, push_tenant, push_ops;
 grant execute on function push_router.enqueue_call, push.enqueue_call, push_router.find_where, push_router.enqueue_batch,
   push.enqueue_batch, push_router.insert_call, push_router.keep_call, push_router.answer_call, push.answer_call, push_router.decline_call,
-  push.decline_call, push_router.end_call, push.end_call, push_router.report_ringing, push.report_ringing, push_router.register_device, push.register_device,
-  push_router.drop_device, push.drop_device to push_enqueuer, push_tenant;
+  push.decline_call, push_router.end_call, push.end_call, push_router.report_ringing, push.report_ringing, push_router.register_device,
+  push.register_device, push_router.drop_device, push.drop_device to push_enqueuer, push_tenant;
 grant insert, select, update on push.outbox to push_enqueuer, push_tenant;
 grant select on push.shard_map, push_router.shard to push_enqueuer, push_tenant, push_ops;
 grant select on push.shards, push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.audit,

@@ -20,7 +20,7 @@ declare
     'traceparent';
   c_calls constant text := 'push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, '
     'push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, '
-    'push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.new_call_id';
+    'push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
   v_role    text;
   v_missing text[] := '{}';
 begin
@@ -36,7 +36,6 @@ begin
     end if;
     continue when v_role = any (v_missing);
     execute format('grant usage on schema push to %I', v_role);
-    execute format('grant select on push.shard_map to %I', v_role);
     case v_role
       when 'push_enqueuer' then
         execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent), '
@@ -57,7 +56,7 @@ begin
           'push.pause_lane, push.resume_lane, push.resume_invalidation, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-          'push.own_shard to %I', v_role);
+          'push.own_shard, push.shard_map_number to %I', v_role);
         -- Before 0013, operators could create keys, and so could the service, which has their rights.
         execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
       when 'push_keys' then

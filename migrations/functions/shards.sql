@@ -58,6 +58,14 @@ end
 $$;
 comment on function push.own_shard is 'the number of this shard; null: this database stands alone';
 
+create or replace function push.shard_map_number() returns int
+language plpgsql stable parallel safe security definer set search_path = push, pg_temp as $$
+begin
+  return (select m.generation from push.shard_map m where m.until is null);
+end
+$$;
+comment on function push.shard_map_number is 'the number of the current map; null: this database stands alone';
+
 create or replace function push.new_call_id() returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -84,27 +92,27 @@ comment on function push.new_call_id is
 
 -- What a shard refuses --------------------------------------------------------------------------------------------------
 
--- The trigger exists only in databases that have a map: push.use_shard_map creates it. Its name puts it after fan_out, whose
--- errors come first.
+-- The trigger exists only in databases that have a map: push.use_shard_map creates it, with the number of this shard as its
+-- argument. Its name puts it after fan_out, whose errors come first.
 create or replace function push.refuse_slots() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
-  v_map     push.shard_map;
-  v_here    int := (select h.shard from push.shard_here h);
   v_call_id text;
+  v_map     push.shard_map;
 begin
-  select m.* into v_map from push.shard_map m where m.until is null;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     -- This snapshot may show a map that was replaced since: then this is a serialization failure.
-    perform from push.shard_map m where m.generation = v_map.generation for share;
+    perform from push.shard_map m where m.until is null for share;
   end if;
-  select n.call_id into v_call_id from new_calls n
-    where v_map.shards[push.slot_of(n.call_id) + 1] <> v_here and n.created_at >= statement_timestamp()
+  select n.call_id into v_call_id
+    from (select m.shards from push.shard_map m where m.until is null offset 0) m cross join new_calls n
+    where m.shards[push.slot_of(n.call_id) + 1] <> tg_argv[0]::int and n.created_at >= statement_timestamp()
     limit 1;
   if found then
+    select m.* into v_map from push.shard_map m where m.until is null;
     raise exception using errcode = '22S01',
       message = format('callId: call %s belongs to shard %s, and this is shard %s (map %s)', v_call_id,
-        v_map.shards[push.slot_of(v_call_id) + 1], v_here, v_map.generation),
+        v_map.shards[push.slot_of(v_call_id) + 1], tg_argv[0], v_map.generation),
       hint = 'Nothing of this statement was enqueued. Enqueue it there, or through the router.',
       schema = 'push', table = 'outbox', column = 'call_id';
   end if;
@@ -139,8 +147,8 @@ begin
   insert into push.shard_map (generation, shards) values (p_generation, v_shards);
   delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
   if not exists (select from pg_trigger t where t.tgrelid = 'push.outbox'::regclass and t.tgname = 'refuse_slots') then
-    create trigger refuse_slots after insert on push.outbox referencing new table as new_calls
-      for each statement execute function push.refuse_slots();
+    execute format('create trigger refuse_slots after insert on push.outbox referencing new table as new_calls '
+      'for each statement execute function push.refuse_slots(%L)', p_here);
   end if;
   -- Ids of calls are unique over all shards, and name theirs: id % 1024. Sessions may still have 32 ids of the old kind each.
   if (select s.increment_by from pg_sequences s where s.schemaname = 'push' and s.sequencename = 'outbox_id_seq') <> 1024 then
@@ -213,7 +221,14 @@ create or replace function push.enqueue_batch(calls jsonb[])
 returns table (n int, outbox_id bigint, call_id text, duplicate boolean)
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
+declare
+  v_own text[];
 begin
+  if not push.acts_for_all() then
+    -- Before any call is looked for.
+    v_own := push.own_apps();
+    perform push.refuse_app(coalesce(c ->> 'app', 'default')) from unnest(calls) c where coalesce(c ->> 'app', 'default') <> all (v_own);
+  end if;
   return query
     with asked as materialized (
       select c.ordinal::int - 1 as n, coalesce(c.call ->> 'app', 'default') as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
