@@ -72,6 +72,8 @@ class Database:
     def __init__(self, name):
         self.name = name
         self.directory = LOCAL / name
+
+    def prepare(self):
         self.start()
         run(
             "psql",
@@ -178,6 +180,7 @@ class Machine:
     def database(self, name):
         database = Database(name)
         self.databases.append(database)
+        database.prepare()
         return database
 
     def add_shard(self):
