@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image image-pin site deb
+.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image image-pin site deb test-shards
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ test-hostile: setup ## test misbehaving providers and lost packets, on an idle m
 
 test-dashboard: setup build ## test the dashboard in headless Chromium
 	@Tests/dashboard/run.sh
+
+test-shards: build ## test several databases behind a PL/Proxy router, in five clusters: some minutes; ONLY="a_shard_is_added" for some
+	@scripts/setup.sh --also postgresql-15-plproxy
+	@scripts/test-shards.sh $(ONLY)
 
 demo: setup ## ring three simulated phones and print the timeline
 	@scripts/demo.sh

@@ -1927,6 +1927,45 @@ $$;
 
 COMMENT ON FUNCTION push.ended(p_outbox_id bigint[]) IS 'those of these calls that no longer ring, were deleted, or have claimed invites of a user who has declined. The gateway must return the deliveries of these calls that it has not sent; those of users who have not declined become ready again. A notification on push_control is only a hint, so gateways check with this function. p_outbox_id: push.outbox.id';
 
+CREATE FUNCTION push.enqueue_batch(calls jsonb[]) RETURNS TABLE(n integer, outbox_id bigint, call_id text, duplicate boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_own text[];
+begin
+  if not push.acts_for_all() then
+    -- Before any call is looked for.
+    v_own := push.own_apps();
+    perform push.refuse_app(coalesce(c ->> 'app', 'default')) from unnest(calls) c where coalesce(c ->> 'app', 'default') <> all (v_own);
+  end if;
+  return query
+    with asked as materialized (
+      select c.ordinal::int - 1 as n, coalesce(c.call ->> 'app', 'default') as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
+        coalesce(c.call ->> 'call_id', push.given_call_id(coalesce(c.call ->> 'kind', 'incoming_call'), c.call -> 'payload'),
+          case when push.is_message(c.call ->> 'kind') then push.new_call_id() else '' end) as call_id,
+        c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ring_seconds')::int as ring_seconds,
+        c.call ->> 'traceparent' as traceparent
+      from unnest(calls) with ordinality c(call, ordinal)
+    ), made as (
+      -- In the order of their keys, so that two statements with the same calls do not deadlock.
+      insert into push.outbox (app, kind, call_id, payload, recipients, ring_seconds, traceparent)
+        select a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, a.traceparent from asked a
+        order by a.app, a.call_id, a.n
+        returning id, app, call_id
+    )
+    select a.n, coalesce(m.id, (select o.id from push.outbox o where o.call_id = a.call_id and o.app = a.app)), a.call_id,
+      m.id is null or a.n > (select min(b.n) from asked b where b.app = a.app and b.call_id = a.call_id)
+    from asked a left join made m on m.app = a.app and m.call_id = a.call_id
+    order by a.n;
+end
+$$;
+
+COMMENT ON FUNCTION push.enqueue_batch(calls jsonb[]) IS 'enqueues many calls, or notifications, as one INSERT does: all or none. calls: objects with the columns of push.outbox as keys: app, kind, call_id, payload, recipients, ring_seconds, traceparent. Returns for each, by n, its position from 0: push.outbox.id, call_id, and whether it had been enqueued before';
+
 CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFAULT 'default'::text, ring_seconds integer DEFAULT NULL::integer, kind text DEFAULT 'incoming_call'::text, traceparent text DEFAULT NULL::text) RETURNS TABLE(outbox_id bigint, deliveries integer, duplicate boolean, skipped integer, call_id text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -1983,7 +2022,7 @@ begin
   begin
     with asked as materialized (
       select a.*, coalesce(push.given_call_id(a.kind, a.payload),
-        case when push.is_message(a.kind) then gen_random_uuid()::text end) as call_id, octet_length(a.payload::text) as bytes
+        case when push.is_message(a.kind) then push.new_call_id() end) as call_id, octet_length(a.payload::text) as bytes
       from (
         select c.ordinal::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
           c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds,
@@ -3008,7 +3047,7 @@ begin
   new.recipients := case when pg_column_size(new.recipients) > 2097152
     then jsonb_build_object('tooManyBytes', pg_column_size(new.recipients)) else coalesce(new.recipients, 'null') end;
   new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
-    case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
+    case when push.is_message(new.kind) then push.new_call_id() else '' end), 129);
   if not push.acts_for_all() and not push.is_own(new.app) then
     -- Does not check whether another tenant has this call: push.fan_out refuses the statement.
     new.call_id := gen_random_uuid();
@@ -3092,6 +3131,19 @@ end
 $$;
 
 COMMENT ON FUNCTION push.find_call(p_call_id text, p_app text) IS 'the number of a call in the apps that the caller may act for. Raises an error if there is none, or if p_app is null and several apps have one. p_call_id, p_app: columns of push.outbox';
+
+CREATE FUNCTION push.find_calls(p_call_ids text[], p_apps text[]) RETURNS SETOF integer
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  return query
+    select a.ordinal::int - 1 from unnest(p_call_ids, p_apps) with ordinality a(call_id, app, ordinal)
+    where exists (select from push.own_calls(a.call_id, a.app));
+end
+$$;
+
+COMMENT ON FUNCTION push.find_calls(p_call_ids text[], p_apps text[]) IS 'which of these calls this database has, of the apps that the caller may act for: their positions from 0. p_call_ids, p_apps: columns of push.outbox; an app that is null stands for all';
 
 CREATE FUNCTION push.finish_erasures(p_max integer DEFAULT 10) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3492,7 +3544,8 @@ declare
     'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
     'traceparent';
   c_calls constant text := 'push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, '
-    'push.call, push.report_ringing, push.timeline, push.skipped_recipients';
+    'push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, '
+    'push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
   v_role    text;
   v_missing text[] := '{}';
 begin
@@ -3527,7 +3580,8 @@ begin
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
           'push.pause_lane, push.resume_lane, push.resume_invalidation, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
-          'push.lane_conditions, push.count_owed, push.erase_user to %I', v_role);
+          'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
+          'push.own_shard, push.shard_map_number to %I', v_role);
         -- Before 0013, operators could create keys, and so could the service, which has their rights.
         execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
       when 'push_keys' then
@@ -4129,6 +4183,32 @@ $$;
 
 COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks calls as missed that still ring after their deadline: at most p_max calls, with about 2,000 recipients in all. Returns how many';
 
+CREATE FUNCTION push.new_call_id() RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_here int := (select h.shard from push.shard_here h);
+  v_map  smallint[];
+  v_id   text;
+begin
+  if v_here is not null then
+    v_map := (select m.shards from push.shard_map m where m.until is null);
+    if array_position(v_map, v_here::smallint) is null then
+      raise exception using errcode = 'object_not_in_prerequisite_state',
+        message = format('shard %s owns no slot', v_here), hint = 'Enqueue in another shard, or through the router.';
+    end if;
+  end if;
+  loop
+    v_id := gen_random_uuid();
+    exit when v_here is null or v_map[push.slot_of(v_id) + 1] = v_here;
+  end loop;
+  return v_id;
+end
+$$;
+
+COMMENT ON FUNCTION push.new_call_id() IS 'a new UUID that belongs to this shard: for a backend whose own tables are here, so that it enqueues in one local transaction';
+
 CREATE FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -4446,6 +4526,17 @@ end
 $$;
 
 COMMENT ON FUNCTION push.own_calls(p_call_id text, p_app text) IS 'numbers and apps of the calls with this id in the apps that the caller may act for. p_call_id: push.outbox.call_id; p_app: only this app; null: all of them';
+
+CREATE FUNCTION push.own_shard() RETURNS integer
+    LANGUAGE plpgsql STABLE SECURITY DEFINER PARALLEL SAFE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  return (select h.shard from push.shard_here h);
+end
+$$;
+
+COMMENT ON FUNCTION push.own_shard() IS 'the number of this shard; null: this database stands alone';
 
 CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5021,6 +5112,36 @@ end
 $$;
 
 COMMENT ON FUNCTION push.refuse_app(p_app text) IS 'raises the error for an app that the caller may not act for. p_app: its name';
+
+CREATE FUNCTION push.refuse_slots() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_call_id text;
+  v_map     push.shard_map;
+begin
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    -- This snapshot may show a map that was replaced since: then this is a serialization failure.
+    perform from push.shard_map m where m.until is null for share;
+  end if;
+  select n.call_id into v_call_id
+    from (select m.shards from push.shard_map m where m.until is null offset 0) m cross join new_calls n
+    where m.shards[push.slot_of(n.call_id) + 1] <> tg_argv[0]::int and n.created_at >= statement_timestamp()
+    limit 1;
+  if found then
+    select m.* into v_map from push.shard_map m where m.until is null;
+    raise exception using errcode = '22S01',
+      message = format('callId: call %s belongs to shard %s, and this is shard %s (map %s)', v_call_id,
+        v_map.shards[push.slot_of(v_call_id) + 1], tg_argv[0], v_map.generation),
+      hint = 'Nothing of this statement was enqueued. Enqueue it there, or through the router.',
+      schema = 'push', table = 'outbox', column = 'call_id';
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.refuse_slots() IS 'refuses new calls whose slot another shard owns, with SQLSTATE 22S01; a call that this shard knows already is a duplicate as ever';
 
 CREATE FUNCTION push.refuse_unserved(p_call_id text, p_app text) RETURNS boolean
     LANGUAGE plpgsql
@@ -5739,6 +5860,47 @@ $$;
 
 COMMENT ON FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[]) IS 'those of these deliveries that the gateway has settled within the last hour. For when push.settle accepted fewer than it was passed, or its answer was lost. p_gateway: what push.register_gateway returned. Arrays, by delivery: p_outbox_id, p_n';
 
+CREATE FUNCTION push.shard_map_number() RETURNS integer
+    LANGUAGE plpgsql STABLE SECURITY DEFINER PARALLEL SAFE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  return (select m.generation from push.shard_map m where m.until is null);
+end
+$$;
+
+COMMENT ON FUNCTION push.shard_map_number() IS 'the number of the current map; null: this database stands alone';
+
+CREATE FUNCTION push.shard_of(p_call_id text) RETURNS integer
+    LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER PARALLEL SAFE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  return (select m.shards[push.slot_of(p_call_id) + 1] from push.shard_map m where m.until is null);
+end
+$$;
+
+COMMENT ON FUNCTION push.shard_of(p_call_id text) IS 'the shard in which a new call with this id is enqueued; null: this database stands alone. p_call_id: push.outbox.call_id';
+
+CREATE FUNCTION push.shards_of(p_call_id text, p_window interval DEFAULT NULL::interval) RETURNS integer[]
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  return array(
+    select s.shard
+    from (
+      select m.shards[push.slot_of(p_call_id) + 1]::int as shard, max(m.generation) as generation
+      from push.shard_map m
+      where m.until is null or p_window is null or m.until > clock_timestamp() - p_window
+      group by 1
+    ) s
+    order by s.generation desc);
+end
+$$;
+
+COMMENT ON FUNCTION push.shards_of(p_call_id text, p_window interval) IS 'the shards in which a call with this id may be: the current owner of its slot, then earlier ones, the latest first. p_call_id: push.outbox.call_id; p_window: only those that owned it within this time; null: all that are known';
+
 CREATE FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean DEFAULT true) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
     AS $_$
@@ -5874,6 +6036,65 @@ end
 $_$;
 
 COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'users and parts of recipients that a call skipped, as far as is known now. Users without a delivery: TokenInvalid, NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. Parts of recipients that could not be used: RecipientMalformed, TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is reached all the same). field: for example recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
+
+CREATE FUNCTION push.slot_of(p_call_id text) RETURNS integer
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+declare
+  v_hash bytea := sha256(convert_to(p_call_id, 'UTF8'));
+begin
+  return (get_byte(v_hash, 0) << 2) | (get_byte(v_hash, 1) >> 6);
+end
+$$;
+
+COMMENT ON FUNCTION push.slot_of(p_call_id text) IS 'the slot of a call id, 0 to 1023: the first ten bits of the SHA-256 of its UTF-8 bytes. p_call_id: push.outbox.call_id';
+
+CREATE FUNCTION push.spread_slots(p_shards integer[], p_now integer[] DEFAULT NULL::integer[]) RETURNS integer[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+declare
+  v_count  int := cardinality(p_shards);
+  v_slots  int[] := coalesce(p_now, array_fill(-1, array[1024]));
+  v_quota  int[] := '{}';
+  v_extra  int;
+  v_number int;
+begin
+  if coalesce(v_count, 0) not between 1 and 1024
+    or v_count <> (select count(distinct s) from unnest(p_shards) s where s between 0 and 1023)
+  then
+    raise exception using errcode = 'invalid_parameter_value', message = 'p_shards: must name 1 to 1024 shards, numbers from 0 to 1023';
+  end if;
+  -- Each shard gets 1024 / n slots, and the first in the list one more while there are any left; those that have more already
+  -- come first, so that the fewest slots move.
+  v_extra := 1024 % v_count;
+  for v_number in
+    select s from unnest(p_shards) with ordinality x(s, place) order by cardinality(array_positions(v_slots, s)) desc, place
+  loop
+    v_quota[v_number + 1] := 1024 / v_count + case when v_extra > 0 then 1 else 0 end;
+    v_extra := v_extra - 1;
+  end loop;
+  -- First, every slot that a shard has beyond its share is free, and so are those of shards that are not in the list.
+  for v_slot in 1..1024 loop
+    v_number := v_slots[v_slot] + 1;
+    if coalesce(v_quota[nullif(v_number, 0)], 0) > 0 then
+      v_quota[v_number] := v_quota[v_number] - 1;
+    else
+      v_slots[v_slot] := -1;
+    end if;
+  end loop;
+  -- Then the free slots go to the shard that lacks the most, in turn.
+  for v_slot in 1..1024 loop
+    if v_slots[v_slot] = -1 then
+      select s into v_number from unnest(p_shards) with ordinality x(s, place) order by v_quota[s + 1] desc, place limit 1;
+      v_slots[v_slot] := v_number;
+      v_quota[v_number + 1] := v_quota[v_number + 1] - 1;
+    end if;
+  end loop;
+  return v_slots;
+end
+$$;
+
+COMMENT ON FUNCTION push.spread_slots(p_shards integer[], p_now integer[]) IS 'a map in which these shards own equal numbers of slots, give or take one, and as few slots as possible move. p_shards: their numbers; p_now: the map before, null: none. Returns what push.use_shard_map takes as p_shards';
 
 CREATE FUNCTION push.stuck_lanes() RETURNS smallint[]
     LANGUAGE sql STABLE
@@ -6230,6 +6451,49 @@ end
 $$;
 
 COMMENT ON FUNCTION push.touch_lane() IS 'sets updated_at, and wakes the gateways when a lane is resumed';
+
+CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval DEFAULT '16 days'::interval) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_now    push.shard_map;
+  v_shards smallint[] := p_shards;
+begin
+  -- Waits for transactions that have enqueued under the current map, and keeps new ones waiting until this one ends.
+  lock table push.outbox in share row exclusive mode;
+  select m.* into v_now from push.shard_map m where m.until is null for update;
+  if p_here is distinct from coalesce((select h.shard from push.shard_here h), p_here) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('this database is shard %s, not %s', push.own_shard(), p_here), hint = 'A shard keeps its number.';
+  elsif p_generation = v_now.generation and v_shards = v_now.shards then
+    return format('shard %s has map %s already', p_here, p_generation);
+  elsif p_generation <= v_now.generation then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('map %s is not newer than map %s of this database', p_generation, v_now.generation),
+      hint = 'Maps only go forward. To return to an earlier one, give it the next number.';
+  end if;
+  insert into push.shard_here (shard) values (p_here) on conflict do nothing;
+  update push.shard_map m set until = clock_timestamp() where m.until is null;
+  insert into push.shard_map (generation, shards) values (p_generation, v_shards);
+  delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
+  if not exists (select from pg_trigger t where t.tgrelid = 'push.outbox'::regclass and t.tgname = 'refuse_slots') then
+    execute format('create trigger refuse_slots after insert on push.outbox referencing new table as new_calls '
+      'for each statement execute function push.refuse_slots(%L)', p_here);
+  end if;
+  -- Ids of calls are unique over all shards, and name theirs: id % 1024. Sessions may still have 32 ids of the old kind each.
+  if (select s.increment_by from pg_sequences s where s.schemaname = 'push' and s.sequencename = 'outbox_id_seq') <> 1024 then
+    execute format('alter sequence push.outbox_id_seq increment by 1024 restart with %s',
+      (nextval('push.outbox_id_seq') / 1024 + 40) * 1024 + p_here);
+  end if;
+  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation,
+    'slots', cardinality(array_positions(v_shards, p_here::smallint))));
+  return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation,
+    cardinality(array_positions(v_shards, p_here::smallint)));
+end
+$$;
+
+COMMENT ON FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval) IS 'makes this database a shard, or gives it the next map. Shards that lose slots must have it before those that gain them, and the routers come last (deploy/plproxy/shards.sh does it in this order). p_generation: number of the map; p_shards: the shard of each of the 1,024 slots; p_here: number of this shard; p_keep: for how long earlier maps are kept, at least as long as calls are. Waits until no transaction that has enqueued is open: set lock_timeout. Returns a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
 
 CREATE FUNCTION push.user_digest(p_user_id text) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -7752,6 +8016,41 @@ COMMENT ON COLUMN push.ring_reports.user_id IS 'the backend''s id of the user';
 
 COMMENT ON COLUMN push.ring_reports.rang_at IS 'when the first report came';
 
+CREATE TABLE push.shard_here (
+    is_present boolean DEFAULT true NOT NULL,
+    shard smallint NOT NULL,
+    CONSTRAINT shard_here_at_most_one CHECK (is_present),
+    CONSTRAINT shard_here_range CHECK (((shard >= 0) AND (shard <= 1023)))
+);
+
+COMMENT ON TABLE push.shard_here IS 'at most one row: which shard this database is';
+
+COMMENT ON COLUMN push.shard_here.is_present IS 'always true: makes the row the only one';
+
+COMMENT ON COLUMN push.shard_here.shard IS 'number of this shard in push.shard_map';
+
+CREATE TABLE push.shard_map (
+    generation integer NOT NULL,
+    shards smallint[] NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    until timestamp with time zone,
+    CONSTRAINT shard_map_every_slot CHECK (((array_ndims(shards) = 1) AND (array_lower(shards, 1) = 1) AND (cardinality(shards) = 1024))),
+    CONSTRAINT shard_map_generation_positive CHECK ((generation > 0)),
+    CONSTRAINT shard_map_order CHECK ((until >= since)),
+    CONSTRAINT shard_map_shards_range CHECK (((0 <= ALL (shards)) AND (1024 > ALL (shards)) AND (array_position(shards, NULL::smallint) IS NULL)))
+);
+ALTER TABLE ONLY push.shard_map ALTER COLUMN shards SET STORAGE PLAIN;
+
+COMMENT ON TABLE push.shard_map IS 'which shard owns which slot of call ids: the current map, and those before it while calls that were enqueued under them are kept. Empty: this database stands alone';
+
+COMMENT ON COLUMN push.shard_map.generation IS 'number of the map, the same in all databases';
+
+COMMENT ON COLUMN push.shard_map.shards IS 'the shard of each of the 1,024 slots; that of slot n (push.slot_of) is element n + 1';
+
+COMMENT ON COLUMN push.shard_map.since IS 'when this database took over the map';
+
+COMMENT ON COLUMN push.shard_map.until IS 'when this database took over the next one; null: the current map';
+
 CREATE VIEW push.stuck AS
  SELECT d.outbox_id,
     d.n,
@@ -8204,6 +8503,12 @@ ALTER TABLE ONLY push.reclaimed
 ALTER TABLE ONLY push.ring_reports
     ADD CONSTRAINT ring_reports_pkey PRIMARY KEY (outbox_id, user_id);
 
+ALTER TABLE ONLY push.shard_here
+    ADD CONSTRAINT shard_here_pkey PRIMARY KEY (is_present);
+
+ALTER TABLE ONLY push.shard_map
+    ADD CONSTRAINT shard_map_pkey PRIMARY KEY (generation);
+
 ALTER TABLE ONLY push.tally
     ADD CONSTRAINT tally_pkey PRIMARY KEY (id);
 
@@ -8255,6 +8560,8 @@ CREATE UNIQUE INDEX quarantined_tokens_token ON push.quarantined_tokens USING bt
 CREATE INDEX receipt_batch_asked ON push.receipt_batch USING btree (app, claimed) WHERE (attempts > 0);
 
 CREATE INDEX receipt_batch_due ON push.receipt_batch USING btree (app, due_at);
+
+CREATE UNIQUE INDEX shard_map_current ON push.shard_map USING btree (((until IS NULL))) WHERE (until IS NULL);
 
 CREATE INDEX token_invalidations_feed ON push.token_invalidations USING btree (invalidated_at);
 

@@ -45,6 +45,14 @@ STATEMENTS = {
     "select push.call('ringing')": ALL,
     "select * from push.timeline('ringing')": ALL,
     "select * from push.skipped_recipients(1)": ALL,
+    "select * from push.enqueue_batch(array['{\"payload\": {\"callId\": \"role\", \"from\": \"x\"}, \"recipients\": []}']::jsonb[])":
+        {"enqueuer", "gateway"},
+    "select push.new_call_id()": {"enqueuer", "gateway"},
+    "select push.find_calls('{ringing}', '{null}')": ALL,
+    "select push.slot_of('x'), push.shard_of('x'), push.shards_of('x'), push.own_shard(), push.shard_map_number()": ALL,
+    "select push.use_shard_map(1, array_fill(0, array[1024]), 0)": set(),
+    "select * from push.shard_map": set(),
+    "select * from push.shard_here": set(),
     "select id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent from "
     "push.outbox": ALL,
     # Never: tokens, payloads, and columns that they must not change.

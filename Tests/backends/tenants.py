@@ -38,6 +38,21 @@ FUNCTIONS = {
     "call": ("P0002", ["select push.call('{call}', '{app}')", "select push.call('{call}')"]),
     "timeline": ("[]", ["select * from push.timeline('{call}', '{app}')", "select * from push.timeline('{call}')"]),
     "skipped_recipients": ("[]", ["select * from push.skipped_recipients({id})"]),
+    "enqueue_batch": ("42501 app: this login may not act for app", [
+        """select * from push.enqueue_batch(array['{{"app": "{app}", "payload": {{"callId": "{call}", "from": "x"}},
+          "recipients": ["{user}"]}}']::jsonb[])""",
+        """select * from push.enqueue_batch(array['{{"app": "{own}", "payload": {{"callId": "own-{call}", "from": "x"}},
+          "recipients": []}}',
+          '{{"app": "{app}", "call_id": "{call}", "payload": {{"callId": "{call}", "from": "x"}}, "recipients": []}}']::jsonb[])"""]),
+    "find_calls": ("[]", ["select * from push.find_calls(array['{call}'], array['{app}'])",
+        "select * from push.find_calls(array['{call}'], array[null])"]),
+    # Where ids belong is the same for all, and says nothing of any call.
+    "slot_of": ("[(952,)]", ["select push.slot_of('anything')"]),
+    "shard_of": ("[(None,)]", ["select push.shard_of('{call}')"]),
+    "shards_of": ("[([],)]", ["select push.shards_of('{call}')"]),
+    "own_shard": ("[(None,)]", ["select push.own_shard()"]),
+    "shard_map_number": ("[(None,)]", ["select push.shard_map_number()"]),
+    "new_call_id": ("[(36,)]", ["select length(push.new_call_id())"]),
 }
 # Relation -> the rights to some of its columns, its kind of answer, and statements for rows of another tenant.
 RELATIONS = {

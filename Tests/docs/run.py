@@ -40,8 +40,8 @@ RUNBOOKS = {
     "calls-ring-late", "a-provider-is-down", "tokens-vanish", "credentials-fail", "receipts-overdue", "a-replica-died",
     "database-failed-over", "nothing-is-delivered", "backlog-grows", "requests-go-unanswered",
 }
-# Tables that `migrate` makes, and a setting that push.claim makes.
-MADE_BY_PROGRAMS = {"schema_functions", "schema_migration", "entries_scanned"}
+# Tables that `migrate` makes, a setting that push.claim makes, and what only a router has (deploy/plproxy/router.sql).
+MADE_BY_PROGRAMS = {"schema_functions", "schema_migration", "entries_scanned", "shards", "set_shard", "router_faults"}
 RELATION = re.compile(r"(?<![\w./@-])push\.([a-z_]+)(?!\.\w|[a-z_])")
 
 

@@ -50,7 +50,7 @@ begin
   new.recipients := case when pg_column_size(new.recipients) > 2097152
     then jsonb_build_object('tooManyBytes', pg_column_size(new.recipients)) else coalesce(new.recipients, 'null') end;
   new.call_id := left(coalesce(new.call_id, push.given_call_id(new.kind, new.payload),
-    case when push.is_message(new.kind) then gen_random_uuid()::text else '' end), 129);
+    case when push.is_message(new.kind) then push.new_call_id() else '' end), 129);
   if not push.acts_for_all() and not push.is_own(new.app) then
     -- Does not check whether another tenant has this call: push.fan_out refuses the statement.
     new.call_id := gen_random_uuid();
@@ -421,7 +421,7 @@ begin
   begin
     with asked as materialized (
       select a.*, coalesce(push.given_call_id(a.kind, a.payload),
-        case when push.is_message(a.kind) then gen_random_uuid()::text end) as call_id, octet_length(a.payload::text) as bytes
+        case when push.is_message(a.kind) then push.new_call_id() end) as call_id, octet_length(a.payload::text) as bytes
       from (
         select c.ordinal::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
           c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds,

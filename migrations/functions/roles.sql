@@ -19,7 +19,8 @@ declare
     'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
     'traceparent';
   c_calls constant text := 'push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, '
-    'push.call, push.report_ringing, push.timeline, push.skipped_recipients';
+    'push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, '
+    'push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
   v_role    text;
   v_missing text[] := '{}';
 begin
@@ -54,7 +55,8 @@ begin
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
           'push.pause_lane, push.resume_lane, push.resume_invalidation, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
-          'push.lane_conditions, push.count_owed, push.erase_user to %I', v_role);
+          'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
+          'push.own_shard, push.shard_map_number to %I', v_role);
         -- Before 0013, operators could create keys, and so could the service, which has their rights.
         execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
       when 'push_keys' then

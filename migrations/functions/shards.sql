@@ -1,0 +1,304 @@
+-- Shards: several databases that together are one outbox. Each has the whole schema and gateways of its own, and each call lives
+-- in one of them. A call id belongs to one of 1,024 slots, and the map (push.shard_map) says which shard owns a slot. Backends
+-- connect to the shard that push.shard_of names, or to the router of deploy/plproxy, which has these functions too.
+--
+-- Hot data is minutes old, so slots move without their data: calls that were enqueued before stay where they are, and new calls go
+-- to the new owner. No call id may then be enqueued in both. Therefore a shard refuses new calls of slots that it does not own
+-- (push.refuse_slots), and takes over a map only when no transaction that enqueued under the old one is open
+-- (push.use_shard_map). The shards that lose slots take over the map first. From then on, a call of such a slot that the old owner
+-- does not know will never be there. Whoever repeats a call asks the old owner first: the repetition is a duplicate there, or is
+-- refused there (SQLSTATE 22S01), and only then goes to the new owner (docs/adr/0046).
+
+-- The tables -----------------------------------------------------------------------------------------------------------
+
+-- Not a migration: gateways of release 0.1.0 do not start on a schema with a migration that they do not know, and they must be able
+-- to restart during the upgrade (docs/compatibility.md).
+
+create table if not exists push.shard_map (
+  generation int primary key,
+  shards     smallint[] not null,
+  since      timestamptz not null default clock_timestamp(),
+  until      timestamptz,
+  constraint shard_map_generation_positive check (generation > 0),
+  constraint shard_map_every_slot check (array_ndims(shards) = 1 and array_lower(shards, 1) = 1 and cardinality(shards) = 1024),
+  constraint shard_map_shards_range check (0 <= all (shards) and 1024 > all (shards) and array_position(shards, null) is null),
+  constraint shard_map_order check (until >= since)
+);
+-- Read at every enqueue: neither compressed nor out of line.
+alter table push.shard_map alter column shards set storage plain;
+create unique index if not exists shard_map_current on push.shard_map ((until is null)) where until is null;
+comment on table push.shard_map is
+  'which shard owns which slot of call ids: the current map, and those before it while calls that were enqueued under them are kept. '
+  'Empty: this database stands alone';
+comment on column push.shard_map.generation is 'number of the map, the same in all databases';
+comment on column push.shard_map.shards is 'the shard of each of the 1,024 slots; that of slot n (push.slot_of) is element n + 1';
+comment on column push.shard_map.since is 'when this database took over the map';
+comment on column push.shard_map.until is 'when this database took over the next one; null: the current map';
+
+create table if not exists push.shard_here (
+  is_present boolean primary key default true,
+  shard      smallint not null,
+  constraint shard_here_at_most_one check (is_present),
+  constraint shard_here_range check (shard between 0 and 1023)
+);
+comment on table push.shard_here is 'at most one row: which shard this database is';
+comment on column push.shard_here.is_present is 'always true: makes the row the only one';
+comment on column push.shard_here.shard is 'number of this shard in push.shard_map';
+
+-- Where a call belongs --------------------------------------------------------------------------------------------------
+
+-- The result is stored in maps and computed by backends, so it may never change.
+create or replace function push.slot_of(p_call_id text) returns int
+language plpgsql immutable strict parallel safe as $$
+declare
+  v_hash bytea := sha256(convert_to(p_call_id, 'UTF8'));
+begin
+  return (get_byte(v_hash, 0) << 2) | (get_byte(v_hash, 1) >> 6);
+end
+$$;
+comment on function push.slot_of is
+  'the slot of a call id, 0 to 1023: the first ten bits of the SHA-256 of its UTF-8 bytes. p_call_id: push.outbox.call_id';
+
+create or replace function push.shard_of(p_call_id text) returns int
+language plpgsql stable strict parallel safe security definer set search_path = push, pg_temp as $$
+begin
+  return (select m.shards[push.slot_of(p_call_id) + 1] from push.shard_map m where m.until is null);
+end
+$$;
+comment on function push.shard_of is
+  'the shard in which a new call with this id is enqueued; null: this database stands alone. p_call_id: push.outbox.call_id';
+
+create or replace function push.shards_of(p_call_id text, p_window interval default null) returns int[]
+language plpgsql stable security definer set search_path = push, pg_temp as $$
+begin
+  return array(
+    select s.shard
+    from (
+      select m.shards[push.slot_of(p_call_id) + 1]::int as shard, max(m.generation) as generation
+      from push.shard_map m
+      where m.until is null or p_window is null or m.until > clock_timestamp() - p_window
+      group by 1
+    ) s
+    order by s.generation desc);
+end
+$$;
+comment on function push.shards_of is
+  'the shards in which a call with this id may be: the current owner of its slot, then earlier ones, the latest first. '
+  'p_call_id: push.outbox.call_id; p_window: only those that owned it within this time; null: all that are known';
+
+create or replace function push.own_shard() returns int
+language plpgsql stable parallel safe security definer set search_path = push, pg_temp as $$
+begin
+  return (select h.shard from push.shard_here h);
+end
+$$;
+comment on function push.own_shard is 'the number of this shard; null: this database stands alone';
+
+create or replace function push.shard_map_number() returns int
+language plpgsql stable parallel safe security definer set search_path = push, pg_temp as $$
+begin
+  return (select m.generation from push.shard_map m where m.until is null);
+end
+$$;
+comment on function push.shard_map_number is 'the number of the current map; null: this database stands alone';
+
+create or replace function push.new_call_id() returns text
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  v_here int := (select h.shard from push.shard_here h);
+  v_map  smallint[];
+  v_id   text;
+begin
+  if v_here is not null then
+    v_map := (select m.shards from push.shard_map m where m.until is null);
+    if array_position(v_map, v_here::smallint) is null then
+      raise exception using errcode = 'object_not_in_prerequisite_state',
+        message = format('shard %s owns no slot', v_here), hint = 'Enqueue in another shard, or through the router.';
+    end if;
+  end if;
+  loop
+    v_id := gen_random_uuid();
+    exit when v_here is null or v_map[push.slot_of(v_id) + 1] = v_here;
+  end loop;
+  return v_id;
+end
+$$;
+comment on function push.new_call_id is
+  'a new UUID that belongs to this shard: for a backend whose own tables are here, so that it enqueues in one local transaction';
+
+-- What a shard refuses --------------------------------------------------------------------------------------------------
+
+-- The trigger exists only in databases that have a map: push.use_shard_map creates it, with the number of this shard as its
+-- argument. Its name puts it after fan_out, whose errors come first.
+create or replace function push.refuse_slots() returns trigger
+language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  v_call_id text;
+  v_map     push.shard_map;
+begin
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    -- This snapshot may show a map that was replaced since: then this is a serialization failure.
+    perform from push.shard_map m where m.until is null for share;
+  end if;
+  select n.call_id into v_call_id
+    from (select m.shards from push.shard_map m where m.until is null offset 0) m cross join new_calls n
+    where m.shards[push.slot_of(n.call_id) + 1] <> tg_argv[0]::int and n.created_at >= statement_timestamp()
+    limit 1;
+  if found then
+    select m.* into v_map from push.shard_map m where m.until is null;
+    raise exception using errcode = '22S01',
+      message = format('callId: call %s belongs to shard %s, and this is shard %s (map %s)', v_call_id,
+        v_map.shards[push.slot_of(v_call_id) + 1], tg_argv[0], v_map.generation),
+      hint = 'Nothing of this statement was enqueued. Enqueue it there, or through the router.',
+      schema = 'push', table = 'outbox', column = 'call_id';
+  end if;
+  return null;
+end
+$$;
+comment on function push.refuse_slots is
+  'refuses new calls whose slot another shard owns, with SQLSTATE 22S01; a call that this shard knows already is a duplicate as ever';
+
+create or replace function push.use_shard_map(p_generation int, p_shards int[], p_here int, p_keep interval default '16 days')
+returns text
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  v_now    push.shard_map;
+  v_shards smallint[] := p_shards;
+begin
+  -- Waits for transactions that have enqueued under the current map, and keeps new ones waiting until this one ends.
+  lock table push.outbox in share row exclusive mode;
+  select m.* into v_now from push.shard_map m where m.until is null for update;
+  if p_here is distinct from coalesce((select h.shard from push.shard_here h), p_here) then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('this database is shard %s, not %s', push.own_shard(), p_here), hint = 'A shard keeps its number.';
+  elsif p_generation = v_now.generation and v_shards = v_now.shards then
+    return format('shard %s has map %s already', p_here, p_generation);
+  elsif p_generation <= v_now.generation then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('map %s is not newer than map %s of this database', p_generation, v_now.generation),
+      hint = 'Maps only go forward. To return to an earlier one, give it the next number.';
+  end if;
+  insert into push.shard_here (shard) values (p_here) on conflict do nothing;
+  update push.shard_map m set until = clock_timestamp() where m.until is null;
+  insert into push.shard_map (generation, shards) values (p_generation, v_shards);
+  delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
+  if not exists (select from pg_trigger t where t.tgrelid = 'push.outbox'::regclass and t.tgname = 'refuse_slots') then
+    execute format('create trigger refuse_slots after insert on push.outbox referencing new table as new_calls '
+      'for each statement execute function push.refuse_slots(%L)', p_here);
+  end if;
+  -- Ids of calls are unique over all shards, and name theirs: id % 1024. Sessions may still have 32 ids of the old kind each.
+  if (select s.increment_by from pg_sequences s where s.schemaname = 'push' and s.sequencename = 'outbox_id_seq') <> 1024 then
+    execute format('alter sequence push.outbox_id_seq increment by 1024 restart with %s',
+      (nextval('push.outbox_id_seq') / 1024 + 40) * 1024 + p_here);
+  end if;
+  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation,
+    'slots', cardinality(array_positions(v_shards, p_here::smallint))));
+  return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation,
+    cardinality(array_positions(v_shards, p_here::smallint)));
+end
+$$;
+comment on function push.use_shard_map is
+  'makes this database a shard, or gives it the next map. Shards that lose slots must have it before those that gain them, and '
+  'the routers come last (deploy/plproxy/shards.sh does it in this order). p_generation: number of the map; p_shards: the shard of '
+  'each of the 1,024 slots; p_here: number of this shard; p_keep: for how long earlier maps are kept, at least as long as calls are. '
+  'Waits until no transaction that has enqueued is open: set lock_timeout. Returns a sentence that says what was done. Running it '
+  'twice is harmless. For the owner of the schema';
+
+create or replace function push.spread_slots(p_shards int[], p_now int[] default null) returns int[]
+language plpgsql immutable as $$
+declare
+  v_count  int := cardinality(p_shards);
+  v_slots  int[] := coalesce(p_now, array_fill(-1, array[1024]));
+  v_quota  int[] := '{}';
+  v_extra  int;
+  v_number int;
+begin
+  if coalesce(v_count, 0) not between 1 and 1024
+    or v_count <> (select count(distinct s) from unnest(p_shards) s where s between 0 and 1023)
+  then
+    raise exception using errcode = 'invalid_parameter_value', message = 'p_shards: must name 1 to 1024 shards, numbers from 0 to 1023';
+  end if;
+  -- Each shard gets 1024 / n slots, and the first in the list one more while there are any left; those that have more already
+  -- come first, so that the fewest slots move.
+  v_extra := 1024 % v_count;
+  for v_number in
+    select s from unnest(p_shards) with ordinality x(s, place) order by cardinality(array_positions(v_slots, s)) desc, place
+  loop
+    v_quota[v_number + 1] := 1024 / v_count + case when v_extra > 0 then 1 else 0 end;
+    v_extra := v_extra - 1;
+  end loop;
+  -- First, every slot that a shard has beyond its share is free, and so are those of shards that are not in the list.
+  for v_slot in 1..1024 loop
+    v_number := v_slots[v_slot] + 1;
+    if coalesce(v_quota[nullif(v_number, 0)], 0) > 0 then
+      v_quota[v_number] := v_quota[v_number] - 1;
+    else
+      v_slots[v_slot] := -1;
+    end if;
+  end loop;
+  -- Then the free slots go to the shard that lacks the most, in turn.
+  for v_slot in 1..1024 loop
+    if v_slots[v_slot] = -1 then
+      select s into v_number from unnest(p_shards) with ordinality x(s, place) order by v_quota[s + 1] desc, place limit 1;
+      v_slots[v_slot] := v_number;
+      v_quota[v_number + 1] := v_quota[v_number + 1] - 1;
+    end if;
+  end loop;
+  return v_slots;
+end
+$$;
+comment on function push.spread_slots is
+  'a map in which these shards own equal numbers of slots, give or take one, and as few slots as possible move. p_shards: their '
+  'numbers; p_now: the map before, null: none. Returns what push.use_shard_map takes as p_shards';
+
+-- For the router, and for backends that enqueue many calls --------------------------------------------------------------
+
+create or replace function push.enqueue_batch(calls jsonb[])
+returns table (n int, outbox_id bigint, call_id text, duplicate boolean)
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+  v_own text[];
+begin
+  if not push.acts_for_all() then
+    -- Before any call is looked for.
+    v_own := push.own_apps();
+    perform push.refuse_app(coalesce(c ->> 'app', 'default')) from unnest(calls) c where coalesce(c ->> 'app', 'default') <> all (v_own);
+  end if;
+  return query
+    with asked as materialized (
+      select c.ordinal::int - 1 as n, coalesce(c.call ->> 'app', 'default') as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
+        coalesce(c.call ->> 'call_id', push.given_call_id(coalesce(c.call ->> 'kind', 'incoming_call'), c.call -> 'payload'),
+          case when push.is_message(c.call ->> 'kind') then push.new_call_id() else '' end) as call_id,
+        c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ring_seconds')::int as ring_seconds,
+        c.call ->> 'traceparent' as traceparent
+      from unnest(calls) with ordinality c(call, ordinal)
+    ), made as (
+      -- In the order of their keys, so that two statements with the same calls do not deadlock.
+      insert into push.outbox (app, kind, call_id, payload, recipients, ring_seconds, traceparent)
+        select a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds, a.traceparent from asked a
+        order by a.app, a.call_id, a.n
+        returning id, app, call_id
+    )
+    select a.n, coalesce(m.id, (select o.id from push.outbox o where o.call_id = a.call_id and o.app = a.app)), a.call_id,
+      m.id is null or a.n > (select min(b.n) from asked b where b.app = a.app and b.call_id = a.call_id)
+    from asked a left join made m on m.app = a.app and m.call_id = a.call_id
+    order by a.n;
+end
+$$;
+comment on function push.enqueue_batch is
+  'enqueues many calls, or notifications, as one INSERT does: all or none. calls: objects with the columns of push.outbox as keys: '
+  'app, kind, call_id, payload, recipients, ring_seconds, traceparent. Returns for each, by n, its position from 0: push.outbox.id, '
+  'call_id, and whether it had been enqueued before';
+
+create or replace function push.find_calls(p_call_ids text[], p_apps text[]) returns setof int
+language plpgsql stable security definer set search_path = push, pg_temp as $$
+begin
+  return query
+    select a.ordinal::int - 1 from unnest(p_call_ids, p_apps) with ordinality a(call_id, app, ordinal)
+    where exists (select from push.own_calls(a.call_id, a.app));
+end
+$$;
+comment on function push.find_calls is
+  'which of these calls this database has, of the apps that the caller may act for: their positions from 0. p_call_ids, p_apps: '
+  'columns of push.outbox; an app that is null stands for all';
