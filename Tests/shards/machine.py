@@ -188,8 +188,6 @@ class Machine:
         shard = self.database(f"shard-{number}")
         run(self.gateway, "migrate", environment={"DATABASE_URL": shard.url})
         if os.environ.get("SHARDS_NEWER_SQL") == "1":  # for a program that was built before migrations/ was changed
-            if not shard.sql("select to_regclass('push.shard_map') is not null"):
-                run("psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-1", "-f", "migrations/0017_shards.sql", shard.url)
             run("scripts/apply-schema.sh", shard.url, "functions")
         self.shards.append(shard)
         return shard

@@ -68,12 +68,10 @@ def main():
 
     for name in COPIES:
         check(f"push.{name} is the shards'", None if router.get(name) and router[name][2] == shard[name][2] else "the copies differ")
-    table = (ROOT / "migrations/0017_shards.sql").read_text()
-    table = table[table.index("create table push.shard_map") : table.index("create table push.shard_here")].strip()
-    copy = router_text.replace("create table if not exists push.shard_map", "create table push.shard_map").replace(
-        "create unique index if not exists", "create unique index"
-    )
-    check("push.shard_map is the shards'", None if table in copy else "the copies differ")
+    table = (ROOT / "migrations/functions/shards.sql").read_text()
+    begin, end = "create table if not exists push.shard_map", "create table if not exists push.shard_here"
+    table = table[table.index(begin) : table.index(end)].strip()
+    check("push.shard_map is the shards'", None if table in router_text else "the copies differ")
 
     for name, (arguments, result, _) in sorted(router.items()):
         if name in COPIES or name in ("use_shard_map", "set_shard"):
