@@ -212,11 +212,14 @@ class Machine:
 
     def serve(self):
         """Gateways for the shards that have none."""
-        configuration = LOCAL / "simulators" / "gateway.yaml"
+        # A hedge is a second push for the same invite, and the tests count pushes.
+        text = (LOCAL / "simulators" / "gateway.yaml").read_text()
+        for provider in ("apns", "fcm"):
+            text = text.replace(f"    {provider}:\n", f"    {provider}:\n      hedged_percent_max: 0\n")
+        configuration = LOCAL / "simulators" / "unhedged.yaml"
+        configuration.write_text(text)
         if ONE_PROCESS:
-            text = configuration.read_text() + "".join(
-                ["databases:\n", *[f"  {shard.name}:\n    url: {shard.url}\n" for shard in self.shards]]
-            )
+            text += "".join(["databases:\n", *[f"  {shard.name}:\n    url: {shard.url}\n" for shard in self.shards]])
             (LOCAL / "simulators" / "shards.yaml").write_text(text)
             for process in self.serving.values():
                 stop(process)
