@@ -12,43 +12,20 @@ cd "$(dirname "$0")/.."
 say() { echo "== $*"; }
 fail() { echo "release.sh: $*" >&2; exit 1; }
 
-root=$PWD
-# Always the same folder: the compiler's output contains the paths of sources, through `#filePath` and hashes of modules,
-# and -file-prefix-map changes neither (docs/adr/0039-releases-that-can-be-built-again.md).
-folder=/var/tmp/push-gateway-release
-swift=${SWIFT:-swift}
-output=${1:-dist}
+. scripts/lib/release.sh
 
-[ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed: git status"
+root=$PWD
+folder=$release_folder
+output=${1:-dist}
 mkdir -p "$output"
 output=$(cd "$output" && pwd)
-
-umask 022
-export LC_ALL=C TZ=UTC
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH
-commit=$(git rev-parse HEAD)
-
-# Another user must not have created it: its name is known to all users of this machine.
-mkdir -m 700 "$folder" 2>/dev/null \
-  || fail "$folder is there: another release is being built, or one was killed. If none is: rm -rf $folder"
-# KEEP=1 keeps it after a failure, for inspection.
-trap '[ $? -ne 0 ] && [ -n "${KEEP:-}" ] || rm -rf "$folder"' EXIT
-trap 'exit 130' INT TERM
-
-say "Sources of $commit"
-git -c advice.detachedHead=false clone --quiet --no-hardlinks "$root" "$folder/source"
-cd "$folder/source"
-git -c advice.detachedHead=false checkout --quiet "$commit"
-scripts/sbom.py --pin
-# Compiled Clang modules contain the times of headers.
-find . -path ./.git -prune -o -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+release_source
+commit=$release_commit
+release_packages
 
 say "Building"
-# No debug information: it names the compiler's caches. Symbols stay, for backtraces. The build id is the commit.
-$swift build -c release --product push-gateway --static-swift-stdlib --force-resolved-versions -debug-info-format none \
-  -Xswiftc -file-prefix-map -Xswiftc "$PWD=/push-gateway" -Xcc "-ffile-prefix-map=$PWD=/push-gateway" -Xcc -g0 \
-  -Xlinker "--build-id=0x$commit" -Xlinker "--dependency-file=$PWD/.build/push-gateway.link.d"
+# The build id is the commit.
+release_build push-gateway "0x$commit"
 
 version=$(sed -n 's/.*current = "\(.*\)".*/\1/p' Sources/Settings/GatewayVersion.swift)
 name=push-gateway-$version-linux-$(uname -m)
