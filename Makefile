@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image image-pin site
+.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check deb image image-pin site
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ tarball: setup ## the release tarball of the last commit, with its SHA-256, into
 
 tarball-check: setup ## build the tarball twice, in two folders, and compare the bytes: two release builds
 	@SWIFT="$(SWIFT)" scripts/release-check.sh
+
+deb: ## the Debian packages of the last commit, into dist/, installed and used in a Debian 12 of their own: as root, half an hour
+	@SWIFT="$(SWIFT)" scripts/deb.sh
 
 image: ## the container image of a release; its bases must be pinned by digest
 	@scripts/image.sh build

@@ -38,9 +38,10 @@ release_packages() {
 }
 
 # release_build PRODUCT BUILD-ID: a build of the current folder, in .build/release.
-# No debug information: it names the compiler's caches. Symbols stay, for backtraces.
+# No debug information: it names the compiler's caches. Symbols stay, for backtraces. All
+# addresses of libraries are bound at the start, and read-only from then on.
 release_build() {
   ${SWIFT:-swift} build -c release --product "$1" --static-swift-stdlib --force-resolved-versions -debug-info-format none \
     -Xswiftc -file-prefix-map -Xswiftc "$PWD=/push-gateway" -Xcc "-ffile-prefix-map=$PWD=/push-gateway" -Xcc -g0 \
-    -Xlinker "--build-id=$2" -Xlinker "--dependency-file=$PWD/.build/$1.link.d"
+    -Xlinker -z -Xlinker now -Xlinker "--build-id=$2" -Xlinker "--dependency-file=$PWD/.build/$1.link.d"
 }
