@@ -13,6 +13,17 @@ cd "$(dirname "$0")/.."
 say() { echo "== $*"; }
 fail() { echo "deb.sh: $*" >&2; exit 1; }
 
+# stoppable COMMAND…: runs it in a process group of its own, all of which ends when this script is stopped.
+stoppable() {
+  setsid "$@" &
+  group=$!
+  trap 'trap "" INT TERM; kill -- "-$group" 2>/dev/null; wait "$group"; exit 130' INT TERM
+  status=0
+  wait "$group" || status=$?
+  trap 'exit 130' INT TERM
+  return "$status"
+}
+
 what=all
 case ${1:-} in
   build | check) what=$1 && shift ;;
@@ -39,13 +50,10 @@ build() {
   scripts/debian_changelog.py "$maintainer" >debian/changelog
   [ -n "${PROGRAMS:-}" ] || release_packages
 
-  # What it prints goes to a file, too; the lines of the compiler show how far it is.
   say "debhelper builds push-gateway and push-gateway-lab"
-  status=0
-  { SBOM_TOOLS="${SBOM_TOOLS:-$root/.local/sbom}" dpkg-buildpackage --build=binary --no-sign 2>&1 || echo "$?" >"$release_folder/failed"; } |
-    tee "$release_folder/build.log"
-  [ ! -e "$release_folder/failed" ] || status=$(cat "$release_folder/failed")
-  [ "$status" = 0 ] || fail "dpkg-buildpackage ended with $status; with KEEP=1 its folder stays: $release_folder"
+  export SBOM_TOOLS="${SBOM_TOOLS:-$root/.local/sbom}"
+  stoppable dpkg-buildpackage --build=binary --no-sign \
+    || fail "dpkg-buildpackage failed; with KEEP=1 its folder stays: $release_folder"
   (cd "$release_folder" && sha256sum -- *.deb)
   rm -f "$output"/push-gateway*.deb
   cp "$release_folder"/*.deb "$output/"
@@ -55,8 +63,8 @@ build() {
 check() {
   scripts/setup.sh --also debhelper lintian debootstrap systemd systemd-container man-db
   # Its mounts end with it.
-  unshare --mount --propagation private /usr/bin/python3 Tests/debian/packages.py "$output"
+  stoppable unshare --mount --propagation private /usr/bin/python3 Tests/debian/packages.py "$output"
 }
 
-[ "$what" = check ] || (build)
+[ "$what" = check ] || build
 [ "$what" = build ] || check

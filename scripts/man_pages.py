@@ -122,7 +122,7 @@ class Program:
         page.section("EXAMPLE")
         page.literal([line for line in example.rstrip("\n").split("\n")])
         page.section("KEYS")
-        page.paragraph("A key such as http.listen is written as `listen` below `http`. APP is the name of an app, NAME that of an operator.")
+        page.paragraph("The key http.listen is written as `listen` below `http`. APP is the name of an app, NAME that of an operator.")
         page.discussion(configuration)
         page.section("FILES")
         page.term(bold("/etc/push-gateway/gateway.yaml"), "The file that the service reads.")

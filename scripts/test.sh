@@ -76,6 +76,7 @@ program_tests() {
   scripts/sim.sh --seeds 500
   Tests/supply/run.py
   Tests/deploy/run.sh
+  Tests/debian/run.py
   Tests/prometheus/run.sh
   Tests/integrations/run.py
   Tests/docs/live.py

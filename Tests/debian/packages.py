@@ -3,15 +3,16 @@
 
   Tests/debian/packages.py FOLDER [--without-lintian]
 
-FOLDER is that with the folder with the .deb files. It needs root, and a mount namespace of its own: scripts/deb.sh check.
-The commands of deploy/README.md, section Debian package, are run as they stand there. The providers are the
-simulators of push-gateway-lab, Postgres is a private one of this machine. Ends with "N passed, N failed"; non-zero when any failed.
+FOLDER has the .deb files. It needs root, and a mount namespace of its own: scripts/deb.sh check. The commands of deploy/README.md,
+section Debian package, are run as they stand there. The providers are the simulators of push-gateway-lab, Postgres is a private one
+of this machine. Ends with "N passed, N failed"; non-zero when any failed.
 """
 
 import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -54,6 +55,9 @@ def main():
         if not package.exists():
             raise SystemExit(f"packages.py: there is no {package}: make one with scripts/deb.sh build")
     os.chdir(ROOT)
+    # Ctrl-C and SIGTERM stop the tree, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     LOCAL.mkdir(parents=True, exist_ok=True)
     tree = None
     try:
@@ -263,9 +267,10 @@ def life(machine):
     equal("it keeps the configuration", tree.path(CONFIGURATION).read_text(), edited)
     machine.documented("purge")
     elsewhere = " -o ".join(f"-path {path}" for path in ("/proc", "/sys", "/dev", "/run", "/tmp", "/root", "/var/cache", "/var/log"))
-    equal("purge leaves nothing but the keys that were copied there", sorted(tree.output(
-        rf"find / \( {elsewhere} \) -prune -o \( -name '*push-gateway*' -o -path '/etc/push-gateway/*' \) -print").split()),
-        ["/etc/push-gateway", *(f"/etc/push-gateway/{name}" for name in KEYS)])
+    ours = "-name '*push-gateway*' ! -name '*push-gateway-lab*' -o -path '/etc/push-gateway/*'"
+    equal("purge leaves nothing but the keys that were copied there",
+          sorted(tree.output(rf"find / \( {elsewhere} \) -prune -o \( {ours} \) -print").split()),
+          ["/etc/push-gateway", *(f"/etc/push-gateway/{name}" for name in KEYS)])
     upgrade(machine, shipped)
 
 
@@ -309,7 +314,7 @@ def confined(machine):
     tree, pid = machine.tree, machine.property("MainPID")
     status = dict(line.split(":\t", 1) for line in tree.output(f"cat /proc/{pid}/status").splitlines() if ":\t" in line)
     uid = status["Uid"].split()[0]
-    check("it runs as a user that exists only now", int(uid) >= 61184 and not tree.path("/etc/passwd").read_text().count("push-gateway"), uid)
+    check("it runs as a user that exists only now", int(uid) >= 61184 and "push-gateway" not in tree.path("/etc/passwd").read_text(), uid)
     equal("without capabilities, new privileges, and other system calls",
           (status["CapEff"], status["CapBnd"], status["NoNewPrivs"], status["Seccomp"]), ("0" * 16, "0" * 16, "1", "2"))
     check("that user cannot read the configuration",

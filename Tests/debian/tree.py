@@ -66,7 +66,7 @@ class Tree:
         self.container = subprocess.Popen(
             ["systemd-nspawn", "--quiet", "--directory", self.folder, "--boot", "--register=no", "--keep-unit", "--link-journal=no",
              "--console=pipe", f"--machine=push-gateway-{os.getpid()}", f"--bind={archives}:/var/cache/apt/archives"],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         until = time.time() + 90
         while time.time() < until and self.container.poll() is None:
             children = Path(f"/proc/{self.container.pid}/task/{self.container.pid}/children").read_text().split()
@@ -100,6 +100,8 @@ class Tree:
         return self.folder / name.lstrip("/")
 
     def close(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         for process in self.processes:
             process.terminate()
         if self.container and self.container.poll() is None:

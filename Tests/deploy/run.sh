@@ -107,8 +107,9 @@ passes "compose's health check finds the simulators" \
 
 etc=$work/etc/push-gateway
 mkdir -p "$etc"
-cp "$root/deploy/systemd/gateway.yaml" "$simulators/apns-key.p8" "$simulators/fcm-service-account.json" \
-  "$simulators/expo-access-token" "$etc"
+cp "$simulators/apns-key.p8" "$simulators/fcm-service-account.json" "$simulators/expo-access-token" "$etc"
+sed 's|^database: .*|database: postgres:///?service=push-gateway|' "$root/deploy/systemd/gateway.yaml" >"$etc/gateway.yaml"
+chmod 600 "$etc/gateway.yaml"
 cat >"$etc/pg_service.conf" <<SERVICE
 [push-gateway]
 $(echo "${url%%\?*}" | sed -E -e 's|^[a-z]+://(([^:@/]*)(:([^@/]*))?@)?([^:/]*)(:([0-9]+))?/(.*)$|\
@@ -120,7 +121,11 @@ SERVICE
 credentials=$work/credentials
 mkdir -m 700 "$credentials"
 setting LoadCredential | while IFS=: read -r credential path; do
-  cp "$work/$(echo "$path" | cut -c2-)" "$credentials/$credential"
+  file=$work$path
+  # SetCredential=: an empty line in place of a file that is missing.
+  [ -f "$file" ] || { setting SetCredential | grep -qx "$credential:\\\\n" && file=$work/line && echo >"$file"; } \
+    || { echo "run.sh: the unit needs $path" >&2; exit 1; }
+  cp "$file" "$credentials/$credential"
   chmod 400 "$credentials/$credential"
 done
 environment=$(setting Environment | sed "s|%d|$credentials|g")

@@ -26,7 +26,7 @@ release_source() {
 
   echo "== Sources of $release_commit"
   git -c advice.detachedHead=false clone --quiet --no-hardlinks "$release_root" "$release_folder/source"
-  cd "$release_folder/source"
+  cd "$release_folder/source" || exit
   git -c advice.detachedHead=false checkout --quiet "$release_commit"
 }
 
