@@ -48,7 +48,7 @@ def await_(what, condition, seconds=60):
 
 
 def main():
-    folder = Path(sys.argv[1])
+    folder = Path(sys.argv[1]).resolve()
     version = re.search(r'current = "([^"]+)"', (ROOT / "Sources/Settings/GatewayVersion.swift").read_text())[1]
     packages = {name: folder / f"{name}_{version}_{ARCHITECTURE}.deb" for name in ("push-gateway", "push-gateway-lab")}
     for package in packages.values():
@@ -59,21 +59,20 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     LOCAL.mkdir(parents=True, exist_ok=True)
-    tree = None
+    tree = Tree()
     try:
         if "--without-lintian" not in sys.argv:
             lintian([*folder.glob(f"push-gateway*_{version}_{ARCHITECTURE}.deb")])
         contents(packages)
         database = subprocess.run(["scripts/postgres.sh", "start", LOCAL / "postgres"], capture_output=True, text=True, check=True)
-        tree = Tree()
-        say("systemd starts in the tree")
+        say("A Debian 12 starts")
         tree.boot()
         life(Machine(tree, packages, version, database.stdout.strip()))
     except Failure as failure:
         check("the check runs to its end", False, failure)
     finally:
-        if tree:
-            tree.close()
+        tree.close()
+        shutil.rmtree(LOCAL / "earlier", ignore_errors=True)
         subprocess.run(["scripts/postgres.sh", "stop", LOCAL / "postgres"], capture_output=True)
     failed = results.count(False)
     print(f"{len(results) - failed} passed, {failed} failed")

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -50,23 +51,26 @@ class Tree:
     """A copy of the base. It has the network of this machine."""
 
     def __init__(self):
+        self.name = f"push-gateway-{os.getpid()}"
         self.folder = LOCAL / f"tree-{os.getpid()}"
+        self.groups = []
         self.container = self.leader = None
         self.processes = []
-        subprocess.run(["cp", "-a", "--reflink=auto", base(), self.folder], check=True)
 
     def boot(self):
-        """Starts systemd in it, and returns when all of its services have started."""
-        # systemd-nspawn writes there; this machine must not look as if systemd ran on it.
-        Path("/run/systemd").mkdir(exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run/systemd"], check=True)
+        """Makes it and starts systemd in it; returns when all of its services have started."""
+        # Those of checks that were killed.
+        for old in LOCAL.glob("tree-*"):
+            if not Path(f"/proc/{old.name.partition('-')[2]}").exists():
+                subprocess.run(["rm", "-rf", "--one-file-system", old], check=True)
+        subprocess.run(["cp", "-a", "--reflink=auto", base(), self.folder], check=True)
         archives = LOCAL / "archives"
         (archives / "partial").mkdir(parents=True, exist_ok=True)
         log = (LOCAL / "systemd.log").open("w")
         self.container = subprocess.Popen(
-            ["systemd-nspawn", "--quiet", "--directory", self.folder, "--boot", "--register=no", "--keep-unit", "--link-journal=no",
-             "--console=pipe", f"--machine=push-gateway-{os.getpid()}", f"--bind={archives}:/var/cache/apt/archives"],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            ["systemd-nspawn", "--quiet", "--directory", self.folder, "--boot", "--register=no", "--link-journal=no", "--console=pipe",
+             f"--machine={self.name}", f"--bind={archives}:/var/cache/apt/archives", *self.without_systemd()],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=self.enter)
         until = time.time() + 90
         while time.time() < until and self.container.poll() is None:
             children = Path(f"/proc/{self.container.pid}/task/{self.container.pid}/children").read_text().split()
@@ -75,6 +79,24 @@ class Tree:
                 return
             time.sleep(0.5)
         raise Failure(f"systemd-nspawn cannot start systemd here; see {LOCAL / 'systemd.log'}")
+
+    def without_systemd(self):
+        """Options for a machine whose process 1 is not systemd, which would make a control group for the container."""
+        if Path("/run/systemd/system").exists():
+            return []
+        # systemd-nspawn writes there; this machine must not look as if systemd ran on it.
+        Path("/run/systemd").mkdir(exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run/systemd"], check=True)
+        for hierarchy in ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified"):
+            if Path(hierarchy, "cgroup.procs").exists():
+                self.groups.append(Path(hierarchy, self.name))
+                self.groups[-1].mkdir()
+        return ["--keep-unit"]
+
+    def enter(self):
+        """Called in the new process: it goes into the control groups."""
+        for group in self.groups:
+            (group / "cgroup.procs").write_text("0")
 
     def inside(self, command):
         environment = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
@@ -113,4 +135,10 @@ class Tree:
                     break
                 except subprocess.TimeoutExpired:
                     continue
+        for group in self.groups:
+            for inner in sorted(group.glob("**/"), reverse=True):
+                try:
+                    inner.rmdir()
+                except OSError as error:
+                    print(f"{inner}: {error}", file=sys.stderr)
         subprocess.run(["rm", "-rf", "--one-file-system", self.folder], check=False)
