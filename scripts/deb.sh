@@ -58,6 +58,8 @@ build() {
   rm -f "$output"/push-gateway*.deb
   cp "$release_folder"/*.deb "$output/"
   cd "$root"
+  rm -rf "$release_folder"
+  trap - EXIT
 }
 
 check() {
