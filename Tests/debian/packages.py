@@ -197,6 +197,7 @@ def life(machine):
     machine.offer(*machine.packages.values())
     before = set(tree.output("dpkg-query -W -f '${Package} '").split())
     machine.documented("install")
+    machine.documented("lab")
     after = set(tree.output("dpkg-query -W -f '${Package} '").split())
     check(f"apt found {len(after - before) - 2} more packages, libcurl, libpq, nghttp2 and jemalloc among them",
           {"libcurl4", "libpq5", "libnghttp2-14", "libjemalloc2"} <= after - before, after - before)
