@@ -131,17 +131,10 @@ class Machine:
         self.calls = 0
 
     def block(self, name):
-<<<<<<< HEAD
-        """The lines of the block of deploy/README.md below `<!-- deb: name -->`."""
-        block = re.search(rf"<!-- deb: {name} -->\s*```sh\n(.*?)```", self.documentation, re.S)
-        if not block:
-            raise Failure(f"deploy/README.md has no block <!-- deb: {name} -->")
-=======
         """The lines of the block of deploy/README.md below a comment that ends with `make deb runs it as name`."""
         block = re.search(rf"<!-- not run: .* make deb runs it as {name} -->\s*```sh\n(.*?)```", self.documentation, re.S)
         if not block:
             raise Failure(f"deploy/README.md has no block that make deb runs as {name}")
->>>>>>> d8e46d41e6aa017ad8a80cfbdb5aef2ce9ffde8e
         return block[1].strip().splitlines()
 
     def type(self, lines, stdin=""):
