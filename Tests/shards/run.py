@@ -9,6 +9,7 @@ Starts five clusters, simulated providers and gateways, and stops all of it. End
 import hashlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -19,7 +20,8 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 import psycopg  # noqa: E402
-from machine import APP, ROOT, Machine, Results, await_, say  # noqa: E402
+from psycopg.conninfo import make_conninfo  # noqa: E402
+from machine import APP, PASSWORD, ROOT, Machine, Results, await_, run, say  # noqa: E402
 
 SALT = os.urandom(4).hex()
 
@@ -530,6 +532,13 @@ def a_shard_is_killed(machine, results):
         results.check(
             "an erasure is not complete",
             None if any(not complete and "does not answer" in place for place, complete in erased) else f"{erased}",
+        )
+
+    url = make_conninfo(router.url, user="ops", password=PASSWORD)
+    for command in re.findall(r'^psql "\$ROUTER_URL" .*$', (ROOT / "docs/operations.md").read_text(), re.M):
+        done = run("sh", "-c", command, environment={"ROUTER_URL": url}, check=False)
+        results.check(
+            f"the runbook's command shows it: {command[22:60]}…", None if "does not answer" in done.stdout else done.stdout + done.stderr
         )
 
     dead.start()
