@@ -23,6 +23,8 @@ import Testing
         try await GatewayHarness.with(on: north) { settings in
           settings.databases = [.init(name: "north", url: north.url), .init(name: "south", url: south.url)]
         } _: { gateway in
+          // The gateway is ready when it serves one of them.
+          try await waitUntil { try await serves(north) }
           try await body(gateway, south)
         }
       }
