@@ -62,6 +62,7 @@ sql_tests() {
   Tests/docs/run.py "$PUSH_GATEWAY_TEST_DATABASE_URL"
   /usr/bin/python3 Tests/site/run.py
   scripts/soak.sh --self-test
+  scripts/failover.sh --self-test
 }
 
 build_tests() {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -22,7 +23,7 @@ BRIDGE = "10.99.0.1"
 NAME = "pg-primary.test"
 """The name that follows the primary: a callback of Patroni rewrites its line in the hosts file."""
 TTL = 20.0
-"""Of deploy/patroni/patroni.yml; Patroni accepts no less."""
+"""Of deploy/patroni/patroni.yml; the least that Patroni documents."""
 
 
 def ip(*words: str) -> None:
@@ -30,7 +31,8 @@ def ip(*words: str) -> None:
 
 
 class Node:
-    """A machine: a namespace of processes and of the network. Killing its first process is pulling its plug."""
+    """A machine: a namespace of processes and of the network. Its first process is Patroni, which also reaps; to kill it is
+    to pull the plug."""
 
     def __init__(self, name: str, number: int, directory: pathlib.Path, hosts: pathlib.Path, is_synchronous: bool) -> None:
         self.name = name
@@ -62,7 +64,7 @@ class Node:
             # It waits for a line: until its network is there.
             self._machine = subprocess.Popen(
                 ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
-                 'read _ && exec runuser -u postgres -- patroni "$1"', "sh", self._config],
+                 'read _ && exec setpriv --reuid postgres --regid postgres --init-groups patroni "$1"', "sh", self._config],
                 stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, cwd="/")
         limit = time.monotonic() + 10
         while not self._first() and time.monotonic() < limit:
@@ -90,7 +92,8 @@ class Node:
     def freeze(self, is_frozen: bool) -> None:
         """Everything that runs on the node; the first process of a namespace ends last."""
         for pid in self._processes():
-            os.kill(pid, signal.SIGSTOP if is_frozen else signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # a session that has ended meanwhile
+                os.kill(pid, signal.SIGSTOP if is_frozen else signal.SIGCONT)
 
     def cut(self, is_cut: bool) -> None:
         """The cable: processes run on."""
