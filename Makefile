@@ -66,7 +66,7 @@ soak: release ## ten minutes with a cut, a crash, a freeze or a promotion every 
 soak-providers: setup ## soak tests with stalls, GOAWAYs, a key rotation, hangs: about ten minutes; SMALL=1 for a short run
 	@scripts/soak-providers.sh $(if $(SMALL),--small) $(FILTER)
 
-test-failover: release ## promote a standby under Patroni while calls ring, about nine minutes (docs/failover.md); SMALL=1, ARGS=…
+test-failover: release ## promote a standby under Patroni while calls ring, about six minutes (docs/failover.md); SMALL=1, ARGS=…
 	@scripts/setup.sh --also patroni etcd-server haproxy python3-etcd
 	@PUSH_GATEWAY=.build/release/push-gateway scripts/failover.sh $(if $(SMALL),--small) $(ARGS)
 
