@@ -261,7 +261,7 @@ class _Accountant:
     def _was_made_anew(self, push: Push, row: CallRow) -> bool:
         """Whether what was sent had been lost by a fail-over, and was made again after it."""
         made_at = row.ended_at if push.kind in ("missed_call", "cancel") else row.created_at
-        return made_at is not None and push.at < made_at and any(
+        return self._limits.failover > 0 and made_at is not None and push.at < made_at and any(
             push.at - self._limits.failover < at < made_at for at in self._failovers)
 
     # --- Explaining ---

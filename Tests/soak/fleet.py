@@ -34,10 +34,13 @@ class Gateway:
     """One place in the fleet: a process, and the next one when it has died."""
 
     def __init__(
-        self, number: int, binary: pathlib.Path, simulators: Simulators, directory: pathlib.Path, proxy: Proxy,
+        self, number: int, binary: pathlib.Path, simulators: Simulators, directory: pathlib.Path,
+        proxy: Proxy | None = None, url: str = "",
     ) -> None:
         self.number = number
-        self.proxy = proxy
+        self._proxy = proxy
+        self._url = url
+        """How it reaches Postgres without a proxy."""
         self.is_frozen = False
         self.ended: list[str] = []
         """The ends of its processes that nobody asked for."""
@@ -52,6 +55,11 @@ class Gateway:
         self._config.write_text(simulators.config.read_text() + f"    templates_file: {json.dumps(str(templates))}\n")
 
     @property
+    def proxy(self) -> Proxy:
+        assert self._proxy is not None
+        return self._proxy
+
+    @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.exit_status is None
 
@@ -61,7 +69,7 @@ class Gateway:
         self._process = Process(
             f"gateway-{self.number}.{self._lives}", [self._binary, "serve", "--config", self._config], self._directory,
             env={
-                "DATABASE_URL": f"postgres://push@127.0.0.1:{self.proxy.port}/push",
+                "DATABASE_URL": self._url or f"postgres://push@127.0.0.1:{self.proxy.port}/push",
                 "PUSH_GATEWAY_HTTP_LISTEN": f"127.0.0.1:{self._port}",
                 "PUSH_GATEWAY_LOG_LEVEL": os.environ.get("PUSH_GATEWAY_SOAK_LOG_LEVEL", "notice"),
                 "PUSH_GATEWAY_LOG_FORMAT": "json",

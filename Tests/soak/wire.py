@@ -39,11 +39,11 @@ class Connection:
         self._writer = writer
 
     @classmethod
-    async def open(cls, port: int, database: str = "push", user: str = "push", timeout: float = 5) -> Connection:
-        """Connects to 127.0.0.1."""
+    async def open(cls, port: int, database: str = "push", user: str = "push", timeout: float = 5,
+                   host: str = "127.0.0.1") -> Connection:
         try:
             async with asyncio.timeout(timeout):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                reader, writer = await asyncio.open_connection(host, port)
                 connection = cls(port, reader, writer)
                 try:
                     await connection._start(user, database)
