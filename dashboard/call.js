@@ -63,14 +63,14 @@ function devicesOf(call) {
 function line(device, end) {
   const x = (ms) => Math.max(0, Math.min(1000, (ms / end) * 1000));
   const y = 13;
-  const mark = (event, kind) => svg("path", { class: `mark s-${kind}`, d: `M${x(event.ms)} ${y}h0` }, svg("title", {}, told(event)));
+  const mark = (event, kind) => svg("path", { class: `mark s-${kind}`, d: `M${x(event.ms)} ${y}h0` }, svg("title", {}, eventText(event)));
   const first = device.events[0].event === "fallback" || device.events[0].event === "escalation" ? device.events[0].ms : 0;
   const marks = device.events.filter((event) => event.event === "attempt failed").map((event) => mark(event, "warn"));
   const sent = device.events.findLast((event) => event.event === "sent");
   const last = device.last;
   return el("div", { class: "device" },
     el("div", { class: "who" }, el("b", {}, device.userId), el("small", {}, `${device.provider} ${words(device.kind)} `, el("span", { class: "mono" }, device.device ?? ""))),
-    svg("svg", { viewBox: "0 0 1000 26", preserveAspectRatio: "none", role: "img", "aria-label": device.events.map(told).join(", ") },
+    svg("svg", { viewBox: "0 0 1000 26", preserveAspectRatio: "none", role: "img", "aria-label": device.events.map(eventText).join(", ") },
       svg("path", { class: "track", d: `M0 ${y}h1000` }),
       svg("path", { class: `span s-${device.state}`, d: `M${x(first)} ${y}H${x(Math.max(last.ms, first))}` }),
       sent ? mark(sent, "p50") : null, marks, mark(last, device.state), device.rang ? mark(device.rang, "p99") : null),
@@ -84,7 +84,7 @@ function ruler(end) {
     el("span", { class: "legend" }, [["p50", "sent"], ["warn", "failed try"], ["p99", "rang"]].map(([kind, name]) => el("span", {}, el("i", { class: `f-${kind}` }), name))));
 }
 
-const told = (event) => [words(event.event), event.status, event.reason, `after ${length(event.ms)}`].filter(Boolean).join(" ");
+const eventText = (event) => [words(event.event), event.status, event.reason, `after ${length(event.ms)}`].filter(Boolean).join(" ");
 
 function steps(timeline) {
   return table([

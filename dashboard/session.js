@@ -3,9 +3,9 @@
 import { ask, ofDatabase, Refusal } from "./live.js";
 import { byId, say } from "./dom.js";
 
-/** `token`: null while nobody is logged in; `name`: who is; `mustLogIn`: nothing can be read before; `isKnown`: whether the gateway has said so. */
+/** `token`: null while logged out; `name`: of the operator; `mustLogIn`: nothing can be read without a login; `isKnown`: whether the gateway has answered. */
 export const session = { canLogIn: false, canLogOut: false, mustLogIn: false, name: null, token: null, isKnown: false };
-const nobody = { name: null, token: null };
+const loggedOut = { name: null, token: null };
 
 let onChange = () => {};
 
@@ -17,18 +17,18 @@ function take(answer) {
   onChange();
 }
 
-/** The gateway wants to know who looks: asks for a key, once. */
+/** The gateway requires a login: asks for a key, once. */
 export function mustLogIn() {
   const wasLoggedIn = session.token !== null;
-  if (wasLoggedIn) take(nobody);
+  if (wasLoggedIn) take(loggedOut);
   if (session.canLogIn && !document.querySelector("dialog[open]") && (wasLoggedIn || !byId("login").wasShown)) open(byId("login"));
   byId("login").wasShown = true;
 }
 
-/** Asks whether somebody is logged in. */
+/** Reads from the gateway whether an operator is logged in. */
 export const readSession = async () => take(await ask("/ui/session"));
 
-/** Makes the buttons work; `changed()` is called whenever somebody logged in or out, or a lane was switched. */
+/** Makes the buttons work; `changed()` is called after each login, logout, pause and resumption. */
 export function startSession(changed) {
   onChange = changed;
   byId("session").addEventListener("click", async () => {
@@ -36,7 +36,7 @@ export function startSession(changed) {
     try {
       take(await ask("/ui/session/end", { body: {}, token: session.token }));
     } catch (error) {
-      if (error instanceof Refusal) take(nobody);
+      if (error instanceof Refusal) take(loggedOut);
       else say(byId("said"), `Still logged in: ${error.message}.`);
     }
   });
@@ -47,14 +47,14 @@ export function startSession(changed) {
       const answer = await ask(ofDatabase("/ui/lanes"), { token: session.token, body: { app, provider, paused: !paused, note: form.elements.note.value } });
       say(byId("said"), answer.message);
     } catch (error) {
-      if (error instanceof Refusal && error.status === 401) take(nobody);
+      if (error instanceof Refusal && error.status === 401) take(loggedOut);
       throw error;
     }
     onChange();
   });
 }
 
-/** Asks whether a lane is to be paused, or to go on. */
+/** Asks for confirmation before a lane is paused or resumed. */
 export function confirmSwitch(lane) {
   const dialog = byId("switch");
   const verb = lane.paused ? "Resume" : "Pause";
@@ -76,7 +76,7 @@ function open(dialog) {
   dialog.querySelector("input:not([hidden])").focus();
 }
 
-/** Enter does it, Escape and Cancel do not; a refusal is shown where it was asked. */
+/** Enter submits the dialog, Escape and Cancel close it; an error is shown in the dialog. */
 function prepare(dialog, act) {
   const form = dialog.querySelector("form");
   dialog.querySelector("[value=cancel]").addEventListener("click", () => dialog.close());

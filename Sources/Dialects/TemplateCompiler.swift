@@ -5,11 +5,14 @@ internal import Runtime
 
 /// Compiles the template of one provider and kind.
 ///
-/// In a template any string may hold placeholders (`Placeholder`). Directives stand where a name would:
-/// `{"$string": {…}}` is an object carried as a string; `"$payload": "others"` stands for the members of the payload that the
-/// object itself does not name, as text in an FCM `data` object and as they are elsewhere, `"$payload": "twi_*"` for those
-/// whose names begin so, always as text; `"$metadata": "others"` for those of `metadata`, `"$metadata": "texts"` for the same as texts.
-/// `$push`, in the outermost object, is read by `PushDirective`.
+/// Any string in a template may contain placeholders (`Placeholder`). Directives are used in place of a member's name:
+/// - `{"$string": {…}}`: the object as JSON text in a string.
+/// - `"$payload": "others"`: the members of the payload that the object does not name itself. They become texts in an FCM `data`
+///   object, and keep their types elsewhere.
+/// - `"$payload": "twi_*"`: the members of the payload whose names begin with `twi_`, as texts.
+/// - `"$metadata": "others"`: the members of `metadata` that the object does not name itself.
+/// - `"$metadata": "texts"`: the same members as texts.
+/// - `$push`, in the outermost object: read by `PushDirective`.
 struct TemplateCompiler {
   private let json: JSONScanner
   private let provider: ProviderKind
@@ -259,7 +262,7 @@ struct TemplateCompiler {
 
   private mutating func emit(_ instruction: PushTemplate.Instruction) { template.instructions.append(instruction) }
 
-  /// Adds JSON where a value begins, in one piece with the literal before it: the comma between them is known now.
+  /// Adds JSON at the start of a value. It is merged with the literal before it, because the comma between them is known here.
   private mutating func literal(_ json: [UInt8]) {
     guard let before = lastLiteral else { return emit(.literal(pool(json))) }
     var writer = JSONWriter(reservingCapacity: 0)
@@ -276,7 +279,7 @@ struct TemplateCompiler {
     extendLast(from: before)
   }
 
-  /// The bytes of the last instruction if it is a literal or a part, and so the last in the pool.
+  /// The bytes of the last instruction if it is a literal or a part. These are the last bytes of the pool.
   private var lastLiteral: PushTemplate.Literal? {
     switch template.instructions.last {
     case .literal(let range)?, .part(let range)?: range

@@ -22,9 +22,9 @@ struct PorteiroApp: PhoneApp {
     "porteiroapp apps/expo/services/calling/CallKeepService.ts:264-283,342-353; react-native-callkeep "
     + "ios/RNCallKeep/RNCallKeep.m:1084,1094: the answer has CallKit's id in lowercase letters"
 
-  /// A call of CallKit's. The answer names it by CallKit's id in lowercase letters. The app's map has that id as it was reported, over
-  /// VoIP in uppercase letters and of an id that is no UUID made up (VoipCallKitHandler.mm:90-100): it is never found there, so that
-  /// only a call whose own id is a UUID in lowercase letters is known again.
+  /// A call that CallKit shows. When it is answered, the app looks for CallKit's id, in lowercase, in its map of calls. Over VoIP the
+  /// map contains the id in uppercase, or a made-up UUID if the call id is not a UUID (VoipCallKitHandler.mm:90-100), and the look-up
+  /// fails. So the app finds only a call whose own id is a UUID in lowercase.
   private func ring(_ callID: String?, _ caller: String) -> PhoneRing {
     PhoneRing(callID: callID, caller: caller, canBeAnswered: callID.map(PhoneUUID.isLowercase) == true)
   }

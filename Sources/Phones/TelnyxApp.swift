@@ -6,11 +6,11 @@ struct TelnyxApp: PhoneApp {
   private static let voipRule = "flutter-voice-sdk ios/Runner/AppDelegate.swift:101-161"
   private static let handlerRule = "flutter-voice-sdk lib/service/android_push_notification_handler.dart:66-77,203-219"
   private static let showRule = "flutter-voice-sdk lib/service/notification_service.dart:104-184"
-  /// Android has always taken it, before SDK 4 as well (docs-markdown/migrations/v3-to-v4.md:64-66); seed 003 does not name it.
+  /// Android has always handled it, also before SDK 4 (docs-markdown/migrations/v3-to-v4.md:64-66); seed 003 does not mention it.
   private static let missedRule = "flutter-voice-sdk lib/service/notification_service.dart:219-300"
 
-  /// What an answer, and Android also before, makes `PushMetaData` of, whose members are texts and two booleans: anything else throws
-  /// (packages/telnyx_webrtc/lib/model/push_notification.dart:12-30).
+  /// Whether `PushMetaData` can be created. The app creates it when a call is answered, on Android also before. Its members are texts
+  /// and two booleans: any other type throws (packages/telnyx_webrtc/lib/model/push_notification.dart:12-30).
   private static func isPushMetaData(_ metadata: PhoneJSON) -> Bool {
     let texts = ["caller_name", "caller_number", "call_id", "voice_sdk_id"].allSatisfy { name in
       metadata[name].map { $0.text != nil || $0.isNull } ?? true
@@ -24,7 +24,7 @@ struct TelnyxApp: PhoneApp {
       }
   }
 
-  /// "Missed call!" is known to SDK 4 (AppDelegate.swift:105-126); before, it was a call like any other (seed 003, "Listen for incoming
+  /// SDK 4 recognizes "Missed call!" (AppDelegate.swift:105-126). Older versions show it as a call (seed 003, "Listen for incoming
   /// calls in AppDelegate.swift").
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
     let metadata = payload["metadata"]

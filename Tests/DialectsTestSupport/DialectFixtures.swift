@@ -1,4 +1,4 @@
-// Deliveries and rendered payloads for the tests of dialects and planner.
+// Deliveries and rendered payloads for the tests of the dialects and of the planner.
 
 import Dialects
 import Foundation
@@ -10,7 +10,7 @@ import Runtime
 /// A claimed delivery 60 s before its deadline.
 public struct DeliveryFixture {
   public static let now = Instant(nanoseconds: 5_000_000_000_000)
-  /// What the database's clock shows at `now`.
+  /// The time of the database's clock at `now`.
   public static let nowMilliseconds: Int64 = 1_750_000_000_000
 
   public var payload: [String: Any] = [
@@ -29,7 +29,7 @@ public struct DeliveryFixture {
   public var locale: String?
   public var appLocale: String?
   public var endReason: String?
-  /// What the recipient brought: a JSON object of texts.
+  /// The recipient's own data: a JSON object of texts.
   public var recipientData: String?
 
   public init() {}

@@ -1,4 +1,4 @@
-// What the planner puts around a body, and what it refuses to send.
+// The fields that the planner adds to a body, and the deliveries that it refuses to plan.
 
 import DialectsTestSupport
 import Foundation
@@ -27,7 +27,7 @@ import Testing
     #expect(request.expiresAtMilliseconds == 1_750_000_060_000)
   }
 
-  @Test func `the time of sending comes from the database's clock, whatever ours says`() throws {
+  @Test func `the timestamp of a push comes from the database's clock, not from the gateway's`() throws {
     let delivery = DeliveryFixture().delivery
     let body = try planner().plan(delivery, now: DeliveryFixture.now + .milliseconds(12_345), tag: 0).get().body
     let json = try JSONScanner(body)
@@ -35,13 +35,13 @@ import Testing
     #expect(json.member("expiresAt").flatMap(json.text) == "1750000060000")
   }
 
-  @Test func `nothing is planned at or after the deadline`() throws {
+  @Test func `a delivery at or after its deadline is not planned`() throws {
     let delivery = DeliveryFixture().delivery
     #expect(throws: PlanningFailure.expired) { try planner().plan(delivery, now: delivery.deadline, tag: 0).get() }
     _ = try planner().plan(delivery, now: delivery.deadline - Nanoseconds(1), tag: 0).get()
   }
 
-  @Test func `a dialect without a template for the provider is a failure of its own`() throws {
+  @Test func `a dialect without a template for the provider has its own planning failure`() throws {
     #expect(throws: PlanningFailure.noTemplate) { try DeliveryFixture().plan("telnyx", .expo) }
     for kind in [PushKind.cancel, .missedCall] {
       var fixture = DeliveryFixture()
@@ -50,7 +50,7 @@ import Testing
     }
   }
 
-  @Test(arguments: ShippedDialects.names) func `no dialect but telnyx can cancel over APNs, whatever the device`(
+  @Test(arguments: ShippedDialects.names) func `only telnyx can cancel a call over APNs, on every platform`(
     dialect: String
   ) throws {
     var fixture = DeliveryFixture()
@@ -66,9 +66,11 @@ import Testing
     }
   }
 
-  /// Google keeps four collapse keys a device, and a missed call must never take the place of a cancel that has not arrived.
+  /// Google stores at most four collapse keys per device, and a missed call must never replace a cancel that has not arrived.
   @Test(arguments: ShippedDialects.names, DevicePlatform.allCases)
-  func `what replaces what: on Android the call alone, and nothing shown`(dialect: String, platform: DevicePlatform)
+  func `on Android only a call and its cancel replace each other; a push that is shown has no collapse id`(
+    dialect: String, platform: DevicePlatform
+  )
     throws
   {
     var fixture = DeliveryFixture()
@@ -86,18 +88,17 @@ import Testing
       #expect(try fixture.plan(dialect, .fcm).collapseID == (isCall ? callID : nil))
       if kind != .cancel { #expect(try fixture.plan(dialect, .apns).collapseID == (isCall ? nil : callID)) }
       guard ["intercom", "twilio"].contains(dialect) else { continue }
-      // Expo's collapse id is Android's collapse key; templates without a system serve both. On an iPhone what comes again
-      // takes the place of what was shown, and a missed call that of the call.
+      // On Android, Expo's collapse id is the collapse key; a template without a platform is used on both. On an iPhone a
+      // repeated push replaces the one that is shown, and a missed call replaces the call.
       let isIPhone = platform == .ios
       #expect(try fixture.plan(dialect, .expo).collapseID == (isCall || isIPhone ? callID : nil))
     }
   }
 
-  @Test func `a phone told of a hang-up as missed hears of no missed call again, where its app would file two`() throws
-  {
+  @Test func `no missed call follows a cancel that the app has already recorded as a missed call`() throws {
     var fixture = DeliveryFixture()
     fixture.kind = .missedCall
-    // A hang-up alone says nothing: the phone whose invite had not left gets no cancel.
+    // The end reason alone does not decide: a phone whose invite was not sent gets no cancel.
     let numbers = [(Int32(20_000), false), (39_999, false), (40_000, true), (40_007, true)]
     for (reason, (number, isTold)) in ["ended", "missed", nil].flatMap({ reason in numbers.map { (reason, $0) } }) {
       fixture.endReason = reason
@@ -115,15 +116,14 @@ import Testing
         }
       }
     }
-    // One that the backend announces itself had no cancel before it, whatever its number.
+    // A missed call that the backend enqueues as a notification follows no cancel, whatever its push number.
     (fixture.kind, fixture.callKind, fixture.endReason, fixture.platform) = (
       .notification, "missed_call", "notification", .android
     )
     #expect(try fixture.plan("telnyx", .fcm).kind == .missedCall)
   }
 
-  @Test func `a cancel whose phone is told of a missed call, too, says the same, for a provider may swap them`() throws
-  {
+  @Test func `a cancel followed by a missed call has the same text, because a provider may swap the two`() throws {
     var fixture = DeliveryFixture()
     (fixture.kind, fixture.platform, fixture.endReason) = (.cancel, .ios, "ended")
     for (number, text) in [(Int32(10_000), "Call ended"), (29_999, "Call ended"), (30_000, "Missed call")] {
@@ -133,7 +133,8 @@ import Testing
     }
   }
 
-  @Test(arguments: MissingText.allCases) func `a payload without a caller cannot be rendered`(from: MissingText) throws
+  @Test(arguments: MissingText.allCases) func `a payload without a caller is a planning failure`(from: MissingText)
+    throws
   {
     var fixture = DeliveryFixture()
     fixture.payload["from"] = from.value
@@ -141,10 +142,10 @@ import Testing
   }
 
   @Test(arguments: [(ProviderKind.apns, 5120), (.fcm, 4096), (.expo, 4096)])
-  func `the limit is exact to the byte`(provider: ProviderKind, limit: Int) throws {
+  func `the maximum size of a body is exact to the byte`(provider: ProviderKind, limit: Int) throws {
     var fixture = DeliveryFixture()
     fixture.payload = ["callId": "c1", "from": "f"]
-    // FCM carries an unknown key twice: flat, and in body.
+    // An FCM message contains an unknown key twice: as a key of its own, and in body.
     fixture.payload["pad"] = ""
     let empty = try fixture.plan("intercom", provider).body.count
     let copies = provider == .fcm ? 2 : 1
@@ -159,9 +160,11 @@ import Testing
   }
 
   @Test(arguments: ShippedDialects.names)
-  func `a call that rang can be cancelled and missed, whatever else its payload carries`(dialect: String) throws {
+  func `if the invite fits, so do the cancel and the missed call, whatever else the payload contains`(dialect: String)
+    throws
+  {
     var fixture = DeliveryFixture()
-    // As much as a VoIP push can take: more than an alert can.
+    // The maximum of a VoIP push, which is more than the maximum of an alert.
     fixture.payload["metadata"] = ["clientVersion": "1"]
     fixture.payload["pad"] = String(repeating: "x", count: dialect == "intercom" ? 4500 : 100_000)
     #expect(try fixture.plan(dialect, .apns).body.count <= 5120)
@@ -171,7 +174,7 @@ import Testing
     }
   }
 
-  @Test func `an alert's limit is 4096 bytes, not a VoIP push's 5120`() throws {
+  @Test func `an alert has at most 4096 bytes, fewer than a VoIP push with 5120`() throws {
     var fixture = DeliveryFixture()
     fixture.kind = .missedCall
     fixture.payload["buildingName"] = ""
@@ -182,7 +185,7 @@ import Testing
     #expect(throws: PlanningFailure.payloadTooLarge(bytes: 4097, limit: 4096)) { try fixture.plan("intercom", .apns) }
   }
 
-  @Test func `an id names outbox row and push, and is a UUID of version 8`() throws {
+  @Test func `the id of a push is a UUID of version 8 that contains the outbox row and the push number`() throws {
     func text(_ outbox: Int64, _ number: Int32) -> String {
       let id = DeliveryID(DeliveryLease(outboxID: outbox, pushNumber: number, lease: 1))
       let hex =
@@ -203,13 +206,13 @@ import Testing
     #expect(seen.count == 28)
   }
 
-  @Test func `the lease does not change the id: every attempt has the same`() {
+  @Test func `every attempt of a push has the same id, whatever its lease`() {
     #expect(
       DeliveryID(DeliveryLease(outboxID: 7, pushNumber: 1, lease: 1))
         == DeliveryID(DeliveryLease(outboxID: 7, pushNumber: 1, lease: 9)))
   }
 
-  @Test func `the collapse id is the call id where a header can carry it, and always fits`() throws {
+  @Test func `the collapse id is the call id if a header can contain it, and is never too long`() throws {
     var fixture = DeliveryFixture()
     #expect(try fixture.plan("intercom", .apns).collapseID == nil)
     #expect(try fixture.plan("intercom", .fcm).collapseID == Array(fixture.callID.utf8)[...])

@@ -1,4 +1,4 @@
-// The cancel of every shipped dialect, read the way the app it is for reads it.
+// The cancel of every shipped dialect, read in the same way as its app reads it.
 
 import DialectsTestSupport
 import Foundation
@@ -24,8 +24,9 @@ import Testing
   ]
 
   @Test(arguments: routes)
-  func `a cancel names the call, says why, and is newer than the invite`(dialect: String, provider: ProviderKind) throws
-  {
+  func `a cancel contains the call id and the reason, and its seq is higher than the invite's`(
+    dialect: String, provider: ProviderKind
+  ) throws {
     let data = try data(cancel, dialect, provider)
     #expect(data["action"] as? String == "call_cancelled")
     #expect(data["callId"] as? String == cancel.callID)
@@ -40,7 +41,9 @@ import Testing
   }
 
   @Test(arguments: routes)
-  func `a cancel is data only but for iPhones, and all of it strings over FCM`(dialect: String, provider: ProviderKind)
+  func `a cancel contains only data except for iPhones, and over FCM all its values are strings`(
+    dialect: String, provider: ProviderKind
+  )
     throws
   {
     for platform in DevicePlatform.allCases {
@@ -59,14 +62,15 @@ import Testing
   }
 
   @Test(arguments: routes, [nil, ""])
-  func `a cancel without a reason says ended`(route: (dialect: String, provider: ProviderKind), reason: String?) throws
+  func `the reason of a cancel without one is ended`(route: (dialect: String, provider: ProviderKind), reason: String?)
+    throws
   {
     var fixture = cancel
     fixture.endReason = reason
     #expect(try data(fixture, route.dialect, route.provider)["reason"] as? String == "ended")
   }
 
-  @Test func `a reason is text, whatever it holds`() throws {
+  @Test func `a reason is passed on as text, whatever characters it contains`() throws {
     var fixture = cancel
     fixture.endReason = "\",\"type\":\"intercom_call\u{1}\\é"
     let data = try fixture.body("intercom", .fcm)
@@ -74,7 +78,7 @@ import Testing
     #expect(try parse(data["body"])["reason"] as? String == fixture.endReason)
   }
 
-  @Test func `intercom finds the cancel flat, in body and under data`() throws {
+  @Test func `intercom gets the cancel as flat keys, in body, and under data`() throws {
     let flat = try cancel.body("intercom", .fcm)
     let canonical = try parse(flat["body"])
     let expo = try data(cancel, "intercom", .expo)
@@ -87,14 +91,14 @@ import Testing
     #expect(Set(canonical.keys) == Set(expo.keys))
   }
 
-  @Test func `a cancel needs nothing of intercom's payload`() throws {
+  @Test func `intercom's cancel needs no member of the payload`() throws {
     var fixture = cancel
     fixture.payload = [:]
     #expect(try fixture.body("intercom", .fcm)["action"] as? String == "call_cancelled")
   }
 
   @Test(arguments: [ProviderKind.fcm, .expo])
-  func `twilio's SDK is told twilio.voice.cancel for the call's sid`(provider: ProviderKind) throws {
+  func `twilio's SDK gets twilio.voice.cancel with the sid of the call`(provider: ProviderKind) throws {
     let data = try data(cancel, "twilio", provider)
     #expect(data["twi_message_type"] as? String == "twilio.voice.cancel")
     #expect(data["twi_call_sid"] as? String == cancel.callID)
@@ -102,7 +106,7 @@ import Testing
     #expect(data["twi_to"] as? String == "user-1")
   }
 
-  @Test func `enclosure is told for the room that rings, and not that a call comes in`() throws {
+  @Test func `enclosure's cancel names the room that rings, and is not an incoming call`() throws {
     var invite = cancel
     invite.kind = .invite
     let data = try cancel.body("enclosure", .fcm)
@@ -112,7 +116,7 @@ import Testing
     #expect(data["bodyKey"] as? String != ringing["bodyKey"] as? String)
   }
 
-  @Test func `telnyx apps stop ringing at the one message they know`() throws {
+  @Test func `telnyx's cancel has the only message on which its apps stop ringing`() throws {
     let data = try cancel.body("telnyx", .fcm)
     #expect((data["message"] as? String)?.lowercased() == "missed call!")
     #expect(data["call_id"] as? String == cancel.callID)
@@ -123,7 +127,7 @@ import Testing
     ("7D4E3A52-53CB-4A4E-9F0C-5D8A2F9D1C11", "7D4E3A52-53CB-4A4E-9F0C-5D8A2F9D1C11"),
     ("c-1", "a6f7ef47-ee8d-884a-b905-6a3051ddc302"),
   ])
-  func `telnyx's SDK 4 ends by VoIP the call that the invite began`(callID: String, sent: String) throws {
+  func `telnyx's cancel over VoIP has the call id that SDK 4 got in the invite`(callID: String, sent: String) throws {
     var fixture = cancel
     fixture.payload["callId"] = callID
     let body = try fixture.body("telnyx", .apns)
@@ -136,7 +140,7 @@ import Testing
   }
 
   @Test(arguments: ["incoming_call", "video_call"])
-  func `commeazy's router gets a type that it makes no call of`(kind: String) throws {
+  func `commeazy's cancel has a type that its router does not take for a call`(kind: String) throws {
     var fixture = cancel
     fixture.callKind = kind
     let data = try fixture.body("commeazy", .fcm)

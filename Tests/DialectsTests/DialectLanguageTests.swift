@@ -1,4 +1,4 @@
-// Which language a text is in, and what it says.
+// The language of a text, and the text in each language.
 
 import DialectsTestSupport
 import Foundation
@@ -26,7 +26,9 @@ import Testing
     ("tr", "Cevapsız arama", "Cevapsız görüntülü arama"),
   ]
 
-  @Test(arguments: texts) func `every language has its texts`(tag: String, call: String, videoCall: String) throws {
+  @Test(arguments: texts) func `every language has a text for calls and for video calls`(
+    tag: String, call: String, videoCall: String
+  ) throws {
     let language = try #require(Language(locale: tag.utf8))
     #expect(language.rawValue == tag)
     #expect(VisibleText.missedCall.text(in: language) == call)
@@ -49,7 +51,7 @@ import Testing
     "tr": ["Yeni mesaj", "Yeni grup mesajı", "Grup daveti"],
   ]
 
-  @Test(arguments: Language.allCases) func `messages and invitations are announced in every language`(
+  @Test(arguments: Language.allCases) func `messages and invitations have a text in every language`(
     language: Language
   ) throws {
     for (index, kind) in ["message", "group_message", "group_invite"].enumerated() {
@@ -62,7 +64,7 @@ import Testing
     }
   }
 
-  @Test func `there are thirteen languages, and no text needs escaping`() {
+  @Test func `there are thirteen languages, and no text needs escapes in JSON`() {
     #expect(Set(Language.allCases.map(\.rawValue)) == Set(Self.texts.map(\.tag)))
     #expect(Language.allCases.count == 13)
     for language in Language.allCases {
@@ -80,11 +82,13 @@ import Testing
     ("", nil), ("-", nil), ("C", nil), ("POSIX", nil), ("*", nil), ("x-nl", nil), ("english", nil), ("n\u{0}l", nil),
   ]
 
-  @Test(arguments: locales) func `a locale chooses exactly, then by language`(locale: String, tag: String?) {
+  @Test(arguments: locales) func `a locale selects its exact language first, then the language alone`(
+    locale: String, tag: String?
+  ) {
     #expect(Language(locale: locale.utf8)?.rawValue == tag)
   }
 
-  @Test func `bytes that are no text choose nothing`() {
+  @Test func `bytes that are not valid text select no language`() {
     #expect(Language(locale: [0xFF, 0xFE, 0x2D]) == nil)
   }
 
@@ -99,7 +103,7 @@ import Testing
       (nil, nil, "Missed call"),
       ("en-GB", "nl", "Missed call"),
     ] as [(String?, String?, String)])
-  func `the device's locale goes first, then the app's, then English`(device: String?, app: String?, text: String)
+  func `the device's locale is used first, then the app's, then English`(device: String?, app: String?, text: String)
     throws
   {
     var fixture = DeliveryFixture()

@@ -1,4 +1,4 @@
-// The missed call of every shipped dialect, read the way the app it is for reads it, and seen the way its user sees it.
+// The missed call of every shipped dialect, read in the same way as its app reads it, and as its user sees it.
 
 import DialectsTestSupport
 import Foundation
@@ -23,7 +23,7 @@ import Testing
   private static let routes: [(dialect: String, provider: ProviderKind)] =
     ShippedDialects.names.flatMap { [($0, ProviderKind.apns), ($0, .fcm)] } + [("intercom", .expo), ("twilio", .expo)]
 
-  /// What the user sees, and what the app gets.
+  /// The title and text that the user sees, and the data that the app gets.
   private struct Seen {
     var title: String?
     var body: String?
@@ -68,7 +68,9 @@ import Testing
   }
 
   @Test(arguments: routes)
-  func `a missed call carries the times, and is newer than the invite`(dialect: String, provider: ProviderKind) throws {
+  func `a missed call contains timestamp and expiresAt, and its seq is higher than the invite's`(
+    dialect: String, provider: ProviderKind
+  ) throws {
     let data = try Seen(missed, dialect, provider).data
     #expect(data["callId"] as? String == missed.callID)
     #expect(data["timestamp"] as? String == "1750000000000")
@@ -78,7 +80,7 @@ import Testing
   }
 
   @Test(arguments: routes, MissingText.allCases)
-  func `without a name the title is the caller, or the door`(
+  func `without a name the title is the caller's id, in intercom it is Porteiro`(
     route: (dialect: String, provider: ProviderKind), name: MissingText
   ) throws {
     var fixture = missed
@@ -88,13 +90,13 @@ import Testing
   }
 
   @Test(arguments: routes)
-  func `a missed call carries nothing of the payload but the caller`(dialect: String, provider: ProviderKind) throws {
+  func `a missed call contains nothing of the payload but the caller`(dialect: String, provider: ProviderKind) throws {
     let body = try missed.plan(dialect, provider).body
     #expect(!String(decoding: body, as: UTF8.self).contains("SECRET"))
   }
 
   @Test(arguments: routes)
-  func `a missed video call says so`(dialect: String, provider: ProviderKind) throws {
+  func `the text of a missed video call says that it was a video call`(dialect: String, provider: ProviderKind) throws {
     var kind = missed
     kind.callKind = "video_call"
     #expect(try Seen(kind, dialect, provider).body == "Missed video call")
@@ -104,7 +106,7 @@ import Testing
   }
 
   @Test(arguments: routes, Language.allCases)
-  func `a missed call is read in the device's language`(
+  func `the text of a missed call is in the device's language`(
     route: (dialect: String, provider: ProviderKind), language: Language
   ) throws {
     var fixture = missed
@@ -114,9 +116,11 @@ import Testing
     #expect(seen.body == VisibleText.missedCall.text(in: language))
   }
 
-  // MARK: What each app reads
+  // MARK: What each app gets
 
-  @Test(arguments: ProviderKind.allCases) func `intercom has every key to ring the door back`(provider: ProviderKind)
+  @Test(arguments: ProviderKind.allCases) func `intercom gets every key that it needs to call back`(
+    provider: ProviderKind
+  )
     throws
   {
     let data = try Seen(missed, "intercom", provider).data
@@ -128,24 +132,25 @@ import Testing
     #expect(data["channelName"] as? String == "call-101")
   }
 
-  @Test func `intercom over FCM has the text where expo-notifications shows it from`() throws {
+  @Test func `over FCM intercom's text is in the keys that expo-notifications shows`() throws {
     let data = try missed.body("intercom", .fcm)
     #expect(data["message"] as? String == "Missed call")
     #expect(data["title"] as? String == "Portaria \"Sul\" é")
   }
 
-  @Test func `intercom over Expo is an alert on every system, on a channel that does not ring`() throws {
+  @Test func `over Expo intercom's missed call is an alert on every platform, in a channel that does not ring`() throws
+  {
     let message = try missed.body("intercom", .expo)
     #expect(Set(message.keys) == ["title", "body", "sound", "channelId", "categoryId", "data"])
     #expect(message["channelId"] as? String == "default")
   }
 
-  @Test func `the alerts of one caller are grouped`() throws {
+  @Test func `the alerts of one caller have the same thread-id`() throws {
     let aps = try missed.body("intercom", .apns)["aps"] as! [String: Any]
     #expect(aps["thread-id"] as? String == "doorman-1")
   }
 
-  @Test(arguments: ProviderKind.allCases) func `twilio has the call, but nothing for the SDK to ring`(
+  @Test(arguments: ProviderKind.allCases) func `twilio gets the call, but no type that makes its SDK ring`(
     provider: ProviderKind
   ) throws {
     let data = try Seen(missed, "twilio", provider).data
@@ -155,7 +160,7 @@ import Testing
     #expect(data["twi_message_type"] == nil)
   }
 
-  @Test(arguments: [ProviderKind.apns, .fcm]) func `enclosure has the room, and no incoming call`(
+  @Test(arguments: [ProviderKind.apns, .fcm]) func `enclosure gets the room, and no incoming call`(
     provider: ProviderKind
   )
     throws
@@ -170,7 +175,7 @@ import Testing
     #expect(data["bodyKey"] as? String == "Missed voice call")
   }
 
-  @Test func `telnyx has the call under metadata, and over FCM the message its apps know`() throws {
+  @Test func `telnyx gets the call in metadata, and over FCM the message that its apps know`() throws {
     let alert = try missed.body("telnyx", .apns)
     let data = try missed.body("telnyx", .fcm)
     #expect((data["message"] as? String)?.lowercased() == "missed call!")
@@ -181,7 +186,7 @@ import Testing
     }
   }
 
-  @Test(arguments: [ProviderKind.apns, .fcm]) func `commeazy has exactly the keys of its router, and no text`(
+  @Test(arguments: [ProviderKind.apns, .fcm]) func `commeazy gets exactly the keys of its router, and no text`(
     provider: ProviderKind
   ) throws {
     let body = try missed.body("commeazy", provider)

@@ -1,4 +1,4 @@
-// Messages, group messages, invitations and missed calls that a backend asks for, read the way the apps read them.
+// Messages, group messages, invitations and missed calls that a backend enqueues, read in the same way as the apps read them.
 
 import DialectsTestSupport
 import Foundation
@@ -16,7 +16,7 @@ import Testing
   private static let routes: [(dialect: String, provider: ProviderKind)] =
     ShippedDialects.names.flatMap { [($0, ProviderKind.apns), ($0, .fcm)] } + [("intercom", .expo), ("twilio", .expo)]
 
-  /// - Parameter dialect: Telnyx's chats are for iPhones alone.
+  /// - Parameter dialect: For telnyx the platform is an iPhone, because only iPhones get its chats.
   private func fixture(_ kind: String, for dialect: String = "") -> DeliveryFixture {
     var fixture = DeliveryFixture()
     if dialect == "telnyx" { fixture.platform = .ios }
@@ -43,7 +43,7 @@ import Testing
   }
 
   @Test(arguments: ["group_message", "group_invite"], ProviderKind.allCases.filter { $0 != .expo })
-  func `commeazy is told which group`(kind: String, provider: ProviderKind) throws {
+  func `commeazy gets the id and the name of the group`(kind: String, provider: ProviderKind) throws {
     var fixture = fixture(kind)
     fixture.payload["groupId"] = "g-1"
     fixture.payload["groupName"] = "Familie"
@@ -61,7 +61,9 @@ import Testing
   @Test(arguments: [
     ("twilio", "message"), ("twilio", "group_invite"), ("twilio", "missed_call"), ("commeazy", "group_invite"),
   ])
-  func `what Android shows by itself has the message's id as its tag`(dialect: String, kind: String) throws {
+  func `a notification that Android shows by itself has the message's id as its tag`(dialect: String, kind: String)
+    throws
+  {
     let android =
       try JSONSerialization.jsonObject(with: Data(fixture(kind).plan(dialect, .fcm).fcm.android)) as? [String: Any]
     #expect((android?["notification"] as? [String: Any])?["tag"] as? String == "m-1")
@@ -86,7 +88,7 @@ import Testing
   }
 
   @Test(arguments: chatKinds)
-  func `commeazy shows over APNs who wrote, and that something came`(kind: String, text: String) throws {
+  func `over APNs commeazy's alert shows the sender and a text`(kind: String, text: String) throws {
     let body = try fixture(kind).body("commeazy", .apns)
     let aps = body["aps"] as! [String: Any]
     #expect(aps["alert"] as? [String: String] == ["title": "Bob", "body": text])
@@ -104,7 +106,7 @@ import Testing
     #expect(Set(body.keys) == (kind == "message" ? own : own.union(["groupId"])))
   }
 
-  @Test func `commeazy cannot route a message without its chat`() {
+  @Test func `for commeazy a message without a chat id is a planning failure`() {
     var fixture = fixture("message")
     fixture.payload["chatId"] = nil
     for provider in [ProviderKind.apns, .fcm] {
@@ -115,7 +117,7 @@ import Testing
   // MARK: Every dialect
 
   @Test(arguments: routes, chatKinds)
-  func `nothing but the sender and the chat leaves in a push about a message`(
+  func `a push about a message contains nothing but the sender and the chat`(
     route: (dialect: String, provider: ProviderKind), kind: (name: String, text: String)
   ) throws {
     let request = try fixture(kind.name, for: route.dialect).plan(route.dialect, route.provider)
@@ -134,7 +136,7 @@ import Testing
   }
 
   @Test(arguments: routes.filter { $0.dialect != "commeazy" }, chatKinds)
-  func `the other dialects say who it is from, in the user's language`(
+  func `the other dialects show the sender, and a text in the user's language`(
     route: (dialect: String, provider: ProviderKind), kind: (name: String, text: String)
   ) throws {
     var fixture = fixture(kind.name, for: route.dialect)
@@ -153,7 +155,8 @@ import Testing
     #expect(try seen() == ["bob@example.org", turkish[kind.name], "bob@example.org", "bob@example.org"])
   }
 
-  @Test func `intercom has the text where expo-notifications shows it from, telnyx nothing for Android`() throws {
+  @Test func `intercom's text is in the keys that expo-notifications shows; telnyx has no template for Android`() throws
+  {
     for (kind, text) in Self.chatKinds {
       #expect(try fixture(kind).body("intercom", .fcm)["message"] as? String == text)
       var telnyx = fixture(kind)
@@ -168,7 +171,7 @@ import Testing
   }
 
   @Test(arguments: routes, [false, true])
-  func `a missed call the backend announces is the missed call of its dialect`(
+  func `a missed call that the backend enqueues looks like the dialect's missed call`(
     route: (dialect: String, provider: ProviderKind), isVideo: Bool
   ) throws {
     var announced = DeliveryFixture()

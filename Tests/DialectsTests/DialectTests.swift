@@ -1,4 +1,4 @@
-// Every shipped dialect, read the way the app it is for reads it.
+// Every shipped dialect, read in the same way as its app reads it.
 
 import DialectsTestSupport
 import Foundation
@@ -45,7 +45,7 @@ import Testing
     #expect(body["aps"] == nil)
   }
 
-  @Test func `intercom reaches an Android app as flat strings, from as fromId, and the whole object in body`() throws {
+  @Test func `on Android intercom is flat strings, with from as fromId, and the whole object in body`() throws {
     let data = try fixture.body("intercom", .fcm)
     expectTimes(in: data)
     #expect(data.values.allSatisfy { $0 is String })
@@ -87,7 +87,7 @@ import Testing
   }
 
   @Test(arguments: MissingText.allCases)
-  func `intercom without a caller's name says Porteiro, and leaves out what is not there`(name: MissingText) throws {
+  func `without a caller's name intercom says Porteiro, and leaves out missing members`(name: MissingText) throws {
     var fixture = fixture
     fixture.payload = ["callId": "c1", "from": "d1"]
     fixture.payload["fromName"] = name.value
@@ -99,14 +99,14 @@ import Testing
     }
   }
 
-  @Test(arguments: ProviderKind.allCases) func `a name of blanks is none`(provider: ProviderKind) throws {
+  @Test(arguments: ProviderKind.allCases) func `a name of blanks counts as missing`(provider: ProviderKind) throws {
     var fixture = fixture
     fixture.payload["fromName"] = "  "
     let body = try fixture.body("intercom", provider)
     #expect((body["data"] as? [String: Any] ?? body)["fromName"] as? String == "Porteiro")
   }
 
-  @Test func `keys of the payload that FCM reserves travel in body alone`() throws {
+  @Test func `keys of the payload that FCM reserves are only in body`() throws {
     var fixture = fixture
     for key in ["message_type", "google.x", "gcm.y", "googleish"] { fixture.payload[key] = "v" }
     let data = try fixture.body("intercom", .fcm)
@@ -114,22 +114,22 @@ import Testing
     #expect(try parse(data["body"])["message_type"] as? String == "v")
   }
 
-  @Test func `a payload cannot overwrite what the gateway says`() throws {
+  @Test func `a payload cannot overwrite the gateway's own keys`() throws {
     var fixture = fixture
     for key in ["type", "action", "timestamp", "expiresAt", "seq", "isVoip", "body"] { fixture.payload[key] = "forged" }
     let apns = try fixture.body("intercom", .apns)
     expectTimes(in: apns)
     #expect(apns["type"] as? String == "intercom_call")
     #expect(apns["isVoip"] as? Bool == true)
-    #expect(apns["body"] as? String == "forged")  // no name of ours there
+    #expect(apns["body"] as? String == "forged")  // the gateway has no key of this name here
     let text = String(decoding: try fixture.plan("intercom", .apns).body, as: UTF8.self)
     #expect(text.components(separatedBy: "\"type\":").count == 2)
     let data = try fixture.body("intercom", .fcm)
-    #expect(data["type"] == nil)  // with one, the app would look for `from` beside it
+    #expect(data["type"] == nil)  // with a type, the app would expect `from` as well
     expectCanonical(try parse(data["body"]))
   }
 
-  @Test(arguments: DevicePlatform.allCases) func `no member of a payload becomes what the system reads`(
+  @Test(arguments: DevicePlatform.allCases) func `no member of a payload becomes a key that the phone's system reads`(
     platform: DevicePlatform
   ) throws {
     var fixture = fixture
@@ -145,7 +145,7 @@ import Testing
     #expect(!String(decoding: try fixture.plan("intercom", .fcm).fcm.apns, as: UTF8.self).contains("forged"))
   }
 
-  @Test func `what intercom's schema wants as texts is a text, or not there`() throws {
+  @Test func `a member that intercom's schema requires as text is a text or left out`() throws {
     var fixture = fixture
     for (value, text) in [(NSNull(), nil), (7, "7"), ("Ana", "Ana"), ("", nil)] as [(Any, String?)] {
       for key in ["callerName", "channel", "apartmentNumber", "channelName"] { fixture.payload[key] = value }
@@ -160,9 +160,9 @@ import Testing
     }
   }
 
-  // MARK: The others
+  // MARK: The other dialects
 
-  @Test func `twilio maps call, caller and callee over every provider`() throws {
+  @Test func `twilio has call, caller and callee over every provider`() throws {
     for provider in ProviderKind.allCases {
       let body = try fixture.body("twilio", provider)
       let data = body["data"] as? [String: Any] ?? body
@@ -180,7 +180,8 @@ import Testing
     #expect(body["twi_to"] as? String == "client:bob")
   }
 
-  @Test(arguments: ProviderKind.allCases) func `what Twilio gave the backend passes through and goes before ours`(
+  @Test(arguments: ProviderKind.allCases)
+  func `the keys that Twilio gave the backend are passed on, and replace the gateway's`(
     provider: ProviderKind
   ) throws {
     let given = [
@@ -201,7 +202,8 @@ import Testing
     }
   }
 
-  @Test(arguments: ProviderKind.allCases) func `what Twilio's library asks for is a text, whatever the backend has`(
+  @Test(arguments: ProviderKind.allCases)
+  func `the keys that Twilio's library reads are texts, whatever type the backend sent`(
     provider: ProviderKind
   ) throws {
     var fixture = fixture
@@ -213,7 +215,9 @@ import Testing
     #expect(data["twi_params"] as? String == #"{"a": 1}"# || data["twi_params"] as? String == #"{"a":1}"#)
   }
 
-  @Test(arguments: ProviderKind.allCases) func `a null of Twilio's is none`(provider: ProviderKind) throws {
+  @Test(arguments: ProviderKind.allCases) func `a Twilio key that is null counts as missing`(provider: ProviderKind)
+    throws
+  {
     var fixture = fixture
     let none = ["twi_bridge_token", "twi_params", "twi_to", "twi_from", "twi_message_type"]
     for name in none { fixture.payload[name] = NSNull() }
@@ -226,7 +230,7 @@ import Testing
       ])
   }
 
-  @Test(arguments: [ProviderKind.apns, .fcm]) func `enclosure never leaves roomId or photo out`(provider: ProviderKind)
+  @Test(arguments: [ProviderKind.apns, .fcm]) func `enclosure always has roomId and photo`(provider: ProviderKind)
     throws
   {
     let body = try fixture.body("enclosure", provider)
@@ -235,7 +239,7 @@ import Testing
     #expect(body["photo"] as? String == "")
     #expect(body["roomId"] as? String == "call-101")
     #expect(body["receiverId"] as? String == "user-1")
-    #expect(body["phone"] as? String == "")  // the number of the one who is called, which nobody gave
+    #expect(body["phone"] as? String == "")  // the callee's number, which the backend did not send
     #expect(body["uid"] as? String == "doorman-1")
     #expect(body["bodyKey"] as? String == "Incoming voice call")
     #expect(body["aps"] == nil)
@@ -285,7 +289,7 @@ import Testing
     #expect(aps["sound"] as? String == "default")
   }
 
-  @Test func `telnyx has the call under metadata, over FCM as a string`() throws {
+  @Test func `telnyx has the call in metadata, which over FCM is a string`() throws {
     let voip = try fixture.body("telnyx", .apns)
     let data = try fixture.body("telnyx", .fcm)
     for body in [voip, data] {
@@ -298,12 +302,12 @@ import Testing
       #expect(metadata["caller_number"] as? String == "doorman-1")
     }
     #expect(voip["isVideo"] as? Bool == false && data["isVideo"] == nil)
-    // The SDK's rule: more than 60 s after it was sent, a push is a missed call.
+    // In the SDK, a push older than 60 s is a missed call.
     let sentAt = Int64(voip["timestamp"] as! String)!
     #expect(abs(sentAt - DeliveryFixture.nowMilliseconds) < 60_000)
   }
 
-  @Test func `telnyx gets the backend's metadata beside ours, as texts over FCM`() throws {
+  @Test func `telnyx gets the backend's metadata beside the gateway's, over FCM as texts`() throws {
     var fixture = fixture
     fixture.callKind = "video_call"
     fixture.payload["metadata"] =
@@ -329,8 +333,8 @@ import Testing
     #expect(data["isVideo"] as? String == "true")
   }
 
-  /// The SDK's `PushMetaData.fromJson` throws on anything but texts and, of these two, booleans, which the app sets itself.
-  @Test func `telnyx's own names are in metadata only as its SDK takes them`() throws {
+  /// The SDK's `PushMetaData.fromJson` accepts only texts, and for isAnswer and isDecline booleans, which the app sets itself.
+  @Test func `telnyx's own keys are in metadata only with the types that its SDK accepts`() throws {
     var fixture = fixture
     fixture.payload["metadata"] =
       ["voice_sdk_id": 5, "isAnswer": "false", "isDecline": true, "x": NSNull()] as [String: Any]
@@ -344,7 +348,7 @@ import Testing
     #expect(try parse(fixture.body("telnyx", .fcm)["metadata"])["voice_sdk_id"] == nil)
   }
 
-  /// What a UUID is made of `c-1` as.
+  /// The UUID that is derived from the call id `c-1`.
   private static let madeOfC1 = "a6f7ef47-ee8d-884a-b905-6a3051ddc302"
 
   @Test(
@@ -369,7 +373,7 @@ import Testing
     #expect(try parse(try fixture.body("telnyx", .fcm)["metadata"])["call_id"] as? String == callID)
   }
 
-  @Test func `commeazy's iPhones get a UUID over VoIP, and the same for the same call; elsewhere the call's own id`()
+  @Test func `over VoIP commeazy gets the same UUID for the same call, elsewhere the call's own id`()
     throws
   {
     var fixture = fixture
@@ -390,7 +394,7 @@ import Testing
   }
 
   @Test
-  func `intercom's iPhones are shown a call whose id is no UUID, by alerts; over VoIP and on Android it is a call`()
+  func `on iPhones, intercom's alert of a call whose id is no UUID has its own type; elsewhere it is a call`()
     throws
   {
     var fixture = fixture
@@ -414,7 +418,8 @@ import Testing
     ("incoming_call", nil, false), ("video_call", nil, true), ("incoming_call", true, true),
     ("incoming_call", false, false),
   ])
-  func `commeazy tells a video call by its kind or its metadata`(kind: String, flag: Bool?, isVideo: Bool) throws {
+  func `in commeazy a call is a video call by its kind or its metadata`(kind: String, flag: Bool?, isVideo: Bool) throws
+  {
     var fixture = fixture
     fixture.callKind = kind
     if let flag { fixture.payload["metadata"] = ["isVideo": flag] }
@@ -427,10 +432,10 @@ import Testing
       #expect(body["callerName"] as? String == "Portaria \"Sul\" é")
     }
     #expect(voip["isVideo"] as? Bool == isVideo)
-    #expect(data["isVideo"] as? String == (isVideo ? "true" : nil))  // "false" would be a yes to JavaScript
+    #expect(data["isVideo"] as? String == (isVideo ? "true" : nil))  // JavaScript takes the text "false" for true
   }
 
-  @Test func `every shipped dialect compiles and calls over APNs and FCM`() throws {
+  @Test func `every shipped dialect compiles, and has an invite for APNs and FCM`() throws {
     for name in ShippedDialects.names {
       let dialect = try #require(try ShippedDialects.named(name))
       #expect(dialect.speaks(.apns) && dialect.speaks(.fcm))
@@ -465,13 +470,13 @@ import Testing
   ]
 
   @Test(arguments: faults)
-  func `a template that could never be sent is refused with its place`(
+  func `a template that could never be sent is refused, and the error has its path`(
     source: String, path: String, reason: TemplateError.Reason
   ) {
     #expect(throws: TemplateError(path: path, reason: reason)) { try Dialect(name: "custom", json: source) }
   }
 
-  @Test func `an unknown placeholder is answered with the nearest known one`() throws {
+  @Test func `the error for an unknown placeholder suggests the nearest known one`() throws {
     do {
       _ = try Dialect(name: "custom", json: #"{"apns":{"invite":{"a":"${fromNme}"}}}"#)
       Issue.record("compiled")
@@ -480,7 +485,7 @@ import Testing
     }
   }
 
-  @Test func `a dialect of one's own can use any part of the payload`() throws {
+  @Test func `a custom dialect can use any part of the payload`() throws {
     let dialect = try Dialect(
       name: "custom",
       json: #"""
@@ -499,7 +504,7 @@ import Testing
     #expect(body["x"] == nil)
   }
 
-  @Test func `a template of one's own is for all platforms, but for those it names itself`() throws {
+  @Test func `a custom template is for all platforms, except those that have a template of their own`() throws {
     var dialect = try #require(try ShippedDialects.named("intercom"))
     #expect(dialect.lay(over: #"{"fcm":{"invite":{"mine":"all"}}}"#) == [])
     func body(_ platform: DevicePlatform) throws -> [String: Any] {
@@ -509,11 +514,11 @@ import Testing
       return try parse(Data(try planner.plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get().body))
     }
     for platform in DevicePlatform.allCases { #expect(try body(platform)["mine"] as? String == "all") }
-    // Whatever their order.
+    // In any order.
     #expect(dialect.lay(over: #"{"fcm":{"invite.ios":{"mine":"iPhone"},"invite":{"mine":"rest"}}}"#) == [])
     #expect(try body(.ios)["mine"] as? String == "iPhone")
     #expect(try body(.android)["mine"] as? String == "rest")
-    // What is not given stays.
+    // Templates that are not given stay.
     #expect(dialect.lay(over: #"{"fcm":{"invite.android":{"mine":"Android"}}}"#) == [])
     #expect(try body(.ios)["mine"] as? String == "iPhone")
     #expect(try body(.android)["mine"] as? String == "Android")

@@ -1,4 +1,4 @@
-// `$push`: templates over the whole message, and what is refused of them at start-up.
+// `$push`: templates that choose the fields of the whole message, and the choices that are refused at start-up.
 
 import DialectsTestSupport
 import Foundation
@@ -21,9 +21,9 @@ import Testing
     return try planner.plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get()
   }
 
-  // MARK: What may be chosen
+  // MARK: What a template can choose
 
-  @Test func `over APNs: type, priority, expiration and collapse id`() throws {
+  @Test func `over APNs a template chooses type, priority, expiration and collapse id`() throws {
     let aps = #""aps": {"content-available": 1}"#
     let silent = try plan(
       #"{"apns": {"message": {\#(aps), "$push": {"type": "background", "expiration": 0, "collapse": "none"}}}}"#,
@@ -44,7 +44,7 @@ import Testing
     #expect(call.manner == .standard(for: .invite))
   }
 
-  @Test func `over FCM and Expo: priority, time to live and collapse key`() throws {
+  @Test func `over FCM and Expo a template chooses priority, time to live and collapse key`() throws {
     let fcm = try plan(
       #"{"fcm": {"message": {"a": "b", "$push": {"priority": "normal", "ttl": 7, "collapse": "callId"}}}}"#, .fcm,
       kind: .notification, callKind: "message")
@@ -57,7 +57,7 @@ import Testing
     #expect(try parse(Data(expo.body)).keys.sorted() == ["data"])
   }
 
-  @Test func `over FCM: what stands beside the data, with placeholders, and only where it is meant`() throws {
+  @Test func `over FCM the blocks beside the data may have placeholders, and are sent only to their platform`() throws {
     let json = #"""
       {"fcm": {"message": {"a": "b", "$push": {
         "notification": {"title": "${fromName|from}"},
@@ -94,7 +94,7 @@ import Testing
     #expect(try parse(Data(android.body)) as? [String: String] == ["a": "b"])
   }
 
-  // MARK: What is there where nobody chose
+  // MARK: Defaults
 
   private static let shown: [(kind: PushKind, callKind: String, title: String, text: String)] = [
     (.invite, "incoming_call", "Portaria \"Sul\" é", "Incoming call"),
@@ -106,7 +106,7 @@ import Testing
   ]
 
   @Test(arguments: ShippedDialects.names + ["own"], shown)
-  func `an iPhone by FCM is shown whatever the app's templates say of the data`(
+  func `over FCM an iPhone shows an alert by default, whatever data the templates have`(
     dialect: String, shown: (kind: PushKind, callKind: String, title: String, text: String)
   ) throws {
     let own = #"""
@@ -119,12 +119,12 @@ import Testing
     let compiled = dialect == "own" ? try Dialect(name: "own", json: own) : try ShippedDialects.named(dialect)!
     for platform in DevicePlatform.allCases {
       fixture.platform = platform
-      // Telnyx's app on Android makes a call of a chat, or nothing.
+      // Telnyx's app on Android shows a chat as a call, or not at all.
       if dialect == "telnyx", platform != .ios, shown.kind == .notification { continue }
       let request = try CallPlanner(dialect: compiled, provider: .fcm)
         .plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get()
       #expect(request.fcm.notification.isEmpty)
-      // Twilio's library shows nothing but calls, CommEazy's plan no invitation, so that Android has to.
+      // Twilio's library shows only calls, and CommEazy's plan shows no invitation: Android shows the others itself.
       let showsItself =
         dialect == "twilio" && shown.kind != .invite || dialect == "commeazy" && shown.callKind == "group_invite"
       #expect(request.fcm.android.isEmpty != showsItself)
@@ -149,7 +149,9 @@ import Testing
   }
 
   @Test(arguments: ["twilio", "telnyx"])
-  func `a cancel only wakes an iPhone: no alert, and as Apple asks of a background push`(dialect: String) throws {
+  func `on an iPhone a cancel is a background push with the priority that Apple requires, and no alert`(dialect: String)
+    throws
+  {
     var fixture = DeliveryFixture()
     (fixture.kind, fixture.platform) = (.cancel, .ios)
     let block = try parse(Data(try fixture.plan(dialect, .fcm).fcm.apns))
@@ -160,7 +162,7 @@ import Testing
   }
 
   @Test(arguments: ["intercom", "enclosure", "commeazy"])
-  func `a cancel takes the place of the call's alert, and so does the missed call, without a sound`(dialect: String)
+  func `a cancel and a missed call replace the call's alert, without a sound`(dialect: String)
     throws
   {
     var fixture = DeliveryFixture()
@@ -180,7 +182,7 @@ import Testing
     #expect(collapseIDs.count == 1)
   }
 
-  @Test func `over Expo an iPhone's call, its end and its missed call take one another's place`() throws {
+  @Test func `over Expo, on an iPhone, the call, its cancel and its missed call replace one another`() throws {
     var fixture = DeliveryFixture()
     fixture.payload["chatId"] = "room"
     for (kind, callKind) in [(PushKind.invite, ""), (.cancel, ""), (.missedCall, ""), (.notification, "message")] {
@@ -188,17 +190,20 @@ import Testing
       #expect(try fixture.plan("intercom", .expo).collapseID == Array(fixture.callID.utf8)[...])
     }
     fixture.platform = .android
-    #expect(try fixture.plan("intercom", .expo).collapseID == nil)  // it must not take the place of a cancel
+    #expect(try fixture.plan("intercom", .expo).collapseID == nil)  // it must not replace a cancel
   }
 
-  @Test func `a template can do without the block`() throws {
+  @Test func `a template can leave the apns block out`() throws {
     for none in ["null", #""none""#] {
       let request = try plan(#"{"fcm": {"invite": {"a": "b", "$push": {"apns": \#(none)}}}}"#, .fcm)
       #expect(request.fcm.apns.isEmpty)
     }
   }
 
-  @Test func `a phone that may be an Android goes without the block rather than without the call`() throws {
+  @Test
+  func `if the apns block makes a call too large, a phone that may be an Android gets the call without the block`()
+    throws
+  {
     func request(_ platform: DevicePlatform) throws -> PushRequest {
       try plan(#"{"fcm": {"invite": {"a": "${payload.pad}"}}}"#, .fcm, platform: platform) {
         $0.payload["pad"] = String(repeating: "x", count: 4000)
@@ -210,7 +215,7 @@ import Testing
     #expect(failure?.reason == "PayloadTooLarge")
   }
 
-  @Test func `intercom's largest calls still reach an iPhone by FCM, with what it shows`() throws {
+  @Test func `over FCM intercom's largest calls still reach an iPhone, with their alert`() throws {
     var fixture = DeliveryFixture()
     for (pad, fits) in [(1400, true), (1600, false)] {
       fixture.payload["pad"] = String(repeating: "x", count: pad)
@@ -225,7 +230,7 @@ import Testing
 
   // MARK: Directives of the body
 
-  @Test func `choices, prefixes and metadata`() throws {
+  @Test func `a body can have choices, keys of the payload by prefix, and metadata`() throws {
     let json = #"""
       {"apns": {"invite": {"t": "a ${isVideo?'video':'voice'} call", "only": "${isVideo?'yes'}", "$payload": "x_*",
         "m": {"own": 1, "$metadata": "others"}, "texts": {"$metadata": "texts"}}}}
@@ -250,7 +255,7 @@ import Testing
     #expect(try parse(Data(none.body))["m"] as? NSDictionary == ["own": 1] as NSDictionary)
   }
 
-  @Test func `FCM data can leave a key out, even the payload's`() throws {
+  @Test func `a template can leave any key out of FCM data, also one of the payload`() throws {
     let body = try parse(
       Data(
         try plan(#"{"fcm": {"invite": {"a": "b", "type": null, "$payload": "others"}}}"#, .fcm) {
@@ -371,7 +376,8 @@ import Testing
     (#"{"apns": {"invite": {"a": "${callId:uuid}"}}}"#, "apns.invite.a", "unknown placeholder"),
   ]
 
-  @Test(arguments: faults) func `what could not be sent is refused with key and remedy`(
+  @Test(arguments: faults)
+  func `a directive that could not be sent is refused, and the error names the key and the remedy`(
     source: String, path: String, says: String
   ) {
     let error = #expect(throws: TemplateError.self) { try Dialect(name: "own", json: source) }
@@ -379,7 +385,7 @@ import Testing
     #expect(error?.message.contains(says) == true, "\(error?.message ?? "")")
   }
 
-  @Test func `who rings by a notification may say so`() throws {
+  @Test func `a template that rings by a notification can set headless to false`() throws {
     _ = try Dialect(
       name: "own",
       json: #"""

@@ -1,4 +1,4 @@
-// What a template makes of the members that one recipient's own entry brought.
+// Placeholders for the members of a recipient's own data.
 
 import DialectsTestSupport
 import Foundation
@@ -11,7 +11,7 @@ import Testing
 @testable import Dialects
 
 @Suite struct RecipientPlaceholderTests {
-  /// The body of a template for a delivery whose recipient brought this.
+  /// The body of a template for a delivery whose recipient has this data.
   private func render(_ template: String, data: String?) throws -> [String: Any] {
     let dialect = try Dialect(name: "custom", json: #"{"apns":{"invite":\#(template)}}"#)
     var fixture = DeliveryFixture()
@@ -20,7 +20,7 @@ import Testing
     return try parse(Data(try planner.plan(fixture.delivery, now: DeliveryFixture.now, tag: 1).get().body))
   }
 
-  @Test func `a text of the recipient's own stands where its name does, escaped once`() throws {
+  @Test func `a placeholder is replaced by the recipient's own text, escaped once`() throws {
     let body = try render(
       #"{"aps":{},"phone":"${recipient.phone}","both":"${fromName} to ${recipient.name|'you'}","json":"${recipient.phone:json}"}"#,
       data: #"{"name": "Ana \"é\" \\ \u2028", "phone": "+31 6 1234"}"#)
@@ -30,7 +30,7 @@ import Testing
   }
 
   @Test(arguments: [nil, "{}", #"{"name": "Ana"}"#, #"{"phone": ""}"#])
-  func `a recipient without it has the alternative, or the member is left out`(data: String?) throws {
+  func `without the recipient's text, its alternative is used or the member is left out`(data: String?) throws {
     let body = try render(
       #"{"aps":{},"phone":"${recipient.phone?}","other":"${recipient.phone|callId}","json":"${recipient.phone?:json}"}"#,
       data: data)
@@ -39,18 +39,18 @@ import Testing
     #expect(body["other"] as? String == DeliveryFixture().callID)
   }
 
-  @Test func `one that must be there and is not is told by its name`() throws {
+  @Test func `the failure for a missing required text has its name`() throws {
     #expect(throws: PlanningFailure.missingField("recipient.phone")) {
       try render(#"{"aps":{},"phone":"${recipient.phone}"}"#, data: nil)
     }
   }
 
-  @Test func `the payload has no say in it`() throws {
+  @Test func `a placeholder for the recipient's data never reads the payload`() throws {
     let body = try render(#"{"aps":{},"code":"${recipient.doorCode|'none'}"}"#, data: #"{"phone": "1"}"#)
     #expect(body["code"] as? String == "none")
   }
 
-  @Test func `a name without a member is no placeholder`() {
+  @Test func `recipient without a member's name is no placeholder`() {
     #expect(throws: (any Error).self) { try render(#"{"aps":{},"x":"${recipient.}"}"#, data: nil) }
     #expect(throws: (any Error).self) { try render(#"{"aps":{},"x":"${recipient}"}"#, data: nil) }
   }

@@ -11,7 +11,7 @@ public struct PeerScript: Sendable {
     case tls
     /// TLS with a certificate of a CA nobody was told about.
     case strangersTLS
-    /// TLS without an answer to ALPN: whoever does not mind speaks HTTP/1.1.
+    /// TLS without an answer to ALPN: a client that allows it uses HTTP/1.1.
     case tlsWithoutALPN
     /// The bare socket, which is the step's to read, write and close.
     case socket(@Sendable (ScriptedPeer, FileDescriptor) -> Void)

@@ -108,7 +108,7 @@ public final class ScriptedPeer: @unchecked Sendable {
   /// The clients' ports of the connections that are open.
   public var clientPorts: [UInt16] { connections.compactMap(\.clientPort) }
 
-  /// Accepts nothing: whoever connects is refused by the system.
+  /// Listens no more: the system refuses new connections.
   public func stopListening() {
     listener?.close()
     listener = nil

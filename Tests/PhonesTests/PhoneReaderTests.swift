@@ -1,4 +1,4 @@
-// The readers themselves: what each app's source says, in pushes written by hand, the wrong ones too.
+// The readers of the simulated phones: hand-written pushes, valid and invalid, and what each app's source code does with them.
 
 import Phones
 import Testing
@@ -29,7 +29,7 @@ import Testing
   private static let uuid = "7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11"
 
   @Test(arguments: PhoneSystem.allCases, PhoneVariant.allCases)
-  func `no VoIP push is ever without a call or a crash, but Telnyx's own end of a call`(
+  func `every VoIP push rings or crashes the app, except Telnyx's own end of a call`(
     system: PhoneSystem, variant: PhoneVariant
   ) {
     for json in ["{}", #"{"type": "missed_call"}"#, #"{"action": "call_cancelled", "callId": "x"}"#, #"{"aps": {}}"#] {
@@ -45,7 +45,7 @@ import Testing
 
   // MARK: Porteiro
 
-  @Test(arguments: PhoneVariant.allCases) func `a cancel of the call's own type rings again`(variant: PhoneVariant) {
+  @Test(arguments: PhoneVariant.allCases) func `a cancel with the type of the call rings again`(variant: PhoneVariant) {
     let cancel = #"{"type": "intercom_call", "action": "call_cancelled", "callId": "c", "from": "d"}"#
     let body = #"{"callId": "c", "body": "{\"type\":\"intercom_call\",\"callId\":\"c\",\"from\":\"d\"}"}"#
     let rings: [PhoneReaction] = [.rings(PhoneRing(callID: "c", caller: "Porteiro"))]
@@ -56,7 +56,7 @@ import Testing
     }
   }
 
-  @Test func `today's schema loses a call to a null or a number, and to a flat type without from`() {
+  @Test func `the app's schema ignores a call with a null, a number, or a flat type without from`() {
     for bad in [#""channel": null"#, #""callerName": 5"#, #""apartmentNumber": 101"#, #""fromName": null"#] {
       let data = #"{"type": "intercom_call", "callId": "c", "from": "d", \#(bad)}"#
       let message = #"{"data": \#(data), "priority": "high"}"#
@@ -74,9 +74,9 @@ import Testing
         == [.rings(PhoneRing(callID: "c", caller: "Porteiro")), .shows(title: "Sale", body: "", tap: "app")])
   }
 
-  /// In front, expo-notifications takes `body` for the content's data.
+  /// In an open app, expo-notifications uses `body` as the data of the content.
   @Test(arguments: [(PhoneState.open, "c"), (.background, "forged"), (.killed, "forged")])
-  func `Porteiro's task looks for a call into dataString before body`(state: PhoneState, found: String) {
+  func `Porteiro's background task looks for a call in dataString before body`(state: PhoneState, found: String) {
     func text(_ id: String) -> String {
       #"{\"type\":\"intercom_call\",\"callId\":\"\#(id)\",\"from\":\"d\",\"fromName\":\"Ana\"}"#
     }
@@ -85,7 +85,7 @@ import Testing
       reactions(.porteiro, .android, state, .fcm, fcm(data)) == [.rings(PhoneRing(callID: found, caller: "Ana"))])
   }
 
-  @Test func `what Expo makes a notification of does not ring, and is blank without a text`() {
+  @Test func `a push that Expo turns into a notification does not ring, and is blank without a text`() {
     let call = #""data": {"type": "intercom_call", "callId": "c", "from": "d"}, "priority": "high""#
     #expect(
       reactions(.porteiro, .android, .killed, .expo, #"{"channelId": "x", \#(call)}"#)
@@ -101,7 +101,7 @@ import Testing
   }
 
   @Test
-  func `Porteiro's app in front ends on an alert of a call whose id is no UUID, and shows it if it has another type`() {
+  func `Porteiro's open app crashes on a call's alert whose id is no UUID, unless it has another type`() {
     func expo(_ type: String, _ id: String) -> String {
       #"{"title": "Ana", "body": "x", "data": {"type": "\#(type)", "callId": "\#(id)", "from": "d", "fromName": "Ana"}}"#
     }
@@ -116,7 +116,7 @@ import Testing
   }
 
   @Test(arguments: PhoneState.allCases)
-  func `Porteiro's iPhone can answer only a call whose id is a UUID in lowercase letters`(state: PhoneState) {
+  func `on an iPhone Porteiro can answer only a call whose id is a UUID in lowercase`(state: PhoneState) {
     for (id, canBeAnswered) in [(Self.uuid, true), (Self.uuid.uppercased(), false), ("call-4", false)] {
       #expect(
         reactions(.porteiro, .ios, state, .voip, #"{"callId": "\#(id)", "callerName": "Ana", "from": "d"}"#) == [
@@ -133,7 +133,7 @@ import Testing
   }
 
   @Test(arguments: PhoneVariant.allCases)
-  func `Porteiro's iPhone behind rings by Expo's push if iOS wakes the app, and not after the person has closed it`(
+  func `on an iPhone Porteiro in the background rings over Expo if iOS wakes it, a killed app does not`(
     variant: PhoneVariant
   ) {
     let alert = #""title": "Ana", "body": "x", "#
@@ -152,7 +152,7 @@ import Testing
     #expect(does(.killed, expo(Self.uuid, "")) == [.ignores])
     #expect(does(.background, expo("call-4", "")) == [.crashes])
     #expect(does(.background, expo(Self.uuid, "", type: "intercom_call_end")) == [.wakes])
-    // An alert that wakes nobody.
+    // An alert that does not wake the app.
     let silent = expo(Self.uuid, alert).replacing(#""_contentAvailable": true, "#, with: "")
     #expect(does(.background, silent) == [shows])
   }
@@ -181,7 +181,7 @@ import Testing
 
   // MARK: Enclosure
 
-  @Test func `Enclosure without a room crashes, without the caller's id files the call under the one who is called`() {
+  @Test func `Enclosure crashes without a room, and without the caller's id records the call under the callee`() {
     #expect(reactions(.enclosure, .ios, .killed, .voip, #"{"name": "Layla", "roomId": ""}"#) == [.crashes])
     let call = #""name": "Layla", "roomId": "r", "receiverId": "omar", "bodyKey": "Incoming video call""#
     #expect(
@@ -192,7 +192,7 @@ import Testing
         == [.rings(PhoneRing(callID: "r", caller: "Layla", isVideo: true, filedUnder: "layla"))])
   }
 
-  @Test func `Enclosure's alert with content-available leads nowhere, and data alone is shown to nobody`() {
+  @Test func `a tap on Enclosure's alert with content-available does nothing, and data alone is not shown`() {
     func message(_ aps: String) -> String {
       fcm(#"{"bodyKey": "Incoming voice call", "roomId": "r"}"#, more: #", "apns": {"payload": {"aps": \#(aps)}}"#)
     }
@@ -209,7 +209,7 @@ import Testing
 
   // MARK: Telnyx
 
-  @Test func `Telnyx ends on an id that is no UUID and on no metadata, and files each "Missed call!"`() {
+  @Test func `Telnyx crashes on an id that is no UUID or without metadata, and records each "Missed call!"`() {
     #expect(reactions(.telnyx, .ios, .killed, .voip, #"{"metadata": {"call_id": "v3-7"}}"#) == [.crashes])
     #expect(reactions(.telnyx, .ios, .killed, .voip, #"{"metadata": "{}"}"#) == [.crashes])
     #expect(
@@ -229,7 +229,7 @@ import Testing
         == [.stops(callID: "c"), .shows(title: "Ana", body: "Missed call", tap: "call back")])
   }
 
-  @Test func `Telnyx takes a late call for a missed one, and shows nothing of metadata that are no texts`() {
+  @Test func `Telnyx shows a late call as missed, and ignores a call whose metadata has other values than texts`() {
     let data = fcm(#"{"metadata": "{\"call_id\":\"c\",\"caller_name\":\"Ana\"}"}"#)
     let rings: [PhoneReaction] = [.rings(PhoneRing(callID: "c", caller: "Ana"))]
     let missed: [PhoneReaction] = [.stops(callID: "c"), .shows(title: "Ana", body: "Missed call", tap: "call back")]
@@ -244,7 +244,7 @@ import Testing
     #expect(reactions(.telnyx, .android, .open, .fcm, fcm(#"{"a": "b"}"#)) == [.ignores])
   }
 
-  @Test func `Telnyx's SDK throws on what is neither its texts nor its booleans`() {
+  @Test func `Telnyx's SDK throws if one of its own keys has another type than it expects`() {
     for (member, isRight) in [
       (#""isAnswer":"false""#, false), (#""isDecline":1"#, false), (#""voice_sdk_id":5"#, false),
       (#""isAnswer":false"#, true), (#""isDecline":null"#, true),
@@ -260,7 +260,8 @@ import Testing
     }
   }
 
-  @Test func `Telnyx's iPhone in front shows no alert; a chat on Android rings an empty call, or is nothing`() {
+  @Test func `an open Telnyx app on an iPhone shows no alert; on Android a chat rings as an empty call, or is ignored`()
+  {
     let alert = #"{"aps": {"alert": {"title": "Ana", "body": "Missed call"}}}"#
     for variant in PhoneVariant.allCases {
       #expect(reactions(.telnyx, .ios, .open, variant, .apns, alert) == [.ignores])
@@ -279,7 +280,7 @@ import Testing
 
   // MARK: CommEazy
 
-  @Test func `CommEazy takes the text false for a yes, and a tap without gcm.message_id opens no chat`() {
+  @Test func `CommEazy takes the text false for true, and a tap without gcm.message_id opens no chat`() {
     let missed = #"{"type": "missed_call", "callId": "c", "callerName": "Jan", "isVideo": "false"}"#
     #expect(
       reactions(.commeazy, .android, .killed, .seed, .fcm, fcm(missed))
@@ -294,7 +295,7 @@ import Testing
   }
 
   @Test
-  func `CommEazy's plan ends on a call id that is no UUID, for CallKit takes no other; without one it makes its own`() {
+  func `the planned CommEazy app crashes on a call id that is no UUID, and makes one up if there is none`() {
     #expect(
       reactions(.commeazy, .ios, .killed, .seed, .voip, #"{"callId": "call-4", "callerName": "Jan"}"#) == [.crashes])
     #expect(
@@ -310,14 +311,14 @@ import Testing
       ])
   }
 
-  @Test func `CommEazy's plan shows a message twice in front on an iPhone, if the app is handed it at all`() {
+  @Test func `the planned CommEazy app, open on an iPhone, shows a message twice if it gets it at all`() {
     let alert =
       #""aps": {"alert": {"title": "Jan", "body": "x"}}, "type": "message", "chatId": "7", "senderName": "Jan""#
     let banner = PhoneReaction.shows(title: "Jan", body: "x", tap: "chat 7")
     let routed = PhoneReaction.shows(title: "Jan", body: "newMessage", tap: "chat 7")
     #expect(
       reactions(.commeazy, .ios, .open, .seed, .apns, #"{\#(alert), "gcm.message_id": "1"}"#) == [banner, routed])
-    // Today's app has no handler of taps.
+    // Today's app does not handle taps.
     #expect(
       reactions(.commeazy, .ios, .open, .today, .apns, #"{\#(alert), "gcm.message_id": "1"}"#)
         == [.shows(title: "Jan", body: "x", tap: "app")])
@@ -325,7 +326,7 @@ import Testing
       reactions(.commeazy, .ios, .open, .seed, .apns, "{\(alert)}") == [.shows(title: "Jan", body: "x", tap: "app")])
   }
 
-  @Test func `a tap on what Android shows by itself is handed to CommEazy's app`() {
+  @Test func `a tap on a notification that Android shows by itself reaches CommEazy's app`() {
     let message =
       fcm(
         #"{"type": "group_invite", "chatId": "9"}"#
@@ -336,7 +337,7 @@ import Testing
         == .shows(title: "Familie", body: "b", tap: "chat 9"))
   }
 
-  // MARK: Pushes that come twice
+  // MARK: Pushes that arrive twice
 
   private func twice(
     _ system: PhoneSystem, _ platform: PhonePlatform, _ state: PhoneState, _ first: PhonePush,
@@ -348,8 +349,7 @@ import Testing
     return [first, second ?? first].flatMap { phone.receives($0, remembering: &memory).reactions }
   }
 
-  @Test func `a call that comes twice rings once where CallKit is given its id, and twice where the app makes one up`()
-  {
+  @Test func `a call that arrives twice rings once if CallKit gets its id, and twice if the app makes one up`() {
     let call = #"{"callId": "\#(Self.uuid)", "callerName": "Ana", "from": "d", "roomId": "r", "name": "Ana"}"#
     func rings(_ reactions: [PhoneReaction]) -> Int { reactions.count { if case .rings = $0 { true } else { false } } }
     #expect(rings(twice(.porteiro, .ios, .killed, push(.voip, call))) == 1)
@@ -362,7 +362,7 @@ import Testing
   }
 
   @Test(arguments: [PhonePush.Channel.apns, .fcm, .expo])
-  func `an iPhone shows an alert in the place of one with the same collapse id, and beside any other`(
+  func `on an iPhone an alert replaces one with the same collapse id, and is shown beside any other`(
     channel: PhonePush.Channel
   ) {
     func alert(_ body: String, _ id: String) -> PhonePush {
@@ -385,7 +385,9 @@ import Testing
 
   // MARK: Systems
 
-  @Test(arguments: PhoneSystem.allCases) func `normal priority starts no app that is not open`(system: PhoneSystem) {
+  @Test(arguments: PhoneSystem.allCases) func `a push of normal priority starts no app that is not open`(
+    system: PhoneSystem
+  ) {
     for state in [PhoneState.background, .killed] {
       #expect(reactions(system, .android, state, .fcm, fcm(#"{"type": "call"}"#, priority: "NORMAL")) == [.ignores])
     }

@@ -75,7 +75,7 @@ private struct Track {
 private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
 
 @Suite struct AddressRaceTests {
-  @Test func eightDeadAddressesBeforeAGoodOneCostTwoSeconds() {
+  @Test func `eight dead addresses before a good one delay the connection by two seconds`() {
     let track = Track([Track.Address](repeating: .dead, count: 8) + [.good(reached: ms(10), open: ms(30))])
     #expect(track.winner == 8)
     #expect(track.attemptedAt == (0...8).map { ms(250 * $0) })
@@ -83,37 +83,37 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     #expect(track.abandoned == Array(0..<8), "no socket is left behind")
   }
 
-  @Test func addressesThatRefuseCostNothing() {
+  @Test func `addresses that refuse the connection cause no delay`() {
     let track = Track([.refuses(after: ms(1)), .refuses(after: ms(1)), .good(reached: ms(10), open: ms(30))])
     #expect(track.winner == 2)
     #expect(track.finishedAt == ms(32))
   }
 
-  @Test func aHandshakeThatTakesItsTimeIsNotRaced() {
+  @Test func `no second address is tried during a slow handshake`() {
     let track = Track([.good(reached: ms(200), open: ms(900)), .good(reached: ms(1), open: ms(2))])
     #expect(track.winner == 0)
     #expect(track.attempts == [0])
   }
 
-  @Test func anAddressWhereOnlyTCPAnswersHasASecond() {
+  @Test func `an address that answers only over TCP has one second for its handshake`() {
     let track = Track([.mute(after: ms(5)), .good(reached: ms(10), open: ms(30))])
     #expect(track.winner == 1)
     #expect(track.finishedAt == ms(5 + 1000 + 30))
   }
 
-  @Test func aFailedHandshakeIsAFailureOfItsAddress() {
+  @Test func `a failed handshake counts as a failure of its address`() {
     let track = Track([.untrusted(after: ms(5)), .good(reached: ms(10), open: ms(30))])
     #expect(track.winner == 1)
     #expect(track.finishedAt == ms(25 + 30))
   }
 
-  @Test func theFirstThatOpensWinsNotTheFirstThatBegan() {
+  @Test func `the first address that opens is used, not the first that was tried`() {
     let track = Track([.good(reached: ms(400), open: ms(900)), .good(reached: ms(10), open: ms(30))])
     #expect(track.winner == 1)
     #expect(track.abandoned == [0])
   }
 
-  @Test func aFailureDoesNotHurryAHandshakeBesideIt() {
+  @Test func `a failure of one address does not shorten the handshake of another`() {
     let track = Track([
       .refuses(after: ms(260)), .good(reached: ms(5), open: ms(500)), .good(reached: ms(1), open: ms(2)),
     ])
@@ -121,7 +121,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     #expect(track.winner == 1)
   }
 
-  @Test func whereNoAddressIsLeftTheRaceIsOver() {
+  @Test func `the race ends when no address is left`() {
     let none = Track([])
     #expect(none.winner == .some(nil))
     let dead = Track([.dead, .refuses(after: ms(1)), .dead])
@@ -141,21 +141,21 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     ).map { addresses[$0] }
   }
 
-  @Test func familiesTakeTurnsBeginningWithTheFirst() {
+  @Test func `address families alternate, starting with the family of the first address`() {
     #expect(order(["::1", "::2", "::3", "1", "2"]) == ["::1", "1", "::2", "2", "::3"])
     #expect(order(["1", "::1", "::2"]) == ["1", "::1", "::2"])
     #expect(order(["1", "2", "1"]) == ["1", "2"])
     #expect(order(["::1", "::2", "1"], interleaves: false) == ["::1", "::2", "1"])
   }
 
-  @Test func theOneThatWorkedComesFirstAndThoseThatFailedLast() {
+  @Test func `the address that worked is tried first, and those that failed last`() {
     book.didFail("1", of: "host", now: now)
     book.didWork("3", of: "host")
     #expect(order(["1", "2", "3", "4"]) == ["3", "2", "4", "1"])
     #expect(book.order([("1", false), ("2", false)], of: "other", now: now) == [0, 1])
   }
 
-  @Test func aFailureIsForgottenAfterTenMinutesOrWhenItWorks() {
+  @Test func `a failure is forgotten after ten minutes, or when the address works`() {
     book.didFail("1", of: "host", now: now)
     #expect(order(["1", "2"], after: .seconds(599)) == ["2", "1"])
     #expect(order(["1", "2"], after: .seconds(601)) == ["1", "2"])
@@ -165,7 +165,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     #expect(order(["1", "2"]) == ["2", "1"], "it is not the one that worked any more")
   }
 
-  @Test func theNumberOfRememberedAddressesIsLimited() {
+  @Test func `the number of remembered addresses is limited`() {
     book.didWork("2", of: "first")
     for number in 0..<1000 { book.didFail("1", of: "host-\(number)", now: now) }
     #expect(book.order([("1", false), ("2", false)], of: "first", now: now) == [0, 1])
@@ -229,7 +229,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     }
   }
 
-  @Test func aSilentResolverIsNotWaitedForAndHoldsUpNoOtherName() async {
+  @Test func `a resolver that does not answer delays no look-up of another name`() async {
     let loop = EventLoop(name: "resolver-test")
     defer { loop.stop() }
     let resolver = resolver()
@@ -241,7 +241,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     names.unblock("silent")
   }
 
-  @Test func theLastAnswerIsUsedWhereTheResolverIsSilentOrFails() async {
+  @Test func `the last answer is used if the resolver fails or does not answer`() async {
     let loop = EventLoop(name: "resolver-test")
     defer { loop.stop() }
     let resolver = resolver()
@@ -257,7 +257,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     while later != "127.0.0.2:443" { later = await ask(resolver, "host", loop) }  // a name that moves is followed
   }
 
-  @Test func anAnswerOfLongAgoIsNotUsed() async {
+  @Test func `an answer that is too old is not used`() async {
     let loop = EventLoop(name: "resolver-test")
     defer { loop.stop() }
     let resolver = resolver { $0.staleTime = .zero }
@@ -267,7 +267,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     #expect(await ask(resolver, "host", loop) == "host is not known")
   }
 
-  @Test func aNameIsLookedUpOnceHoweverManyAsk() async {
+  @Test func `simultaneous look-ups of one name share a single query`() async {
     let loop = EventLoop(name: "resolver-test")
     defer { loop.stop() }
     let resolver = resolver { $0.timeLimit = .seconds(20) }
@@ -283,7 +283,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     #expect(names.asked.count <= 2)
   }
 
-  @Test func onlySoManyNamesAreLookedUpAtATime() async {
+  @Test func `the number of simultaneous look-ups is limited`() async {
     let loop = EventLoop(name: "resolver-test")
     defer { loop.stop() }
     let resolver = resolver { $0.lookupsMax = 1 }
@@ -299,7 +299,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
     while answer != "127.0.0.2:443" { answer = await ask(resolver, "two", loop) }
   }
 
-  @Test func anAddressNeedsNoResolver() async {
+  @Test func `a numeric address needs no resolver`() async {
     let loop = EventLoop(name: "resolver-test")
     defer { loop.stop() }
     #expect(await ask(resolver(), "127.0.0.9", loop) == "127.0.0.9:443")
@@ -309,7 +309,7 @@ private func ms(_ count: Int64) -> Nanoseconds { .milliseconds(count) }
 }
 
 @Suite(.timeLimit(.minutes(10))) struct AddressDialerTests {
-  @Test func eightDeadAddressesAreGotOverAndRemembered() async throws {
+  @Test func `a connection is made despite eight dead addresses, which are remembered`() async throws {
     let server = try HTTP2TestServer { $0.respond(200) }
     guard let dead = DeadAddresses(8, port: server.port) else {
       print("skipped: this system has no addresses that drop a SYN")

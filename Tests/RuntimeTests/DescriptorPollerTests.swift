@@ -35,8 +35,8 @@ struct DescriptorPollerTests {
     return ready.sorted { $0.tag < $1.tag }
   }
 
-  @Test("reports a ready descriptor under its tag until it is removed", arguments: pollers.indices)
-  func finding(_ kind: Int) {
+  @Test(arguments: pollers.indices)
+  func `a ready descriptor is reported under its tag until it is removed`(_ kind: Int) {
     var poller: any DescriptorPoller = Self.pollers[kind].init()
     let pairs = (0..<4).map { _ in Pair() }
     for (tag, pair) in pairs.enumerated() { poller.add(pair.number, for: .readable, tag: UInt32(tag)) }
@@ -62,8 +62,8 @@ struct DescriptorPollerTests {
     withExtendedLifetime(pairs) {}
   }
 
-  @Test("a closed descriptor is reported as hung up until it is removed", arguments: pollers.indices)
-  func notOpen(_ kind: Int) {
+  @Test(arguments: pollers.indices)
+  func `a closed descriptor is reported as hung up until it is removed`(_ kind: Int) {
     var poller: any DescriptorPoller = Self.pollers[kind].init()
     poller.add(1_000_000, for: .readable, tag: 7)
     for _ in 0..<2 {
@@ -75,8 +75,8 @@ struct DescriptorPollerTests {
     #expect(found(&poller).isEmpty)
   }
 
-  @Test("removing a closed descriptor is no error, and its number can be added again", arguments: pollers.indices)
-  func closed(_ kind: Int) {
+  @Test(arguments: pollers.indices)
+  func `removing a closed descriptor is no error, and its number can be added again`(_ kind: Int) {
     var poller: any DescriptorPoller = Self.pollers[kind].init()
     let (old, new) = (Pair(), Pair())
     poller.add(old.number, for: .readable, tag: 1)
@@ -88,8 +88,8 @@ struct DescriptorPollerTests {
     withExtendedLifetime((old, new)) {}
   }
 
-  @Test("a closed peer is reported as hung up, whichever events were requested", arguments: pollers.indices)
-  func hangup(_ kind: Int) {
+  @Test(arguments: pollers.indices)
+  func `a closed peer is reported as hung up, whichever events were requested`(_ kind: Int) {
     var poller: any DescriptorPoller = Self.pollers[kind].init()
     var ends: [Int32] = [0, 0]
     #expect(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &ends) == 0)

@@ -38,8 +38,8 @@ struct EventLoopDescriptorTests {
     }
   }
 
-  @Test("after a handler ends another watch, neither that watch nor the new owner of its number is called in this turn")
-  func endedInTheSameTurn() async {
+  @Test
+  func `a watch that another handler ended is not called in the same turn, nor is the new owner of its number`() async {
     let (pipes, successor) = ([Pipe(), Pipe()], Pipe())
     defer { withExtendedLifetime((pipes, successor)) {} }
     let heard: [String] = await onLoop { loop, finish in
@@ -67,8 +67,8 @@ struct EventLoopDescriptorTests {
     #expect(heard == ["first"])
   }
 
-  @Test("a reused number is watched again, whether the old watch is ended before or after")
-  func reuse() async {
+  @Test
+  func `a reused number is watched again, whether the old watch is ended before or after`() async {
     for isToldBefore in [true, false] {
       let (old, new) = (Pipe(), Pipe())
       defer { withExtendedLifetime((old, new)) {} }
@@ -93,8 +93,8 @@ struct EventLoopDescriptorTests {
     }
   }
 
-  @Test("a watch whose number its owner closed and reopened continues after an update")
-  func reopened() async {
+  @Test
+  func `a watch whose number its owner closed and reopened continues after an update`() async {
     let (old, new) = (Pipe(), Pipe())
     defer { withExtendedLifetime((old, new)) {} }
     let readiness: EventLoop.Readiness = await onLoop { loop, finish in
@@ -111,8 +111,8 @@ struct EventLoopDescriptorTests {
     #expect(readiness == .readable)
   }
 
-  @Test("a descriptor that is not open is reported as hung up", arguments: [-1, 1_000_000])
-  func notOpen(_ number: Int32) async {
+  @Test(arguments: [-1, 1_000_000])
+  func `a descriptor that is not open is reported as hung up`(_ number: Int32) async {
     let readiness: EventLoop.Readiness = await onLoop { loop, finish in
       nonisolated(unsafe) var watch: EventLoop.Watch?
       watch = loop.watch(number, for: .readable) {
@@ -123,8 +123,8 @@ struct EventLoopDescriptorTests {
     #expect(readiness == .hangup)
   }
 
-  @Test("a hang-up is reported even if no events were requested")
-  func hangup() async {
+  @Test
+  func `a hang-up is reported even if no events were requested`() async {
     var ends: [Int32] = [0, 0]
     #expect(pipe(&ends) == 0)
     let near = FileDescriptor(owning: ends[0])
@@ -141,8 +141,8 @@ struct EventLoopDescriptorTests {
     #expect(readiness.contains(.hangup))
   }
 
-  @Test("a watch is called for the events that it currently requests, in every turn while they are ready")
-  func interest() async {
+  @Test
+  func `a watch is called for the events that it currently requests, in every turn while they are ready`() async {
     var ends: [Int32] = [0, 0]
     #expect(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &ends) == 0)
     let (near, far) = (FileDescriptor(owning: ends[0]), FileDescriptor(owning: ends[1]))
@@ -169,8 +169,8 @@ struct EventLoopDescriptorTests {
     #expect(heard == [.writable, .writable, .readable, [.readable, .writable]])
   }
 
-  @Test("one busy descriptor is reported among two thousand idle ones")
-  func manyIdle() async throws {
+  @Test
+  func `one busy descriptor is reported among two thousand idle ones`() async throws {
     var limit = rlimit()
     #expect(getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
     limit.rlim_cur = min(limit.rlim_max, 8192)

@@ -16,8 +16,8 @@ struct EventLoopTests {
     }
   }
 
-  @Test("an actor on a loop runs on the loop's thread")
-  func actorsRunOnTheLoop() async {
+  @Test
+  func `an actor on a loop runs on the loop's thread`() async {
     let loop = EventLoop(name: "test")
     defer { loop.stop() }
     let counter = Counter(loop: loop)
@@ -26,8 +26,8 @@ struct EventLoopTests {
     #expect(!loop.isCurrent)
   }
 
-  @Test("work passed from many threads is run exactly once")
-  func executeFromManyThreads() async {
+  @Test
+  func `work passed from many threads is run exactly once`() async {
     let loop = EventLoop(name: "test")
     defer { loop.stop() }
     let counter = Counter(loop: loop)
@@ -43,8 +43,8 @@ struct EventLoopTests {
     #expect(Set(values).count == 8000)
   }
 
-  @Test("timers fire in the order of their times, and a cancelled one never")
-  func timers() async {
+  @Test
+  func `timers fire in the order of their times, and a cancelled one never`() async {
     let loop = EventLoop(name: "test")
     defer { loop.stop() }
     let order: [Int] = await withCheckedContinuation { continuation in
@@ -63,8 +63,8 @@ struct EventLoopTests {
     #expect(order == [1, 2, 3])
   }
 
-  @Test("a descriptor's handler is called when it becomes readable, and not after unwatch")
-  func descriptors() async throws {
+  @Test
+  func `a descriptor's handler is called when it becomes readable, and not after unwatch`() async throws {
     let loop = EventLoop(name: "test")
     defer { loop.stop() }
     var ends: [Int32] = [0, 0]
@@ -87,8 +87,8 @@ struct EventLoopTests {
     #expect(seen == 1)
   }
 
-  @Test("work deferred to the end of a turn runs after the jobs of the turn")
-  func endOfTurn() async {
+  @Test
+  func `work deferred to the end of a turn runs after the jobs of the turn`() async {
     let loop = EventLoop(name: "test")
     defer { loop.stop() }
     let order: [String] = await withCheckedContinuation { continuation in
@@ -107,8 +107,8 @@ struct EventLoopTests {
 
 @Suite("Deadline heap", .timeLimit(.minutes(10)))
 struct DeadlineHeapTests {
-  @Test("elements are removed in the order of their times")
-  func order() {
+  @Test
+  func `elements are removed in the order of their times`() {
     var heap = DeadlineHeap<Int>()
     var random = TestSeed.generator(3)
     for value in (0..<500).shuffled(using: &random) { heap.insert(value, at: Instant(nanoseconds: Int64(value))) }
@@ -117,8 +117,8 @@ struct DeadlineHeapTests {
     #expect(heap.isEmpty)
   }
 
-  @Test("compacting drops what is not kept and keeps the order")
-  func compact() {
+  @Test
+  func `compacting drops what is not kept and keeps the order`() {
     var heap = DeadlineHeap<Int>()
     var random = TestSeed.generator(4)
     for value in (0..<100).shuffled(using: &random) { heap.insert(value, at: Instant(nanoseconds: Int64(value))) }

@@ -48,7 +48,7 @@ private func fields(_ topic: String, _ number: Int) -> [String] {
 }
 
 @Suite struct HPACKTests {
-  @Test func sharedFieldsAreSentOnceAndThenIndexedByOneByteEach() {
+  @Test func `shared fields are sent once, and later as an index of one byte each`() {
     var heads = Heads()
     let first = heads.pass(head(voip, 1))
     let second = heads.pass(head(voip, 2))
@@ -58,7 +58,7 @@ private func fields(_ topic: String, _ number: Int) -> [String] {
     #expect(heads.pass(head(voip, 3)).count == second.count)
   }
 
-  @Test func kindsOfRequestsMayAlternate() {
+  @Test func `shared fields stay indexed when kinds of requests alternate`() {
     var heads = Heads()
     for number in 0..<6 {
       #expect(heads.pass(head(voip, number)).fields == fields("com.example.app.voip", number))
@@ -66,7 +66,7 @@ private func fields(_ topic: String, _ number: Int) -> [String] {
     }
   }
 
-  @Test func fieldsThatDoNotFitIntoThePeersTableAreSentEveryTime() {
+  @Test func `fields that do not fit into the peer's table are sent every time`() {
     var heads = Heads()
     var kinds: [HTTP2SharedFields] = []
     for number in 0..<80 {
@@ -84,7 +84,7 @@ private func fields(_ topic: String, _ number: Int) -> [String] {
   }
 
   @Test(arguments: [0, 60, 200, 4096, 65_536])
-  func aTableOfThePeersSizeIsKeptTo(bytes: Int) {
+  func `the encoder uses no larger table than the peer allows`(bytes: Int) {
     var heads = Heads()
     #expect(heads.pass(head(voip, 1)).fields == fields("com.example.app.voip", 1))
     heads.encoder.limitTable(to: bytes)
@@ -94,7 +94,7 @@ private func fields(_ topic: String, _ number: Int) -> [String] {
     }
   }
 
-  @Test func tokensAndKeysAreNeverIndexed() {
+  @Test func `tokens and keys are never indexed`() {
     let bytes = head(voip).literals
     #expect(bytes[0] == 0x14)  // never indexed, name 4 of the static table: :path
     #expect(head(voip).decoded().count == 7)
@@ -104,7 +104,7 @@ private func fields(_ topic: String, _ number: Int) -> [String] {
   }
 
   @Test(arguments: [0, 1, 126, 127, 128, 254, 255, 16_383, 70_000])
-  func valuesOfAnyLengthComeThrough(count: Int) {
+  func `values of any length are decoded as they were encoded`(count: Int) {
     var head = HTTP2RequestHead([":method": "POST"])
     let value = String(repeating: "v", count: count)
     head.add(id, value)
@@ -118,7 +118,7 @@ private func fields(_ topic: String, _ number: Int) -> [String] {
     }
   }
 
-  @Test func aListCountsThirtyTwoBytesAFieldBesideItsText() {
+  @Test func `the size of a header list includes 32 bytes for each field`() {
     var head = HTTP2RequestHead([":method": "POST"])
     for _ in 0..<10 { head.add(id, "12345") }
     let bytes = 7 + 4 + 32 + 10 * (7 + 5 + 32)
@@ -135,7 +135,7 @@ private func fields(_ topic: String, _ number: Int) -> [String] {
     return bytes.withUnsafeBytes { decoder.decode($0, listBytesMax: listBytesMax) { _, _ in } }
   }
 
-  @Test func aHeadFilledAgainHasNothingOfTheOneBefore() {
+  @Test func `a head that is filled again contains nothing of the previous one`() {
     var head = head(voip, 1)
     head.begin(with: alert)
     head.add(.path, "/other")

@@ -122,7 +122,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
 @Suite(.timeLimit(.minutes(10))) struct HTTP2ConnectionTests {
   @Suite(.timeLimit(.minutes(10))) struct AgainstNghttpd {
     @Test(arguments: ["localhost", "127.0.0.1"])
-    func requestsAreAnswered(host: String) async throws {
+    func `requests are answered`(host: String) async throws {
       let server = try NghttpdServer()
       let probe = ConnectionProbe(try endpoint(server.port, host: host))
       await probe.wait { !$0.limits.isEmpty }
@@ -138,7 +138,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       probe.stop()
     }
 
-    @Test func requestsThatMayNoLongerBeWrittenAreRefusedWithTheirConnection() async throws {
+    @Test func `queued requests without a valid permit are refused when the connection is lost`() async throws {
       let server = try NghttpdServer()
       let probe = ConnectionProbe(try endpoint(server.port))
       await probe.wait { !$0.limits.isEmpty }
@@ -153,7 +153,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       probe.stop()
     }
 
-    @Test func aRequestThatMayNotBeWrittenIsRefusedAndOthersThatWaitAreSent() async throws {
+    @Test func `a queued request without a valid permit is refused, and the others are sent`() async throws {
       let server = try NghttpdServer("-m", "1")
       let probe = ConnectionProbe(try endpoint(server.port))
       await probe.wait { !$0.limits.isEmpty }
@@ -170,7 +170,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       probe.stop()
     }
 
-    @Test func aThousandRequestsShareTheStreamsTheServerAllows() async throws {
+    @Test func `a thousand requests share the streams that the server allows`() async throws {
       let server = try NghttpdServer("-m", "3")
       let probe = ConnectionProbe(try endpoint(server.port))
       await probe.wait { !$0.limits.isEmpty }
@@ -182,7 +182,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       probe.stop()
     }
 
-    @Test func aLargeBodyPassesNarrowWindowsBothWays() async throws {
+    @Test func `a large body passes small windows in both directions`() async throws {
       let server = try NghttpdServer("--echo-upload", "-w", "10", "-W", "16")
       let body = (0..<1_000_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }
       let probe = ConnectionProbe(try endpoint(server.port)) {
@@ -204,7 +204,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       probe.stop()
     }
 
-    @Test func aServerWithAnUnknownCAIsNotTrusted() async throws {
+    @Test func `a server with a certificate of an unknown CA is not trusted`() async throws {
       let server = try NghttpdServer()
       let probe = ConnectionProbe(try endpoint(server.port, tls: TLSContext.client()))
       await probe.wait { $0.isClosed }
@@ -214,7 +214,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
       probe.stop()
     }
 
-    @Test func aClosedPortIsAClearError() async throws {
+    @Test func `the error for a closed port says that the connection was refused`() async throws {
       let port = try ServerProcess.freePort()
       let probe = ConnectionProbe(try endpoint(port, host: "127.0.0.1"))
       await probe.wait { $0.isClosed }
@@ -225,14 +225,14 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     }
   }
 
-  @Test func aNameThatDoesNotResolveIsAClearError() async throws {
+  @Test func `the error for a name that does not resolve contains the name`() async throws {
     let probe = ConnectionProbe(try endpoint(443, host: "no-such-host.invalid"))
     await probe.wait { $0.isClosed }
     #expect(try #require(probe.error).description.contains("no-such-host.invalid cannot be resolved"))
     probe.stop()
   }
 
-  @Test func aServerWithoutSettingsIsGivenUp() async throws {
+  @Test func `the attempt ends if the server sends no SETTINGS`() async throws {
     let server = try HTTP2TestServer { $0.respond(200) }
     _ = await server.perform { $0.isMute = true }
     let probe = ConnectionProbe(try server.endpoint()) { $0.settingsTimeout = .milliseconds(50) }
@@ -242,7 +242,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func aServerThatAllowsNoStreamsIsGivenUp() async throws {
+  @Test func `the attempt ends if the server allows no streams`() async throws {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 0
     let server = try HTTP2TestServer(settings: settings) { $0.respond(200) }
@@ -253,7 +253,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func aServerThatAllowsNoMoreStreamsIsLeftForAnother() async throws {
+  @Test func `a connection is closed if its server allows no more streams`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.session.limitStreams(to: 0)
       exchange.respond(200)
@@ -267,7 +267,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func aBodyThatTheServersWindowHeldBackIsRefusedWhenTimeIsUp() async throws {
+  @Test func `at its deadline a request whose body waits for the server's window is refused`() async throws {
     var settings = HTTP2SessionSettings()
     settings.streamWindowBytes = 0
     let server = try HTTP2TestServer(settings: settings) { $0.respond(200) }
@@ -280,7 +280,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func aBodyThatTheServersWindowHeldBackIsRefusedWhenTheConnectionIsLost() async throws {
+  @Test func `on a lost connection a request whose body waits for the server's window is refused`() async throws {
     var settings = HTTP2SessionSettings()
     settings.streamWindowBytes = 0
     let server = try HTTP2TestServer(settings: settings) { $0.connection.drop() }
@@ -293,7 +293,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func goAwayEndsWhatIsInFlightBelowAndRefusesTheRest() async throws {
+  @Test func `after GOAWAY requests up to the last stream are finished, and the rest are refused`() async throws {
     var held: [HTTP2TestServer.Exchange] = []
     let server = try HTTP2TestServer { exchange in
       held.append(exchange)
@@ -313,15 +313,15 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test(
-    "the debug data of a GOAWAY is repeated only if it is one word: it may quote a request with its token",
-    arguments: [
-      ("max_age", "max_age"), (#"{"reason":"/3/device/00aabbcc"}"#, "(unreadable)"),
-      ("/3/device/00aabbcc", "(unreadable)"),
-      (String(repeating: "a", count: 64), "(unreadable)"), ("\u{1B}[2J", "(unreadable)"),
-      (#"{"reason":7}"#, "(unreadable)"),
-    ])
-  func goAwayQuotesNothing(debugData: String, word: String) async throws {
+  @Test(arguments: [
+    ("max_age", "max_age"), (#"{"reason":"/3/device/00aabbcc"}"#, "(unreadable)"),
+    ("/3/device/00aabbcc", "(unreadable)"),
+    (String(repeating: "a", count: 64), "(unreadable)"), ("\u{1B}[2J", "(unreadable)"),
+    (#"{"reason":7}"#, "(unreadable)"),
+  ])
+  func `the debug data of a GOAWAY is repeated only if it is one word, as it may quote a request with its token`(
+    debugData: String, word: String
+  ) async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.session.goAway(lastStream: exchange.stream, debugData: Array(debugData.utf8))
       exchange.respond(200)
@@ -334,7 +334,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func aLostConnectionLeavesRequestsThatLeftInDoubt() async throws {
+  @Test func `the outcome of sent requests is unknown after a connection is lost`() async throws {
     let server = try HTTP2TestServer { exchange in
       if exchange.message.headers.text(":path") == "/drop" { exchange.connection.drop() }
     }
@@ -348,7 +348,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func aRequestQueuedBehindTheServersLimitIsRefusedWhenTheConnectionIsLost() async throws {
+  @Test func `a request that waits for a stream is refused when the connection is lost`() async throws {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 1
     let server = try HTTP2TestServer(settings: settings) { $0.connection.drop() }
@@ -361,7 +361,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func aRequestWithoutAnAnswerTimesOutAndIsCancelled() async throws {
+  @Test func `a request without an answer times out, and its stream is cancelled`() async throws {
     let server = try HTTP2TestServer { exchange in
       if exchange.message.headers.text(":path") == "/answer" { exchange.respond(200) }
     }
@@ -378,7 +378,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func theServersStreamLimitMayFallAtRunTime() async throws {
+  @Test func `the server can lower its stream limit at run time`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.session.limitStreams(to: 7)
       exchange.respond(200)
@@ -391,7 +391,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func aSilentServerIsFoundOutByPing() async throws {
+  @Test func `a silent server is detected by PING`() async throws {
     let server = try HTTP2TestServer { $0.connection.mute() }
     let probe = ConnectionProbe(try server.endpoint()) {
       $0.liveness.silenceBeforePing = .milliseconds(20)
@@ -407,7 +407,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func aSlowAnswerSurvivesPings() async throws {
+  @Test func `a slow answer is awaited while PINGs are answered`() async throws {
     let server = try HTTP2TestServer { exchange in
       let loop = exchange.connection.loop
       loop.schedule(at: loop.now + .milliseconds(100)) { exchange.respond(200) }
@@ -424,7 +424,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func aServerThatAnswersPingsOnlyIsUnresponsiveUntilItAnswersARequest() async throws {
+  @Test func `a server that answers only PINGs is unresponsive until it answers a request`() async throws {
     let server = try HTTP2TestServer { $0.connection.hold($0) }
     let probe = ConnectionProbe(try server.endpoint()) {
       $0.liveness.silenceBeforePing = .milliseconds(20)
@@ -442,7 +442,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func afterTheLastStreamIDTheConnectionIsDrainedAndOtherRequestsAreRefused() async throws {
+  @Test func `after the last stream id the connection is drained, and other requests are refused`() async throws {
     let server = try HTTP2TestServer { $0.respond(200) }
     let probe = ConnectionProbe(try server.endpoint()) { $0.session.firstStreamID = .max - 4 }
     await probe.wait { !$0.limits.isEmpty }
@@ -458,7 +458,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func requestsThatWaitForAStreamAreRefusedWhenTheIDsAreUsedUp() async throws {
+  @Test func `requests that wait for a stream are refused when the stream ids are used up`() async throws {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 1
     let server = try HTTP2TestServer(settings: settings) { $0.respond(200) }
@@ -471,7 +471,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func aRefusedStreamIsCertainlyUnprocessed() async throws {
+  @Test func `a refused stream is reported as not processed`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.session.reset(exchange.stream, .refusedStream)
       exchange.connection.flushLater()
@@ -484,7 +484,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     probe.stop()
   }
 
-  @Test func closingLeavesNothingUnreported() async throws {
+  @Test func `when a connection is closed, the outcome of every request is reported`() async throws {
     let server = try HTTP2TestServer { _ in }
     let probe = ConnectionProbe(try server.endpoint())
     await probe.wait { !$0.limits.isEmpty }
@@ -500,7 +500,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
 }
 
 @Suite(.timeLimit(.minutes(10))) struct HTTP2EndpointTests {
-  @Test func urlsAreReadAndFaultsNamed() throws {
+  @Test func `valid URLs are parsed, and invalid ones are refused`() throws {
     let tls = try TLSContext.client()
     #expect(try HTTP2Endpoint(url: "https://api.push.apple.com", tls: tls).authority == "api.push.apple.com")
     #expect(try HTTP2Endpoint(url: "https://api.push.apple.com:2197/", tls: tls).authority == "api.push.apple.com:2197")
@@ -512,7 +512,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     }
   }
 
-  @Test func filesThatCannotBeUsedAreNamed() throws {
+  @Test func `the error for a file that cannot be used names the file`() throws {
     let missing = "/no/such/file.pem"
     #expect { try TLSContext.client(caFile: missing) } throws: { "\($0)".contains(missing) }
     #expect { try TLSContext.server(certificateFile: missing, keyFile: missing) } throws: { "\($0)".contains(missing) }

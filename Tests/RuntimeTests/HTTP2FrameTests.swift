@@ -90,7 +90,7 @@ private let headers = HTTP2FrameType.headers
 private let data = HTTP2FrameType.data
 
 @Suite(.timeLimit(.minutes(10))) struct HTTP2FrameTests {
-  @Test func aFrameHeadIsReadAsItWasWritten() {
+  @Test func `a frame header is read as it was written`() {
     for stream: Int32 in [0, 1, 255, 256, 0x0102_0304, .max] {
       let bytes = frame(9, flags: 0xA5, stream: stream, [UInt8](repeating: 0, count: 0x0123))
       let head = bytes.withUnsafeBytes { HTTP2FrameHead($0) }
@@ -98,7 +98,7 @@ private let data = HTTP2FrameType.data
     }
   }
 
-  @Test func theReservedBitOfAStreamIsPassedOver() throws {
+  @Test func `the reserved bit of a stream id is ignored`() throws {
     let wire = try Wire()
     try wire.request()
     var answer = frame(headers, flags: 5, stream: 1, status200)
@@ -107,7 +107,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.ends == ["0 NO_ERROR 200 "])
   }
 
-  @Test func framesMayComeInPiecesOfAnySize() throws {
+  @Test func `frames can arrive in pieces of any size`() throws {
     let answer =
       frame(HTTP2FrameType.settings, flags: 1) + frame(headers, flags: 4, stream: 1, status200)
       + frame(data, stream: 1, Array("hel".utf8)) + frame(0x42, stream: 1, [1, 2, 3])
@@ -123,7 +123,7 @@ private let data = HTTP2FrameType.data
     }
   }
 
-  @Test func paddingAndPriorityAreNoPartOfTheMessage() throws {
+  @Test func `padding and priority are no part of the message`() throws {
     let wire = try Wire()
     try wire.request()
     let padded: [UInt8] = [3] + [0, 0, 0, 0, 16] + status200 + [0, 0, 0]
@@ -132,7 +132,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.ends == ["0 NO_ERROR 200 ok"])
   }
 
-  @Test func aHeaderBlockMayGoOnInOtherFrames() throws {
+  @Test func `a header block can continue in CONTINUATION frames`() throws {
     let wire = try Wire()
     try wire.request()
     let block = [0x88, 0x00, 7] + Array("apns-id".utf8) + [4] + Array("8a04".utf8)
@@ -143,7 +143,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.ends == ["0 NO_ERROR 200 "])
   }
 
-  @Test func aLongHeadLeavesInSeveralFrames() throws {
+  @Test func `a long head is sent in several frames`() throws {
     let wire = try Wire()
     let long = String(repeating: "x", count: 40_000)
     try wire.request(body: 1, [("apns-id", long)])
@@ -166,7 +166,7 @@ private let data = HTTP2FrameType.data
     #expect(requests.first?.message.headers.text("apns-id") == long)
   }
 
-  @Test func trailersEndAnAnswerAndLeaveItsHeadAlone() throws {
+  @Test func `trailers end an answer and do not change its head`() throws {
     let wire = try Wire()
     try wire.request()
     try wire.hear(frame(headers, flags: 4, stream: 1, status200))
@@ -175,7 +175,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.ends == ["0 NO_ERROR 200 ok"])
   }
 
-  @Test func headersOfARequestThatWasTakenBackAreDecodedAllTheSame() throws {
+  @Test func `headers for a cancelled request are decoded nevertheless`() throws {
     let wire = try Wire()
     let first = try wire.request(tag: 1)
     try wire.request(tag: 2)
@@ -188,7 +188,7 @@ private let data = HTTP2FrameType.data
 
   // MARK: - Flow control
 
-  @Test func aBodyWaitsForTheConnectionsWindowAndForItsStreams() throws {
+  @Test func `a body waits for the windows of its connection and of its stream`() throws {
     let wire = try Wire([(HTTP2Setting.streamWindow, 100)])
     try wire.request(body: 250)
     #expect(wire.takeFrames().dropFirst() == ["0 0 1 100"])
@@ -203,7 +203,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.takeFrames().last == "0 1 3 10")
   }
 
-  @Test func aSmallerWindowMayBecomeNegative() throws {
+  @Test func `SETTINGS with a smaller window can make a stream's window negative`() throws {
     let wire = try Wire([(HTTP2Setting.streamWindow, 100)])
     try wire.request(body: 150)
     _ = wire.takeFrames()
@@ -214,7 +214,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.takeFrames() == ["0 0 1 10"])
   }
 
-  @Test func bodiesTakeTheConnectionsWindowInTheirOrder() throws {
+  @Test func `bodies use the connection's window in their order`() throws {
     let wire = try Wire([(HTTP2Setting.streamWindow, 1 << 20)])
     for tag in 0..<3 { try wire.request(body: 30_000, tag: tag) }
     let sent = wire.takeFrames().filter { $0.hasPrefix("0 ") }
@@ -223,7 +223,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.takeFrames() == ["0 0 5 16384", "0 1 5 8081"])
   }
 
-  @Test func bodiesOfRequestsTakenBackGiveWay() throws {
+  @Test func `bodies of cancelled requests use no window`() throws {
     let wire = try Wire([(HTTP2Setting.streamWindow, 1 << 20)])
     var requests: [Int] = []
     for tag in 0..<4 { requests.append(try wire.request(body: 60_000, tag: tag)) }
@@ -235,7 +235,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.takeFrames().map { $0.split(separator: " ")[2] } == ["7", "7", "7", "7"])
   }
 
-  @Test func receivedBytesAreReturnedToThePeersWindow() throws {
+  @Test func `received bytes are returned to the peer's window`() throws {
     var client = HTTP2SessionSettings()
     client.streamWindowBytes = 1000
     client.connectionWindowBytes = 70_000
@@ -254,7 +254,7 @@ private let data = HTTP2FrameType.data
     #expect(response.body.count == 36_600 && !response.isTruncated)
   }
 
-  @Test func anAnswerBeforeTheRequestWasSentEndsIt() throws {
+  @Test func `an answer that arrives before its request is completely sent ends the request`() throws {
     let wire = try Wire([(HTTP2Setting.streamWindow, 10)])
     try wire.request(body: 50)
     _ = wire.takeFrames()
@@ -267,7 +267,7 @@ private let data = HTTP2FrameType.data
 
   // MARK: - Streams
 
-  @Test func requestsThatWaitForAStreamCanBeWithdrawnUnsent() throws {
+  @Test func `a request that waits for a stream can be withdrawn and is not sent`() throws {
     let wire = try Wire([(HTTP2Setting.streamsMax, 1)])
     try wire.request(tag: 1)
     let waiting = try wire.request(tag: 2)
@@ -282,7 +282,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.departures.map(\.tag) == [1, 3])
   }
 
-  @Test func requestsWaitWhileTooMuchIsToBeSent() throws {
+  @Test func `requests wait while too many bytes are unsent`() throws {
     let wire = try Wire()
     wire.session.outputLimit = 1000
     for tag in 0..<5 { try wire.request(body: 600, tag: tag) }
@@ -301,7 +301,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.departures.map(\.tag) == [0, 1, 2, 3, 4])
   }
 
-  @Test func departuresSayWhereEachHeadBegins() throws {
+  @Test func `the position of each head in the output is reported`() throws {
     let wire = try Wire()
     try wire.request(body: 10, tag: 1)
     let first = wire.drainOutput().count
@@ -312,7 +312,7 @@ private let data = HTTP2FrameType.data
     #expect(places[2] > places[1])
   }
 
-  @Test func hundredsOfStreamsBehindAnOpenOneKeepTheirPlaces() throws {
+  @Test func `hundreds of streams after an open one are found under their ids`() throws {
     let wire = try Wire()
     try wire.request(tag: 0)
     for tag in 1...300 {
@@ -327,7 +327,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.ends.last == "7 NO_ERROR 200 ")
   }
 
-  @Test func aSecondGoAwayMayTakeMoreBack() throws {
+  @Test func `a second GOAWAY can refuse more streams`() throws {
     let wire = try Wire()
     for tag in 0..<3 { try wire.request(tag: tag) }
     let goAway = { (last: UInt32) in frame(HTTP2FrameType.goAway, number(last) + number(0)) }
@@ -342,7 +342,7 @@ private let data = HTTP2FrameType.data
     guard case .ended(9, .refusedStream, nil)? = events.first else { return #expect(Bool(false)) }
   }
 
-  @Test func pingAndSettingsAreAnswered() throws {
+  @Test func `PING and SETTINGS are acknowledged`() throws {
     let wire = try Wire()
     try wire.hear(frame(HTTP2FrameType.ping, [1, 2, 3, 4, 5, 6, 7, 8]))
     #expect(wire.drainOutput() == frame(HTTP2FrameType.ping, flags: 1, [1, 2, 3, 4, 5, 6, 7, 8]))
@@ -368,7 +368,7 @@ private let data = HTTP2FrameType.data
     ("no body where one is promised", [frame(headers, flags: 5, stream: 1, [0x88, 0x0F, 13, 1] + Array("3".utf8))]),
     ("a window of nothing", [frame(HTTP2FrameType.windowUpdate, stream: 1, number(0))]),
   ])
-  func thatStreamEndsAndTheOthersGoOn(what: String, frames: [[UInt8]]) throws {
+  func `a malformed answer ends its stream, and the other streams continue`(what: String, frames: [[UInt8]]) throws {
     let wire = try Wire()
     try wire.request(tag: 1)
     try wire.request(tag: 2)
@@ -381,7 +381,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.ends.last == "2 NO_ERROR 200 ")
   }
 
-  @Test func anotherWindowBeyondTheLargestEndsTheStream() throws {
+  @Test func `a WINDOW_UPDATE beyond the maximum ends the stream`() throws {
     let wire = try Wire()
     try wire.request()
     try wire.hear(frame(HTTP2FrameType.windowUpdate, stream: 1, number(UInt32(Int32.max))))
@@ -422,7 +422,8 @@ private let data = HTTP2FrameType.data
       ("WINDOW_UPDATE beyond the largest window", frame(8, [0x7F, 0xFF, 0xFF, 0xFF]), 3),
       ("WINDOW_UPDATE of three bytes", frame(8, [0, 0, 1]), 6),
     ] as [(String, [UInt8], UInt8)])
-  func theConnectionEndsAndSaysWhy(what: String, bytes: [UInt8], code: UInt8) throws {
+  func `a protocol violation ends the connection with its error code`(what: String, bytes: [UInt8], code: UInt8) throws
+  {
     let wire = try Wire()
     try wire.request()
     _ = wire.drainOutput()
@@ -434,14 +435,14 @@ private let data = HTTP2FrameType.data
     #expect(wire.ends.isEmpty)
   }
 
-  @Test func theFirstFrameHasToBeSettings() throws {
+  @Test func `the first frame must be SETTINGS`() throws {
     let wire = try Wire(greets: false)
     #expect(throws: HTTP2Error.self) { try wire.hear(frame(HTTP2FrameType.ping, [1, 2, 3, 4, 5, 6, 7, 8])) }
     let other = try Wire(greets: false)
     #expect(throws: HTTP2Error.self) { try other.hear(frame(HTTP2FrameType.settings, flags: 1)) }
   }
 
-  @Test func aHeaderBlockWithoutAnEndIsCutOff() throws {
+  @Test func `a header block without an end ends the connection`() throws {
     let wire = try Wire()
     try wire.request()
     try wire.hear(frame(headers, flags: 1, stream: 1, [0x88]))
@@ -449,7 +450,7 @@ private let data = HTTP2FrameType.data
     #expect(throws: HTTP2Error.self) { for _ in 0..<10 { try wire.hear(more) } }
   }
 
-  @Test func moreDataThanTheWindowEndsTheStreamOrTheConnection() throws {
+  @Test func `more data than the window allows ends the stream or the connection`() throws {
     var client = HTTP2SessionSettings()
     client.streamWindowBytes = 1000
     let wire = try Wire(client: client)
@@ -459,7 +460,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.ends == ["0 FLOW_CONTROL_ERROR"])
   }
 
-  @Test func aPeerThatOnlySendsAndNeverReadsIsCutOff() throws {
+  @Test func `a peer that only sends and never reads is disconnected`() throws {
     let wire = try Wire()
     let pings = (0..<1000).flatMap { _ in frame(HTTP2FrameType.ping, [0, 0, 0, 0, 0, 0, 0, 0]) }
     #expect(throws: HTTP2Error.self) { for _ in 0..<20 { try wire.hear(pings) } }
@@ -471,7 +472,7 @@ private let data = HTTP2FrameType.data
       ("a status behind another field", [0x10, 1, 0x61, 1, 0x62, 0x88]), ("a request's field", [0x88, 0x83]),
       ("a pseudo-header field that is none", [0x88, 0x10, 2, 0x3A, 0x61, 0]), ("an upgrade", [8, 3, 0x31, 0x30, 0x31]),
     ] as [(String, [UInt8])])
-  func anAnswerWithAContradictoryHeadIsInvalid(what: String, block: [UInt8]) throws {
+  func `an answer with a contradictory head is invalid`(what: String, block: [UInt8]) throws {
     let wire = try Wire()
     try wire.request()
     try wire.request(tag: 1)
@@ -479,7 +480,7 @@ private let data = HTTP2FrameType.data
     #expect(wire.ends.first == "0 PROTOCOL_ERROR")
   }
 
-  @Test func theLastDataCountsTowardsTheWindow() throws {
+  @Test func `the last DATA frame counts towards the window`() throws {
     var client = HTTP2SessionSettings()
     client.streamWindowBytes = 1000
     let wire = try Wire(client: client)

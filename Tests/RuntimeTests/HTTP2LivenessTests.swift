@@ -21,12 +21,12 @@ import Testing
   /// A connection without a timeout for requests.
   private func waitingForBytes() -> HTTP2Liveness { connected { $0.answerTimeout = .seconds(600) } }
 
-  @Test func whereNothingIsAskedNothingIsDue() {
+  @Test func `without requests no check is due`() {
     let liveness = waitingForBytes()
     #expect(liveness.due == .distantFuture)
   }
 
-  @Test func aRequestAfterAPauseIsAskedAboutByPingAtOnceAndWithoutAByteTheConnectionIsLostAfterTwoSeconds() {
+  @Test func `a request after a pause sends a PING at once, and the connection is lost after 2 s of silence`() {
     var liveness = waitingForBytes()
     let asked = liveness.didRequest(at(60_000))
     #expect(asked)
@@ -40,7 +40,7 @@ import Testing
     #expect(liveness.check(at(62_000)) == .fail)
   }
 
-  @Test func aRequestSoonAfterAnotherIsAskedAboutAfterASecondAndTheConnectionIsLostAfterTwo() {
+  @Test func `a request soon after another sends a PING after 1 s, and the connection is lost after 2 s`() {
     var liveness = waitingForBytes()
     let asked = liveness.didRequest(at(2_000))
     #expect(!asked)
@@ -52,7 +52,7 @@ import Testing
     #expect(liveness.check(at(4_000)) == .fail)
   }
 
-  @Test func theStartOfARequestIsNoSignOfLife() {
+  @Test func `the start of a request is no sign of life`() {
     var liveness = waitingForBytes()
     _ = liveness.didRequest(at(60_000))
     for milliseconds in stride(from: Int64(60_100), through: 61_900, by: 100) {
@@ -63,7 +63,7 @@ import Testing
     #expect(liveness.check(at(62_000)) == .fail)
   }
 
-  @Test func anyByteEndsTheDoubt() {
+  @Test func `any received byte shows that the connection is alive`() {
     var liveness = waitingForBytes()
     _ = liveness.didRequest(at(60_000))
     _ = liveness.check(at(61_500))
@@ -74,7 +74,7 @@ import Testing
     #expect(liveness.check(at(62_600)) == .ping)
   }
 
-  @Test func aSlowRequestIsAskedAboutLessAndLessOften() {
+  @Test func `the intervals between the PINGs for a slow request grow`() {
     var liveness = waitingForBytes()
     var pings: [Int64] = []
     var now = at(60_000)
@@ -89,7 +89,7 @@ import Testing
     #expect(pings == [0, 1_050, 3_100, 7_150, 15_200, 23_250])
   }
 
-  @Test func withoutRequestsNoPingGoesOutButOneThatIsOutIsWaitedFor() {
+  @Test func `without requests no PING is sent, but the answer to a sent one is awaited`() {
     var liveness = waitingForBytes()
     _ = liveness.didRequest(at(2_000))
     liveness.didReceive(at(2_100), inFlight: 1)
@@ -103,7 +103,7 @@ import Testing
     #expect(liveness.check(at(62_000)) == .fail)
   }
 
-  @Test func aLateCheckReportsTheDoubtBeforeTheEnd() {
+  @Test func `a late check reports the connection as doubtful before it reports it as lost`() {
     var liveness = waitingForBytes()
     _ = liveness.didRequest(at(60_000))
     #expect(liveness.check(at(70_000)) == .nothing)
@@ -129,14 +129,14 @@ import Testing
     return changes
   }
 
-  @Test func requestsWithoutAnswersMakeAConnectionDoubtfulAfterOneTimeoutAndUnresponsiveAfterTwo() {
+  @Test func `unanswered requests make a connection doubtful after one timeout and unresponsive after two`() {
     var liveness = connected()
     _ = liveness.didRequest(at(60_000))
     liveness.didReceive(at(60_001), inFlight: 1)
     #expect(healths(of: &liveness, from: 60_000, to: 69_000) == [61_750: .doubtful, 63_500: .unresponsive])
   }
 
-  @Test func anAnswerToAnyRequestEndsTheRow() {
+  @Test func `an answer to any request resets the count of timeouts`() {
     var liveness = connected()
     _ = liveness.didRequest(at(60_000))
     _ = liveness.didRequest(at(61_000))
@@ -148,7 +148,7 @@ import Testing
     #expect(healths(of: &liveness, from: 63_000, to: 66_000) == [64_750: .doubtful])
   }
 
-  @Test func twoTimeoutsInARowCountAlsoIfThereWasAPauseBetweenThem() {
+  @Test func `two consecutive timeouts count even with a pause between them`() {
     var liveness = connected()
     _ = liveness.didRequest(at(60_000))
     liveness.didReceive(at(60_001), inFlight: 1)
@@ -160,7 +160,7 @@ import Testing
     #expect(healths(of: &liveness, from: 90_001, to: 93_000) == [91_750: .unresponsive])
   }
 
-  @Test func answersOfThreeSecondsNeverMakeAConnectionUnresponsive() {
+  @Test func `answers that take three seconds never make a connection unresponsive`() {
     var liveness = connected()
     var seen: Set<String> = []
     for call in 0..<10 {

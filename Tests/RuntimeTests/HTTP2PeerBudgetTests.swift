@@ -119,7 +119,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
           HTTP2FrameType.goAway, [0x7F, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0] + [UInt8](repeating: 0x61, count: 4_000))
       ),
     ].map(Flood.init))
-  fileprivate func floodsOfFramesWithoutAnAnswerAreCutOff(flood: Flood) throws {
+  fileprivate func `a flood of frames that need no answer ends the connection`(flood: Flood) throws {
     let (what, bytes) = (flood.what, flood.frame)
     let wire = try Wire()
     try wire.request(tag: 1)
@@ -135,20 +135,20 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     #expect(wire.drainOutput().suffix(17) == enhanceYourCalm[...])
   }
 
-  @Test func aThousandSettingsInAFrameCostAThousand() throws {
+  @Test func `a frame with a thousand settings uses up a thousand units of the budget`() throws {
     let wire = try Wire()
     let entries = (0..<2730).flatMap { _ in [0, 4, 0, 0, 0, 9] as [UInt8] }
     #expect(wire.flood(frame(HTTP2FrameType.settings, entries)) <= 1)
   }
 
-  @Test func continuationsWithoutContentAreCutOff() throws {
+  @Test func `endless empty CONTINUATION frames end the connection`() throws {
     let wire = try Wire()
     try wire.request()
     try wire.hear(frame(headers, flags: 1, stream: 1, status200))
     #expect(wire.flood(frame(HTTP2FrameType.continuation, stream: 1)) <= 4096)
   }
 
-  @Test func honestAnswersCostTheConnectionNothing() throws {
+  @Test func `ordinary answers use up none of the budget`() throws {
     let wire = try Wire()
     let before = wire.credits
     for tag in 0..<10_000 {
@@ -165,7 +165,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     #expect(wire.credits >= before - 10)
   }
 
-  @Test func lateAnswersToRequestsGivenUpTogetherAreNoFlood() throws {
+  @Test func `late answers to requests that timed out together are no flood`() throws {
     let wire = try Wire([(HTTP2Setting.streamsMax, 1000)])
     var requests: [Int] = []
     for tag in 0..<1000 { requests.append(try wire.request(tag: tag)) }
@@ -178,7 +178,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     }
   }
 
-  @Test func creditsComeBackWithTime() {
+  @Test func `the budget is refilled over time`() {
     var budget = HTTP2PeerBudget(limits: .init())
     var now = Instant(nanoseconds: 0)
     budget.refill(now)
@@ -200,7 +200,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
 
   // MARK: - Sizes
 
-  @Test func anEndlessBodyEndsItsStreamWithTheStatusThatCame() throws {
+  @Test func `an endless body ends its stream, and the received status is reported`() throws {
     let wire = try Wire()
     try wire.request(tag: 1)
     try wire.request(tag: 2)
@@ -215,7 +215,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     #expect(wire.flood(frame(data, stream: 1, [UInt8](repeating: 1, count: 16_384))) < 300)
   }
 
-  @Test func endlessBodiesOnAllStreamsAreCutOffTogether() throws {
+  @Test func `endless bodies on all streams end the connection`() throws {
     let wire = try Wire([(HTTP2Setting.streamsMax, 1000)])
     for tag in 0..<1000 { try wire.request(tag: tag) }
     var bytes = 0
@@ -231,7 +231,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     #expect(bytes < 10 << 20)
   }
 
-  @Test func aListOfTooManyFieldsEndsItsStream() throws {
+  @Test func `a header list with too many fields ends its stream`() throws {
     let wire = try Wire()
     try wire.request(tag: 1)
     try wire.request(tag: 2)
@@ -241,7 +241,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     #expect(wire.ends == ["1 ENHANCE_YOUR_CALM", "2 NO_ERROR 200"])
   }
 
-  @Test func aListOfTooManyBytesEndsItsStreamAndTheOthersAreStillDecoded() throws {
+  @Test func `a header list with too many bytes ends its stream, and later ones are still decoded`() throws {
     let wire = try Wire()
     try wire.request(tag: 1)
     try wire.request(tag: 2)
@@ -253,7 +253,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     #expect(wire.ends == ["1 ENHANCE_YOUR_CALM", "2 NO_ERROR 200"])
   }
 
-  @Test func aListThatGrowsByDecodingEndsTheConnection() throws {
+  @Test func `a header list that grows too much by decoding ends the connection`() throws {
     let wire = try Wire()
     try wire.request()
     // Each byte is a field of 4,000 bytes.
@@ -265,14 +265,14 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     #expect(wire.drainOutput().suffix(17) == enhanceYourCalm[...])
   }
 
-  @Test func theLimitOfAHeaderListIsSentToTheServer() {
+  @Test func `the limit of a header list is sent to the server`() {
     var session = HTTP2ClientSession()
     var bytes: [UInt8] = []
     session.drainOutput(into: &bytes)
     #expect(bytes[24...].prefix(27).suffix(6) == [0, 6, 0, 0, 0x40, 0])
   }
 
-  @Test func ofDebugDataTheBeginningIsKept() throws {
+  @Test func `only the beginning of debug data is kept`() throws {
     let wire = try Wire()
     try wire.hear(
       frame(HTTP2FrameType.goAway, [0, 0, 0, 0, 0, 0, 0, 0] + [UInt8](repeating: 0x61, count: 10_000)))
@@ -281,7 +281,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
   }
 
   @Test(arguments: ["2 0", "20", "2000", "-20", "2x0", "xyz", "", "099", "000", " 200", "\u{0B}00"])
-  func aStatusIsThreeDigits(status: String) throws {
+  func `a status must have three digits`(status: String) throws {
     let wire = try Wire()
     try wire.request()
     try wire.hear(frame(headers, flags: 5, stream: 1, [0x08, UInt8(status.utf8.count)] + Array(status.utf8)))
@@ -291,7 +291,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
   // MARK: - Bodies that were not sent whole
 
   @Test(arguments: [HTTP2ErrorCode.cancel, .internalError, .protocolError, .refusedStream])
-  func aRequestHeldBackByFlowControlIsRefusedForEveryCode(code: HTTP2ErrorCode) throws {
+  func `a request that waits for flow control is refused for every error code`(code: HTTP2ErrorCode) throws {
     let wire = try Wire([(HTTP2Setting.streamWindow, 0)])
     try wire.request(body: 10, tag: 1)
     try wire.request(tag: 2)
@@ -300,7 +300,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     #expect(wire.ends == ["1 REFUSED_STREAM", "2 \(code)"])
   }
 
-  @Test func aRequestIsCompleteWhenItsLastByteIsSent() throws {
+  @Test func `a request is complete when its last byte is sent`() throws {
     let wire = try Wire([(HTTP2Setting.streamWindow, 4)])
     let head = try wire.request(tag: 1)
     let headEnd = wire.departures[0].outputBefore + UInt64(wire.drainOutput().count)

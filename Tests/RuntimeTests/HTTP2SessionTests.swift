@@ -92,7 +92,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
 }
 
 @Suite(.timeLimit(.minutes(10))) struct HTTP2SessionTests {
-  @Test func aRequestArrivesWholeAndItsAnswerComesBackUnderItsTag() throws {
+  @Test func `a request arrives whole, and its answer is reported under its tag`() throws {
     let pair = SessionPair()
     try pair.settle()
     try pair.client.request(head("/a"), body: Array("hello".utf8), tag: 7)
@@ -111,7 +111,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(closed[0].response?.body == Array("{}".utf8))
   }
 
-  @Test func usedMemoryShowsNothingOfTheAnswerItHeldAndLeavesCopiesAlone() throws {
+  @Test func `memory that is reused contains nothing of an earlier answer, and copies stay unchanged`() throws {
     let pair = SessionPair()
     try pair.settle()
     var kept: [HTTP2Message] = []
@@ -135,7 +135,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(kept.map(\.body.count) == [2, 0, 0])
   }
 
-  @Test func aBodyLargerThanTheWindowIsSentInParts() throws {
+  @Test func `a body larger than the window is sent in parts`() throws {
     var small = HTTP2SessionSettings()
     small.streamWindowBytes = 1000
     small.bodyBytesMax = 1 << 20
@@ -147,7 +147,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(pair.drainRequests().first?.message.body == body)
   }
 
-  @Test func aBodyOverTheLimitIsCutAndSaysSo() throws {
+  @Test func `a body over the limit is truncated, and marked as truncated`() throws {
     var settings = HTTP2SessionSettings()
     settings.bodyBytesMax = 10
     let pair = SessionPair(server: settings)
@@ -159,7 +159,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(message.isTruncated)
   }
 
-  @Test func onlyOneStreamLeavesBeforeTheServersSettings() throws {
+  @Test func `only one stream is opened before the server's SETTINGS`() throws {
     let pair = SessionPair()
     for tag in 0..<3 { try pair.client.request(head(), body: [], tag: tag) }
     try pair.carryToServer()
@@ -168,7 +168,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(pair.drainRequests().count == 1)
   }
 
-  @Test func theServersStreamLimitIsKnownAndMayFall() throws {
+  @Test func `the server's stream limit is known and can fall`() throws {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 2
     let pair = SessionPair(server: settings)
@@ -183,7 +183,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(pair.streamsMax == 1)
   }
 
-  @Test func goAwayRefusesStreamsAboveTheLastAndLeavesTheOthersAlive() throws {
+  @Test func `GOAWAY refuses streams above the last one, and the others continue`() throws {
     let pair = SessionPair(server: HTTP2SessionSettings())
     try pair.settle()
     for tag in 0..<4 { try pair.client.request(head(), body: [], tag: tag) }
@@ -208,7 +208,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(pair.takeClosed().map(\.code) == [.refusedStream])
   }
 
-  @Test func requestsQueuedBehindTheLimitAreRefusedByGoAway() throws {
+  @Test func `requests that wait for a stream are refused by GOAWAY`() throws {
     let pair = SessionPair()
     for tag in 0..<3 { try pair.client.request(head(), body: [], tag: tag) }
     try pair.carryToServer()
@@ -219,7 +219,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(closed.allSatisfy { $0.code == .refusedStream })
   }
 
-  @Test func aResetStreamHasNoResponseEvenIfPartOfItCame() throws {
+  @Test func `a reset stream has no response, even if a part of it was received`() throws {
     let pair = SessionPair()
     try pair.settle()
     try pair.client.request(head(), body: [1], tag: 3)
@@ -235,7 +235,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(closed[0].response == nil)
   }
 
-  @Test func aCancelledRequestEndsOnBothSides() throws {
+  @Test func `a cancelled request ends on both sides`() throws {
     let pair = SessionPair()
     try pair.settle()
     let request = try pair.client.request(head(), body: [1], tag: 5)
@@ -248,7 +248,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     try pair.settle()
   }
 
-  @Test func partlySentRequestsCanBeRefusedAndCompleteOnesContinue() throws {
+  @Test func `requests that are partly sent can be refused, and complete ones continue`() throws {
     var small = HTTP2SessionSettings()
     small.streamWindowBytes = 1000
     small.streamsMax = 2
@@ -269,7 +269,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(pair.takeClosed().map(\.tag) == [1])
   }
 
-  @Test func anInterimResponseIsPassedOver() throws {
+  @Test func `an interim response is ignored`() throws {
     let pair = SessionPair()
     try pair.settle()
     try pair.client.request(head(), body: [], tag: 1)
@@ -282,7 +282,7 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(pair.takeClosed().map { $0.response?.status } == [200])
   }
 
-  @Test func aPingIsAnsweredWithItsNumber() throws {
+  @Test func `a PING is answered with its number`() throws {
     let pair = SessionPair()
     try pair.settle()
     pair.client.ping(0x0102_0304_0506_0708)
@@ -291,13 +291,13 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(numbers == [0x0102_0304_0506_0708])
   }
 
-  @Test func bytesThatAreNotHTTP2EndTheSession() throws {
+  @Test func `bytes that are not HTTP/2 end the session`() throws {
     var client = HTTP2ClientSession()
     let text = Array("HTTP/1.1 400 Bad Request\r\n\r\n".utf8)
     #expect(throws: HTTP2Error.self) { try text.withUnsafeBytes { try client.receive($0) } }
   }
 
-  @Test func manyStreamsReuseTheirSlotsWithoutMixingAnswers() throws {
+  @Test func `many streams reuse their slots without mixing up answers`() throws {
     let pair = SessionPair()
     try pair.settle()
     for round in 0..<20 {

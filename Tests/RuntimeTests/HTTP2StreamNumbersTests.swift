@@ -12,7 +12,7 @@ import Testing
     return numbers
   }
 
-  @Test func streamsBehindAnOpenOneKeepTheirPlaces() {
+  @Test func `streams after an open one keep their slots`() {
     var numbers = numbers(20_000)
     for index in 1..<20_000 { numbers.remove(Int32(2 * index + 1)) }
     #expect(numbers[1] == .open(0))
@@ -24,7 +24,7 @@ import Testing
     #expect(numbers[40_001] == .open(9) && numbers[39_999] == .closed)
   }
 
-  @Test func endedStreamsAtTheFrontAreRemovedAndTheOthersKeepTheirSlots() {
+  @Test func `ended streams at the front are removed, and the others keep their slots`() {
     var numbers = numbers(10_000)
     // Beyond the point at which the entries are moved to the front, one by one.
     for gone in 0..<9_000 {
@@ -39,7 +39,7 @@ import Testing
     #expect(numbers[20_001] == .open(3))
   }
 
-  @Test func thereIsALastID() {
+  @Test func `there is a last stream id`() {
     var numbers = HTTP2StreamNumbers(firstID: Int32.max - 2)
     #expect(numbers.areLeft)
     #expect(numbers.add(1) == Int32.max - 2)

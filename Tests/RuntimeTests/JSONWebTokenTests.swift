@@ -34,8 +34,8 @@ import Testing
   static let rfcES256 =
     "eyJhbGciOiJFUzI1NiJ9.\(rfcClaims).DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q"
 
-  @Test("RFC 7515's examples are verified", arguments: [SignatureAlgorithm.rs256, .es256])
-  func vectors(algorithm: SignatureAlgorithm) throws {
+  @Test(arguments: [SignatureAlgorithm.rs256, .es256])
+  func `the examples of RFC 7515 are verified`(algorithm: SignatureAlgorithm) throws {
     let (compact, pem) = algorithm == .rs256 ? (Self.rfcRS256, Self.rfcRSAKey) : (Self.rfcES256, Self.rfcECKey)
     let key = try VerifyingKey(pem: Array(pem.utf8), for: algorithm, source: "RFC 7515")
     let token = try #require(JSONWebToken(compact: Array(compact.utf8)))
@@ -44,7 +44,7 @@ import Testing
     #expect(token.claims.starts(with: Array(#"{"iss":"joe","#.utf8)))
   }
 
-  @Test func anIndependentLibraryVerifiesOurTokens() throws {
+  @Test func `an independent library verifies our tokens`() throws {
     var lines = ""
     for algorithm in [SignatureAlgorithm.es256, .rs256] {
       let key = try SigningKey.generate(for: algorithm)
@@ -65,7 +65,7 @@ import Testing
     #expect(try Self.verify(broken).status == 1)
   }
 
-  @Test func aSignedTokenIsTakenApartAgain() throws {
+  @Test func `a signed token is parsed into its parts`() throws {
     let key = try SigningKey.generate(for: .es256)
     let header = Array(#"{"alg":"ES256","kid":"K"}"#.utf8)
     let claims = Array(#"{"iat":1}"#.utf8)
@@ -76,35 +76,31 @@ import Testing
     #expect(try !token.isSigned(by: SigningKey.generate(for: .es256).verifyingKey()))
   }
 
-  @Test(
-    "A header cannot choose another algorithm",
-    arguments: [
-      #"{"alg":"none"}"#, #"{"alg":"RS256"}"#, #"{"alg":"es256"}"#, #"{}"#, #"[]"#, #"{"alg":1}"#, "x",
-      #"{"alg":"ES256","crit":["exp"]}"#, #"{"alg":"ES256","alg":"none"}"#,
-    ])
-  func foreignHeaders(header: String) throws {
+  @Test(arguments: [
+    #"{"alg":"none"}"#, #"{"alg":"RS256"}"#, #"{"alg":"es256"}"#, #"{}"#, #"[]"#, #"{"alg":1}"#, "x",
+    #"{"alg":"ES256","crit":["exp"]}"#, #"{"alg":"ES256","alg":"none"}"#,
+  ])
+  func `a header cannot choose another algorithm`(header: String) throws {
     let key = try SigningKey.generate(for: .es256)
     let compact = try JSONWebToken.sign(header: Array(header.utf8), claims: Array("{}".utf8), with: key)
     let token = try #require(JSONWebToken(compact: compact))
     #expect(try !token.isSigned(by: key.verifyingKey()))
   }
 
-  @Test(
-    "A text that is no compact token is refused",
-    arguments: [
-      "", ".", "..", "...", "a", "a.b", "e30.e30", "e30.e30.", ".e30.e30", "e30..e30", "e30.e30.e30.e30", "e30.e30.e3=",
-      "e30.e30.e30 ", "{}.{}.{}", "\0\0.\0\0.\0\0", "é.é.é",
-    ])
-  func noTokens(text: String) {
+  @Test(arguments: [
+    "", ".", "..", "...", "a", "a.b", "e30.e30", "e30.e30.", ".e30.e30", "e30..e30", "e30.e30.e30.e30", "e30.e30.e3=",
+    "e30.e30.e30 ", "{}.{}.{}", "\0\0.\0\0.\0\0", "é.é.é",
+  ])
+  func `a text that is no compact token is refused`(text: String) {
     #expect(JSONWebToken(compact: Array(text.utf8)) == nil)
   }
 
-  @Test func aTextBeyondTheLimitIsNotLookedAt() {
+  @Test func `a text beyond the limit is not parsed`() {
     let part = [UInt8](repeating: UInt8(ascii: "A"), count: JSONWebToken.lengthMax)
     #expect(JSONWebToken(compact: part + Array(".AAAA.AAAA".utf8)) == nil)
   }
 
-  @Test func randomBytesNeverCrash() throws {
+  @Test func `random bytes never crash`() throws {
     let key = try SigningKey.generate(for: .es256).verifyingKey()
     var random = TestSeed.generator(2)
     let valid = Array(Self.rfcES256.utf8)

@@ -16,13 +16,11 @@ import Testing
 
   static let message = Array("header.claims".utf8)
 
-  @Test(
-    "Every PEM form of a P-256 key signs what its public half verifies",
-    arguments: [
-      Fixture(name: "PKCS#8", pem: KeyFixtures.pkcs8), Fixture(name: "SEC1", pem: KeyFixtures.sec1),
-      Fixture(name: "SEC1 after parameters", pem: KeyFixtures.sec1WithParameters),
-    ])
-  func es256(fixture: Fixture) throws {
+  @Test(arguments: [
+    Fixture(name: "PKCS#8", pem: KeyFixtures.pkcs8), Fixture(name: "SEC1", pem: KeyFixtures.sec1),
+    Fixture(name: "SEC1 after parameters", pem: KeyFixtures.sec1WithParameters),
+  ])
+  func `every PEM form of a P-256 key creates signatures that its public half verifies`(fixture: Fixture) throws {
     let key = try SigningKey(pem: Array(fixture.pem.utf8), for: .es256, source: "test")
     let signature = try key.sign(Self.message)
     #expect(signature.count == 64)
@@ -31,12 +29,10 @@ import Testing
     #expect(try key.publicKeyPEM() == Array((KeyFixtures.ecPublic + "\n").utf8))
   }
 
-  @Test(
-    "Both PEM forms of an RSA key sign the same",
-    arguments: [
-      Fixture(name: "PKCS#1", pem: KeyFixtures.pkcs1), Fixture(name: "PKCS#8", pem: KeyFixtures.rsaPKCS8),
-    ])
-  func rs256(fixture: Fixture) throws {
+  @Test(arguments: [
+    Fixture(name: "PKCS#1", pem: KeyFixtures.pkcs1), Fixture(name: "PKCS#8", pem: KeyFixtures.rsaPKCS8),
+  ])
+  func `both PEM forms of an RSA key create the same signature`(fixture: Fixture) throws {
     let key = try SigningKey(pem: Array(fixture.pem.utf8), for: .rs256, source: "test")
     let signature = try key.sign(Self.message)
     #expect(signature.count == 256)
@@ -45,7 +41,7 @@ import Testing
     #expect(try other.sign(Self.message) == signature)
   }
 
-  @Test func es256SignaturesKeepTheirLengthWhateverTheNumbersAre() throws {
+  @Test func `an ES256 signature always has the same length`() throws {
     // One signature in 128 has an r or s with a leading zero byte, which DER leaves out and JOSE does not.
     let key = try SigningKey.generate(for: .es256)
     let verifier = try key.verifyingKey()
@@ -61,7 +57,7 @@ import Testing
   }
 
   @Test(arguments: [SignatureAlgorithm.es256, .rs256])
-  func aChangedMessageOrSignatureIsNotVerified(algorithm: SignatureAlgorithm) throws {
+  func `a changed message or signature is not verified`(algorithm: SignatureAlgorithm) throws {
     let key = try SigningKey.generate(for: algorithm)
     let verifier = try key.verifyingKey()
     let signature = try key.sign(Self.message)
@@ -105,8 +101,8 @@ import Testing
       reason: .notAPrivateKey),
   ]
 
-  @Test("A key that does not fit is refused with its reason and source, and not quoted", arguments: unfit)
-  func refused(unfit: Unfit) throws {
+  @Test(arguments: unfit)
+  func `a key that cannot be used is refused with reason and source, and is not quoted`(unfit: Unfit) throws {
     let error = try #require(throws: SigningKeyError.self) {
       _ = try SigningKey(pem: Array(unfit.pem.utf8), for: unfit.algorithm, source: "fcm.json (private_key)")
     }
@@ -117,13 +113,13 @@ import Testing
     }
   }
 
-  @Test func aPrivateKeyIsNoPublicKey() {
+  @Test func `a private key is not accepted as a public key`() {
     #expect(throws: SigningKeyError(.notAPublicKey, source: "x")) {
       _ = try VerifyingKey(pem: Array(KeyFixtures.pkcs8.utf8), for: .es256, source: "x")
     }
   }
 
-  @Test func filesAreReadAndTheirFaultsNamed() throws {
+  @Test func `key files are read, and the error for a faulty one names its fault`() throws {
     let folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString).path()
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: folder) }

@@ -4,8 +4,8 @@ import Runtime
 import Testing
 
 @Suite("Slot table") struct SlotTableTests {
-  @Test("an element keeps its number until it is removed, and the number is used again")
-  func numbers() {
+  @Test
+  func `an element keeps its number until it is removed, and the number is used again`() {
     var table = SlotTable<String>()
     let slots = ["a", "b", "c"].map { table.insert($0) }
     #expect(Set(slots).count == 3)
@@ -17,8 +17,8 @@ import Testing
     #expect(table.occupied == slots.sorted())
   }
 
-  @Test("a missing element is nil, and removing it changes nothing")
-  func missing() {
+  @Test
+  func `a missing element is nil, and removing it changes nothing`() {
     var table = SlotTable<Int>()
     #expect(table[0] == nil)
     #expect(table[-1] == nil)
@@ -31,8 +31,8 @@ import Testing
     #expect(table.insert(2) != table.insert(3))
   }
 
-  @Test("an element can be changed in place")
-  func inPlace() {
+  @Test
+  func `an element can be changed in place`() {
     var table = SlotTable<[Int]>()
     let slot = table.insert([1])
     table[slot]?.append(2)

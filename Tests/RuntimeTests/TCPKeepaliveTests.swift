@@ -5,7 +5,7 @@ import Runtime
 import Testing
 
 @Suite(.timeLimit(.minutes(10))) struct TCPKeepaliveTests {
-  @Test func aConnectingSocketIsProbedAfterFifteenSecondsAndClosedAfterAboutTwenty() throws {
+  @Test func `a connecting socket is probed after 15 s of silence, and closed after about 20 s`() throws {
     let loop = EventLoop(name: "keepalive-test")
     defer { loop.stop() }
     let address = try #require(SocketAddress(numericHost: "127.0.0.1", port: 0))

@@ -55,13 +55,13 @@ private func failure(_ result: Result<String?, TLSError>) -> TLSError? {
   }
 
   @Test(arguments: ["localhost", "127.0.0.1"])
-  func aCertificateForTheNameIsBelieved(host: String) async throws {
+  func `a certificate for the name is accepted`(host: String) async throws {
     let result = await Handshake().run(port: server.port, host: host, context: try shared.client())
     #expect(try result.get() == "h2")
   }
 
   @Test(arguments: ["api.push.apple.com", "127.0.0.2", "sub.localhost"])
-  func aCertificateForAnotherNameIsNot(host: String) async throws {
+  func `a certificate for another name is refused`(host: String) async throws {
     let error = failure(await Handshake().run(port: server.port, host: host, context: try shared.client()))
     #expect(error?.code == .verification)
     let text = try #require(error).description
@@ -69,7 +69,7 @@ private func failure(_ result: Result<String?, TLSError>) -> TLSError? {
     #expect(text.contains("mismatch"))
   }
 
-  @Test func aCertificateOfAnUnknownCAIsNot() async throws {
+  @Test func `a certificate of an unknown CA is refused`() async throws {
     for context in [try TLSContext.client(), try TestCertificates.stranger.client()] {
       let error = failure(await Handshake().run(port: server.port, host: "localhost", context: context))
       #expect(error?.code == .verification)
@@ -77,13 +77,13 @@ private func failure(_ result: Result<String?, TLSError>) -> TLSError? {
     }
   }
 
-  @Test func aServerThatDoesNotSpeakTheProtocolIsNoUse() async throws {
+  @Test func `a server that does not negotiate the protocol is refused`() async throws {
     let context = try TLSContext.client(caFile: shared.caFile, protocols: ["http/1.1"])
     let error = failure(await Handshake().run(port: server.port, host: "localhost", context: context))
     #expect(try #require(error).description.contains("no application protocol"))
   }
 
-  @Test func aHostThatIsNoNameIsRefusedBeforeAnythingIsSent() throws {
+  @Test func `an invalid host name is refused before anything is sent`() throws {
     let socket = try TCPSocket.connect(to: SocketAddress(numericHost: "127.0.0.1", port: server.port)!)
     #expect(throws: TLSError.self) {
       try TLSStream(socket, context: try shared.client(), host: nil, loop: server.loop)
@@ -92,13 +92,13 @@ private func failure(_ result: Result<String?, TLSError>) -> TLSError? {
 
   // MARK: - TLS messages on an open connection
 
-  @Test func aConnectionIsNotNegotiatedAgain() throws {
+  @Test func `renegotiation is refused`() throws {
     let noRenegotiation: UInt64 = 1 << 30  // SSL_OP_NO_RENEGOTIATION
     #expect(SSL_CTX_get_options(try shared.client().handle) & noRenegotiation != 0)
   }
 
   @Test(arguments: [(10, true), (500, false)])
-  func changesOfKeysAreCounted(count: Int, isTaken: Bool) async throws {
+  func `key updates are counted`(count: Int, isTaken: Bool) async throws {
     let server = try KeyChangingServer(changes: count)
     let error = await FirstByte().run(port: server.port, context: try shared.client())
     server.loop.stop()

@@ -5,7 +5,6 @@ import Testing
 @Suite("UTC time", .timeLimit(.minutes(10)))
 struct UTCTimeTests {
   @Test(
-    "a time is written in the format of RFC 3339",
     arguments: [
       (0, "1970-01-01T00:00:00.000000Z"),
       (-1, "1969-12-31T23:59:59.999999Z"),
@@ -15,7 +14,7 @@ struct UTCTimeTests {
       (4_102_444_799_000_000, "2099-12-31T23:59:59.000000Z"),
       (4_107_542_400_000_000, "2100-03-01T00:00:00.000000Z"),
     ] as [(Int64, String)])
-  func iso8601(microseconds: Int64, text: String) {
+  func `a time is written in the format of RFC 3339`(microseconds: Int64, text: String) {
     #expect(UTCTime(microseconds: microseconds).iso8601 == text)
   }
 }

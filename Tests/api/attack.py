@@ -304,7 +304,7 @@ def handshake(address, ca, **options):
 
 
 def stalled_handshakes(api, ops, ca, key, count, seconds):
-    """Handshakes that never end, on all places but one: who has it is served, and whoever comes takes the place of one that stalls."""
+    """Stalled handshakes on all connections but one: that one is served, and a new connection replaces a stalled one."""
     served = tls_client(api, ca)
     status, _, _ = served.send(request("GET", "/v1/calls/none", key=key)).answer()
     check("one connection over TLS is served before", status == 404, status)

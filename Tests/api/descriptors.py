@@ -136,7 +136,7 @@ class Client:
             length = next((int(line[15:]) for line in top.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
             while len(rest) < length:
                 rest += self._more()
-            # A listener that was full says so to whoever shows no key.
+            # A listener that was full answers so to requests without a key.
             self.is_over = b"\r\nconnection: close" in top.lower()
             return int(top.split()[1])
         except (OSError, EOFError):
@@ -319,7 +319,7 @@ class Flood:
             target=lambda: asyncio.run(self.run(port, count, data, address)), daemon=True)
 
     async def run(self, port, count, data, address):
-        # Whoever stops the test stops this process, too.
+        # A signal that stops the test also stops this process.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         await asyncio.gather(*(self.repeat(port, data, address(number)) for number in range(count)))
 

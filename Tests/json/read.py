@@ -40,5 +40,5 @@ def read(text):
         return "-"
 
 
-# All is read before anything is written: whoever asks may do one after the other.
+# All input is read before anything is written, so that the caller can write everything first and read afterwards.
 print("\n".join(read(bytes.fromhex(line)) for line in sys.stdin.read().splitlines()))

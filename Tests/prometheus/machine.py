@@ -22,8 +22,8 @@ class Failure(Exception):
     """Why the tests cannot go on."""
 
 
-# Sockets that are bound and do not listen: nobody else is given their ports as long as this process lives, and whoever asks for
-# one of them by its number gets it.
+# Sockets that are bound and do not listen: the system gives their ports to no other socket while this process
+# runs, except to a program that asks for one by its number.
 HELD = []
 
 

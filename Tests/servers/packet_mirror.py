@@ -3,7 +3,7 @@
 
     packet_mirror.py
 
-Makes the network device `mirror` with the address 10.213.0.1. Whoever connects to 10.213.0.2 meets itself: packets to there
+Makes the network device `mirror` with the address 10.213.0.1. A program that connects to 10.213.0.2 reaches itself: packets to there
 come back with both addresses exchanged, which leaves their checksums right. Needs CAP_NET_ADMIN, so run it in a network
 namespace of its own (`unshare -n`).
 

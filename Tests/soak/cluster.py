@@ -133,7 +133,7 @@ class Server:
             try:
                 status = await child.wait()
             except asyncio.CancelledError:
-                await child.wait()  # what it has started must be seen by whoever stops it
+                await child.wait()  # so that a later stop finds all processes that it started
                 raise
             if status != 0:
                 raise BenchError(f"{program} failed for Postgres {self.name}, see {output.name} and {self.log}")

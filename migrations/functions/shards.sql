@@ -6,8 +6,8 @@
 -- to the new owner. No call id may then be enqueued in both. Therefore a shard refuses new calls of slots that it does not own
 -- (push.refuse_slots), and takes over a map only when no transaction that enqueued under the old one is open
 -- (push.use_shard_map). The shards that lose slots take over the map first. From then on, a call of such a slot that the old owner
--- does not know will never be there. Whoever repeats a call asks the old owner first: the repetition is a duplicate there, or is
--- refused there (SQLSTATE 22S01), and only then goes to the new owner (docs/adr/0046).
+-- does not know will never be there. A backend that repeats a call sends it to the old owner first: there it is a duplicate,
+-- or is refused (SQLSTATE 22S01). Only after the refusal does the backend send it to the new owner (docs/adr/0046).
 
 -- The tables -----------------------------------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ final class APIAudit: Sendable {
       operation: entry.operation, status: entry.status, keyID: entry.keyID, peer: entry.peer.network,
       refusal: entry.refusal)
     state.withLock { state in
-      if entry.refusal?.isOfStranger ?? (entry.keyID == nil) {
+      if entry.refusal?.isUnauthenticated ?? (entry.keyID == nil) {
         state.unauthenticated.note(kind)
       } else {
         state.keys.note(kind)

@@ -18,7 +18,7 @@ struct APIRefusal: Equatable, Sendable {
     case rate
 
     /// Whether a client without a key can cause it.
-    var isOfStranger: Bool {
+    var isUnauthenticated: Bool {
       switch self {
       case .noKey, .unknownKey, .wrongSecret, .guessing: true
       case .revoked, .expired, .address, .scope, .rate: false
