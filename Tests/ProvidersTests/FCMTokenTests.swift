@@ -49,7 +49,9 @@ private final class StandingClock: GatewayClock {
       (200, #"{"access_token":"secret","expires_in":0}"#, "usable"),
       (200, #"{"access_token":"secret","expires_in":3600,"token_type":"mac"}"#, "bearer"),
     ] as [(UInt16, String, String)])
-  func `What is no grant says why and quotes no token`(status: UInt16, body: String, mentions: String) throws {
+  func `the error for an answer without an access token has its reason, and quotes no token`(
+    status: UInt16, body: String, mentions: String
+  ) throws {
     let error = try #require(throws: ProviderTokenError.self) { _ = try read(status, body) }
     #expect(error.description.contains(mentions))
     #expect(!error.description.contains("secret"))
