@@ -80,7 +80,7 @@ enum AnswerFuzz {
 
   // MARK: - libcurl
 
-  /// The length of the body selects the number of sent messages.
+  /// The body selects the number of sent messages.
   static func expoTickets(_ input: FuzzInput) {
     let answer = Answer(input)
     let count = max(1, Int(answer.body.filter { $0 == UInt8(ascii: "{") }.count) - 1 - answer.body.count % 2)

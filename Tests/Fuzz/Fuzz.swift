@@ -8,7 +8,7 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// The targets. A target returns for every valid behaviour, and traps if a rule is broken.
+/// The targets. A target returns for every input, and traps if a rule is broken.
 enum FuzzTargets {
   static let all: [String: @Sendable (FuzzInput) -> Void] = [
     "http2-session": HTTP2SessionFuzz.run,

@@ -8,7 +8,7 @@ final class OwnClient {
   private var batch: [HTTP2Event] = []
   private var unread: [UInt8] = []
 
-  /// The owner has withdrawn the request.
+  /// The events so far; the owner removes those that it has read.
   var events: [ClientEvent] = []
   /// All bytes that were sent.
   private(set) var output: [UInt8] = []

@@ -24,7 +24,7 @@ final class ReferenceClient {
   private var headersStream: Int32 = 0
   private var isGoingAway = false
 
-  /// The owner has withdrawn the request.
+  /// The events so far; the owner removes those that it has read.
   var events: [ClientEvent] = []
   /// The code of the GOAWAY with which nghttp2 ended the connection, or a code of its own.
   private(set) var error: UInt32?

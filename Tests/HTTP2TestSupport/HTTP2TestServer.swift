@@ -50,7 +50,7 @@ public final class HTTP2TestServer: @unchecked Sendable {
     public func hold(_ exchange: Exchange) { server?.held.append(exchange) }
     /// The held exchanges of this connection.
     public var held: [Exchange] { server?.held.filter { $0.connection === self } ?? [] }
-    /// The counts of the connection's server.
+    /// Adds to the counts of the connection's server.
     public func note(_ name: String, _ count: Int = 1) { server?.notes[name, default: 0] += count }
 
     public func noted(_ name: String) -> Int { server?.notes[name] ?? 0 }
