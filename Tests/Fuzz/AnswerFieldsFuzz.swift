@@ -1,4 +1,4 @@
-// What is read of an answer besides its body: header lines as libcurl gives them, and the debug data of GOAWAY.
+// The parts of an answer besides its body: header lines as libcurl passes them on, and the debug data of GOAWAY.
 //
 // Input: lines.
 

@@ -1,12 +1,12 @@
-// What APNs, FCM, Expo and Google's token endpoint answer. Whatever stands there, what we make of it keeps to the rules: no
-// token dies but for the provider's own word under its own status, a number is one that can be reckoned with, and nothing goes
-// into history, logs and labels but words.
+// Answers of APNs, FCM, Expo and Google's token endpoint. For any answer these rules hold: a token is dead only if the
+// provider's own reason and status say so, every number is in its valid range, and only single words reach history, logs and
+// labels.
 //
 // Input, so that seeds can be written by hand: a line with the status, a line for each header field, an empty line, the body.
 
 enum AnswerFuzz {
   private static let now: Int64 = 1_700_000_000_000
-  /// 1970 to 2200, milliseconds.
+  /// 1970 to 2200, in milliseconds.
   private static let times: ClosedRange<Int64> = 0...7_258_118_400_000
 
   private struct Answer {
@@ -80,7 +80,7 @@ enum AnswerFuzz {
 
   // MARK: - libcurl
 
-  /// The first byte of the body's length says how many messages were sent.
+  /// The body selects the number of sent messages.
   static func expoTickets(_ input: FuzzInput) {
     let answer = Answer(input)
     let count = max(1, Int(answer.body.filter { $0 == UInt8(ascii: "{") }.count) - 1 - answer.body.count % 2)

@@ -1,7 +1,7 @@
-// What both clients of the differential target tell, in one form that can be compared.
+// The events of both clients of the differential target, in a common form that can be compared.
 
 struct ClientAnswer: Equatable {
-  /// Names and values in turn.
+  /// Names and values, alternating.
   var fields: [[UInt8]] = []
   var body: [UInt8] = []
   var isTruncated = false

@@ -1,6 +1,6 @@
-// What a proxy answers to CONNECT.
+// Answers of a proxy to CONNECT.
 //
-// Input: the size of the pieces it arrives in, then the answer.
+// Input: the size of the pieces in which the answer arrives, then the answer.
 
 enum ConnectAnswerFuzz {
   private enum End: Equatable {
@@ -37,7 +37,7 @@ enum ConnectAnswerFuzz {
     return answer.isOpen ? .open : .unfinished
   }
 
-  /// Line by line, with nothing kept between them.
+  /// Reads line by line, without a state between the lines.
   private static func byTheBook(_ bytes: [UInt8]) -> End {
     var rest = bytes.prefix(ConnectAnswer.bytesMax)
     let isCut = rest.count < bytes.count

@@ -1,6 +1,6 @@
-// The fuzzer's entry: one executable for all targets, told by the name it is started under (docs/fuzzing.md).
+// The fuzzer's entry: one executable for all targets; its name at the start selects the target (docs/fuzzing.md).
 //
-// This is compiled by scripts/fuzz.sh as one module together with the sources it tests, so nothing is imported.
+// scripts/fuzz.sh compiles this as one module with the tested sources, so nothing is imported.
 
 #if canImport(Glibc)
 internal import Glibc
@@ -8,7 +8,7 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// What may be fuzzed. A target returns for every input and traps when a rule is broken.
+/// The targets. A target returns for every input, and traps if a rule is broken.
 enum FuzzTargets {
   static let all: [String: @Sendable (FuzzInput) -> Void] = [
     "http2-session": HTTP2SessionFuzz.run,
@@ -27,7 +27,7 @@ enum FuzzTargets {
   nonisolated(unsafe) static var target: (FuzzInput) -> Void = { _ in }
 }
 
-/// Ends the run: libFuzzer writes the input down.
+/// Ends the run: libFuzzer saves the input.
 func fail(_ rule: String) -> Never {
   let line = Array("broken: \(rule)\n".utf8)
   _ = write(2, line, line.count)

@@ -1,6 +1,6 @@
-// An input as the targets read it: from the front, and never too short.
+// The input of a target, which is read from the front and never ends.
 
-/// Bytes that are read from the front; behind the end there are zeros.
+/// Bytes that are read from the front; after the end, zeros are returned.
 struct FuzzInput {
   let bytes: [UInt8]
   private(set) var position = 0
@@ -24,12 +24,12 @@ struct FuzzInput {
 
   mutating func rest() -> [UInt8] { take(bytes.count) }
 
-  /// A number, the most significant byte first.
+  /// A number with the most significant byte first.
   mutating func number(bytes count: Int) -> UInt64 {
     (0..<count).reduce(0) { number, _ in number << 8 | UInt64(byte()) }
   }
 
-  /// The bytes up to the next line feed, which is taken off as well.
+  /// The bytes up to the next line feed, which is removed.
   mutating func line() -> [UInt8] {
     let end = bytes[position...].firstIndex(of: 0x0A) ?? bytes.count
     let line = Array(bytes[position..<end])

@@ -1,7 +1,7 @@
-// Header blocks (RFC 7541) through `HPACKDecoder` and, in pieces, through an inflater of nghttp2's; and our encoder's blocks
-// under whatever table sizes a server asks for.
+// Decodes header blocks (RFC 7541) with `HPACKDecoder` and, in pieces, with nghttp2's inflater; and checks our encoder's blocks
+// for any table sizes that a server requests.
 //
-// Input: a byte that says what is fuzzed. Blocks: the size of the pieces, a length, the block, and so on. Heads: operations.
+// Input: a byte that selects blocks or heads. Blocks: the size of the pieces, a length, the block, and so on. Heads: operations.
 
 internal import CNghttp2
 
@@ -39,7 +39,7 @@ enum HPACKFuzz {
 
   private static let listBytesMax = 4096
 
-  /// Names and values in turn, and whether the block is one to its end.
+  /// Names and values, alternating, and whether the whole block is valid.
   private static func inflate(_ inflater: OpaquePointer?, _ block: [UInt8], _ size: Int) -> ([[UInt8]], isWhole: Bool) {
     var fields: [[UInt8]] = []
     var start = 0

@@ -1,22 +1,22 @@
-// Where our client is meant to differ from nghttp2's: all of it, each with its reason. Anything else that differs is a fault.
+// All intended differences between our client and nghttp2's, each with its reason. Any other difference is a fault.
 
-/// A frame of which the two clients made different things.
+/// A frame that the two clients handled differently.
 struct HTTP2Disagreement {
   var frame: WireFrame
   var ours: (events: [ClientEvent], error: UInt32?)
   var theirs: (events: [ClientEvent], error: UInt32?)
-  /// What nghttp2 said of a header field.
+  /// nghttp2's message about a header field.
   var refusedField: String?
-  /// The field was in trailers.
+  /// Whether the field was in trailers.
   var isInTrailers: Bool
-  /// The fields of the last header block, names and values in turn.
+  /// The fields of the last header block, names and values alternating.
   var lastFields: [[UInt8]]
-  /// nghttp2 does not look at frames any more.
+  /// nghttp2 reads no more frames.
   var isTheirsDone: Bool
 
-  /// Ours ended the connection and theirs did not.
+  /// Our client ended the connection and nghttp2 did not.
   var isOursStricter: Bool { ours.error != nil && theirs.error == nil }
-  /// Theirs ended the connection and ours did not.
+  /// nghttp2 ended the connection and our client did not.
   var isOursLaxer: Bool { ours.error == nil && theirs.error != nil }
 
   func isAbout(_ type: UInt8) -> Bool { frame.type == type }
@@ -24,7 +24,7 @@ struct HTTP2Disagreement {
 
 struct HTTP2Difference {
   let name: String
-  /// Of RFC 9113, where no other is named.
+  /// The section of RFC 9113, unless another RFC is named.
   let section: String
   let reason: String
   let applies: (HTTP2Disagreement) -> Bool

@@ -1,14 +1,14 @@
-// `HTTP2ClientSession` against nghttp2's client session: whatever a server writes, both tell the same events and find the same
-// errors, frame by frame, except for `HTTP2Difference.intended`. A third session gets the same bytes cut elsewhere.
+// Compares `HTTP2ClientSession` with nghttp2's client session: for any bytes of a server, both report the same events and errors,
+// frame by frame, except for `HTTP2Difference.intended`. A third session gets the same bytes in other pieces.
 //
-// Input: a byte of configuration, then operations, each a byte whose low four bits name it:
+// Input: a byte of configuration, then operations. The low four bits of an operation's first byte select it:
 //
 //   0…9   a frame of that type: flags, stream, length, payload
 //   10    DATA: flags, stream, length / 64; the payload is zeros
 //   11    a frame of any type: type, then as above
 //   12    raw bytes: length, bytes
-//   13    what our side does: a byte whose high bits name it (request, cancel, PING, open what waits)
-//   14    an answer's head of status 200, with the next byte's flags, for the stream of the byte behind it
+//   13    an action of the client: a byte whose high bits select it (request, cancel, PING, open waiting requests)
+//   14    the head of an answer with status 200, with the flags of the next byte, for the stream of the byte after it
 //   15    as 12
 //
 // A stream is a byte, or 0x80 and four bytes.
@@ -29,11 +29,11 @@ enum HTTP2SessionFuzz {
     private let cutSize: Int
     private var isCompared = true
     private var tag = 0
-    /// Bytes that are no whole frame yet.
+    /// Bytes of an incomplete frame.
     private var partial: [UInt8] = []
-    /// What `cut` has not heard yet.
+    /// Bytes that `cut` has not received yet.
     private var unheard: [UInt8] = []
-    /// All events of ours since `cut` was compared.
+    /// All events of our session since the last comparison with `cut`.
     private var told: [ClientEvent] = []
 
     init(_ input: FuzzInput) {
@@ -47,7 +47,7 @@ enum HTTP2SessionFuzz {
       cut = OwnClient(settings: settings)
       theirs = ReferenceClient(settings: settings)
       cutSize = [1, 7, 10, 4000][Int(configuration >> 6)]
-      // With small windows our SETTINGS are acknowledged, or nghttp2 would not apply them.
+      // With small windows our SETTINGS are acknowledged, because nghttp2 would not apply them otherwise.
       if configuration & 3 != 0 { hear([0, 0, 0, 4, 0, 0, 0, 0, 0] + [0, 0, 0, 4, 1, 0, 0, 0, 0]) }
       for _ in 0..<(configuration >> 2 & 3) { request(Int(configuration >> 4 & 3)) }
     }
@@ -154,7 +154,7 @@ enum HTTP2SessionFuzz {
       }
     }
 
-    /// `cut` hears all that ours has heard, in pieces.
+    /// Passes all bytes that our session has received to `cut`, in pieces.
     private mutating func catchUp() {
       let size = max(cutSize, unheard.count / 500)  // or the largest inputs are slow
       for start in stride(from: 0, to: unheard.count, by: size) {
@@ -198,7 +198,7 @@ enum HTTP2SessionFuzz {
           \(theirs.refusedField ?? "")
           """)
       }
-      // What follows may differ for the same reason.
+      // Later events may differ for the same reason.
       isCompared = false
     }
 
@@ -219,7 +219,7 @@ enum HTTP2SessionFuzz {
     return head
   }()
 
-  /// The same request's fields, as nghttp2 takes them.
+  /// The fields of the same request, in nghttp2's form.
   static func withFields<Result>(_ body: (UnsafeBufferPointer<nghttp2_nv>) -> Result) -> Result {
     nativeFields.withUnsafeBufferPointer(body)
   }

@@ -1,6 +1,6 @@
-// Retry-After and Date (RFC 9110 §5.6.7, §10.2.3) against the C library's idea of the same date.
+// Compares Retry-After and Date (RFC 9110 §5.6.7, §10.2.3) with the C library's result for the same date.
 //
-// Input: a text line each for Retry-After and Date, then eight bytes that make a date of their own.
+// Input: a line of text for Retry-After, one for Date, then eight bytes that define another date.
 
 #if canImport(Glibc)
 internal import Glibc
@@ -8,7 +8,7 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// Glibc's header shows it to XPG programs only.
+/// Glibc's header declares it only for XPG programs.
 @_silgen_name("strptime")
 private func strptime(
   _ text: UnsafePointer<CChar>, _ format: UnsafePointer<CChar>, _ time: UnsafeMutablePointer<tm>
@@ -36,7 +36,7 @@ enum HTTPDateFuzz {
     roundTrip(Int64(input.number(bytes: 8) % UInt64(limits.upperBound)))
   }
 
-  /// What is taken for a date is the date that the C library reads there.
+  /// A text that is read as a date is the same date for the C library.
   private static func check(_ text: [UInt8]) {
     guard let seconds = HTTPDate.seconds(text) else { return }
     require(limits ~= seconds, "a date out of its range")
@@ -45,14 +45,14 @@ enum HTTPDateFuzz {
       var time = tm()
       let isWhole = text.withCString { strptime($0, format, &time).map { $0.pointee == 0 } ?? false }
       guard isWhole, time.tm_mday > 0 else { continue }
-      // Two digits of a year are of a century that the formats do not agree on.
+      // The formats do not agree on the century of a year with two digits.
       if time.tm_year < 70 || !text.contains(String(time.tm_year + 1900)) { continue }
       let expected = min(max(Int64(timegm(&time)), limits.lowerBound), limits.upperBound)
       require(seconds == expected, "another date than the C library reads: \(seconds) and \(expected)")
     }
   }
 
-  /// Each of the three forms of a date is read as that date.
+  /// Each of the three forms of a date is read as the same date.
   private static func roundTrip(_ seconds: Int64) {
     var (clock, time) = (time_t(seconds), tm())
     gmtime_r(&clock, &time)

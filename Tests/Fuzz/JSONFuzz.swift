@@ -1,4 +1,4 @@
-// `JSONScanner` against a parser written the slow and obvious way (RFC 8259).
+// Compares `JSONScanner` with a slow and simple parser (RFC 8259).
 
 enum JSONFuzz {
   static func run(_ input: FuzzInput) {
@@ -16,7 +16,7 @@ enum JSONFuzz {
     require(Tree(scanner.root, in: scanner) == expected, "another value than there stands")
   }
 
-  /// Reads whatever can be read: nothing may trap, even if the text is no JSON.
+  /// Reads every value: nothing may trap, even if the text is no JSON.
   private static func walk(_ json: JSONScanner) {
     var values = [json.root]
     var count = 0
@@ -69,7 +69,7 @@ enum JSONFuzz {
     }
   }
 
-  /// Recursive descent, a rule of the grammar each.
+  /// Recursive descent, with one function for each rule of the grammar.
   private struct ObviousParser {
     let bytes: [UInt8]
     var at = 0
@@ -161,7 +161,7 @@ enum JSONFuzz {
       return at - start
     }
 
-    /// The text behind an opening quote, in UTF-16 as the escapes are, then in UTF-8.
+    /// The text after an opening quote, in UTF-16 like the escapes, then in UTF-8.
     private mutating func string() -> [UInt8]? {
       var units: [UInt16] = []
       var plain: [UInt8] = []

@@ -1,16 +1,16 @@
-// Our client session with its owner's part, reduced to what can be compared.
+// Our client session and its owner, reduced to what can be compared.
 
-/// An `HTTP2ClientSession` and what it said.
+/// An `HTTP2ClientSession` and its events.
 final class OwnClient {
   private var session: HTTP2ClientSession
-  /// The session's numbers of the requests that have not ended, by tag.
+  /// The session's numbers of the open requests, by tag.
   private var slots: [Int: Int] = [:]
   private var batch: [HTTP2Event] = []
   private var unread: [UInt8] = []
 
-  /// Taken out by the owner.
+  /// The events so far; the owner removes those that it has read.
   var events: [ClientEvent] = []
-  /// Everything that was put out.
+  /// All bytes that were sent.
   private(set) var output: [UInt8] = []
   /// The code of the GOAWAY that ended the connection.
   private(set) var error: UInt32?
@@ -24,7 +24,7 @@ final class OwnClient {
   }
 
   func receive(_ bytes: ArraySlice<UInt8>) {
-    // A copy of its own, so that AddressSanitizer sees what is read behind its end.
+    // A separate copy, so that AddressSanitizer detects reads beyond its end.
     let copy = UnsafeMutableRawBufferPointer.allocate(byteCount: bytes.count, alignment: 1)
     defer { copy.deallocate() }
     copy.copyBytes(from: bytes)
@@ -66,7 +66,7 @@ final class OwnClient {
     finishTurn()
   }
 
-  /// Requests that have not ended.
+  /// The open requests.
   var live: [Int] { slots.keys.sorted() }
 
   private func finishTurn() {
@@ -104,7 +104,7 @@ final class OwnClient {
     unread += more
   }
 
-  /// Frames are put out whole, and within what every server takes.
+  /// Frames are sent whole, and no larger than every server accepts.
   private func readOutput() {
     var rest = unread[...]
     while !rest.isEmpty {

@@ -1,16 +1,16 @@
-// A client session of nghttp2, used as its documentation says, that tells the same events as `HTTP2ClientSession`.
+// A client session of nghttp2, used as documented, that reports the same events as `HTTP2ClientSession`.
 
 internal import CNghttp2
 
-/// nghttp2's client. Requests wait here, not in nghttp2, until a stream may be opened: its ids would be given out earlier.
+/// nghttp2's client. Requests wait here until a stream may be opened, because nghttp2 would assign stream ids earlier.
 final class ReferenceClient {
   private struct Stream {
     var tag: Int
     var unsent: Int
     var answer: ClientAnswer?
-    /// The answer is whole.
+    /// The answer is complete.
     var isComplete = false
-    /// Our side gave the request up.
+    /// The client has cancelled the request.
     var isCancelled = false
   }
 
@@ -18,22 +18,22 @@ final class ReferenceClient {
   private var session: OpaquePointer?
   private var streams: [Int32: Stream] = [:]
   private var waiting: [(tag: Int, body: Int)] = []
-  /// The fields of the last header block, names and values in turn.
+  /// The fields of the last header block, names and values alternating.
   private(set) var fields: [[UInt8]] = []
-  /// The stream of the header block under way.
+  /// The stream of the current header block.
   private var headersStream: Int32 = 0
   private var isGoingAway = false
 
-  /// Taken out by the owner.
+  /// The events so far; the owner removes those that it has read.
   var events: [ClientEvent] = []
   /// The code of the GOAWAY with which nghttp2 ended the connection, or a code of its own.
   private(set) var error: UInt32?
-  /// The header field that nghttp2 refused last or passed over.
+  /// The header field that nghttp2 refused or ignored last.
   private(set) var refusedField: String?
   private(set) var isRefusedInTrailers = false
   /// Bytes of DATA that were sent.
   private(set) var dataBytes = 0
-  /// A request was given up before its body was sent.
+  /// A request was cancelled before its body was sent.
   private(set) var hasGivenUpBody = false
 
   init(settings: HTTP2SessionSettings) {
@@ -131,7 +131,7 @@ final class ReferenceClient {
     streams[id] = Stream(tag: tag, unsent: body)
   }
 
-  /// Sends all that nghttp2 has to say.
+  /// Sends all pending output of nghttp2.
   private func send() {
     while true {
       var chunk: UnsafePointer<UInt8>?
@@ -143,7 +143,7 @@ final class ReferenceClient {
   private func complete(_ id: Int32) {
     guard streams[id] != nil else { return }
     streams[id]?.isComplete = true
-    // As ours does: the rest of the request is not wanted (RFC 9113 §8.1).
+    // Like our session: the server does not need the rest of the request (RFC 9113 §8.1).
     if streams[id]?.unsent ?? 0 > 0 {
       nghttp2_submit_rst_stream(session, 0, id, HTTP2ErrorCode.cancel.rawValue)
     }
@@ -193,7 +193,7 @@ final class ReferenceClient {
       let client = from(context)
       guard let stream = client.streams.removeValue(forKey: id) else { return 0 }
       if stream.unsent > 0 { client.hasGivenUpBody = true }
-      // As ours has it: no peer acts on a request whose end it has not seen.
+      // Like our session: no peer processes a request before its end.
       let told = stream.unsent > 0 && !stream.isCancelled ? HTTP2ErrorCode.refusedStream.rawValue : code
       client.events.append(
         stream.isComplete
@@ -217,7 +217,7 @@ final class ReferenceClient {
     switch frame.hd.type {
     case HTTP2FrameType.headers:
       if streams[id]?.answer == nil, fields.first.map({ Array(":status".utf8) == $0 }) == true {
-        // Interim answers are passed over.
+        // Interim answers are ignored.
         if fields[1].first != UInt8(ascii: "1") { streams[id]?.answer = ClientAnswer(fields: fields) }
       }
       if frame.hd.flags & HTTP2FrameFlags.endsStream != 0 { complete(id) }

@@ -1,3 +1,3 @@
-// Types that the sources name and that the targets do not need: the real ones would bring sockets and logging with them.
+// Stubs of types that the sources name and the targets do not need: the real ones depend on sockets and logging.
 
 public final class HTTP2ConnectionPool {}

@@ -1,4 +1,4 @@
-// Addresses of this machine that answer no SYN: like hosts that are switched off, and unlike ports that refuse.
+// Addresses of this machine that answer no SYN, like hosts that are switched off, and unlike ports that refuse.
 
 #if canImport(Glibc)
 import Glibc
@@ -10,8 +10,8 @@ public final class DeadAddresses {
   public let hosts: [String]
   private var sockets: [Int32] = []
 
-  /// - Parameter port: the port that is dead at all of them.
-  /// - Returns: nil where the system does not drop SYNs of full queues, or has no such addresses.
+  /// - Parameter port: the port that does not answer at all of these addresses.
+  /// - Returns: nil if the system does not drop SYNs for full queues, or has no such addresses.
   public init?(_ count: Int, port: UInt16) {
     hosts = (0..<count).map { "127.0.0.\(2 + $0)" }
     #if !canImport(Glibc)
@@ -23,7 +23,7 @@ public final class DeadAddresses {
       guard Self.with(host, port, { bind(listener, $0, $1) }) == 0, listen(listener, 0) == 0 else { return nil }
       for _ in 0..<3 { sockets.append(Self.dial(host, port)) }
     }
-    // The last of them must not come through.
+    // The last connection must not succeed.
     usleep(100_000)
     for host in hosts {
       let probe = Self.dial(host, port)

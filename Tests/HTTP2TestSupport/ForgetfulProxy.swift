@@ -1,10 +1,10 @@
-// A TCP proxy that can forget its connections, as a NAT does: nothing is forwarded any more, nothing is closed.
+// A TCP proxy that can forget its connections, as a NAT does: it then forwards nothing and closes nothing.
 
 import Foundation
 import Runtime
 
 /// Forwards connections on 127.0.0.1 to another port there.
-// @unchecked: everything but `port` and `loop` is touched on the loop only.
+// @unchecked: everything except `port` and `loop` is used only on the loop.
 public final class ForgetfulProxy: @unchecked Sendable {
   /// Bytes on their way from one socket to another.
   private final class Pipe {
@@ -55,7 +55,7 @@ public final class ForgetfulProxy: @unchecked Sendable {
   private let target: SocketAddress
   private let listener: TCPListener
   private var pipes: [[Pipe]] = []
-  /// New connections are forgotten from the start, too: nothing gets through, not even a handshake.
+  /// New connections are also forgotten from the start: nothing is forwarded, not even a handshake.
   private var isSevered = false
 
   public init(to port: UInt16) throws {
@@ -71,18 +71,18 @@ public final class ForgetfulProxy: @unchecked Sendable {
     loop.stop()
   }
 
-  /// Forgets every connection there is; new ones are forwarded.
+  /// Forgets all existing connections; new ones are forwarded.
   public func forget() async {
     await perform { proxy in for pipe in proxy.pipes.joined() { pipe.isForgotten = true } }
   }
 
-  /// Forgets what there is and what comes, or no longer what comes.
+  /// Forgets all existing and new connections, or forwards new ones again.
   public func sever(_ isSevered: Bool = true) async {
     await forget()
     await perform { $0.isSevered = isSevered }
   }
 
-  /// The endpoint, for clients that were told about the CA.
+  /// The endpoint, for clients that trust the CA.
   public func endpoint(host: String = "127.0.0.1") throws -> HTTP2Endpoint {
     HTTP2Endpoint(host: host, port: port, tls: try TestCertificates.shared.client())
   }

@@ -1,16 +1,16 @@
-// Counts the frames of a client by their type, from the bytes alone (RFC 9113 §4.1).
+// Counts the frames of a client by type, from their bytes (RFC 9113 §4.1).
 
-/// What a client has sent since the connection was opened.
+/// The frames that a client has sent since its connection was opened.
 public struct HTTP2FrameCount {
   private static let prefaceLength = 24
   private static let headLength = 9
 
   private var byType: [UInt8: Int] = [:]
   private var head: [UInt8] = []
-  /// Bytes still to come that are no frame's head: the preface, then payloads.
+  /// The number of bytes before the next frame header: of the preface, then of payloads.
   private var toSkip = prefaceLength
 
-  /// PING frames that are no answers.
+  /// PING frames without ACK.
   public private(set) var pings = 0
   public var headers: Int { byType[1, default: 0] }
 

@@ -1,9 +1,9 @@
-// An HTTP/2 server that does what a test tells it, also what no decent server would do.
+// An HTTP/2 server that a test controls, and that can also violate the protocol.
 
 import Runtime
 
 /// A server on 127.0.0.1. `handler` is called on the server's loop for each request.
-// @unchecked: everything but `port` and `loop` is touched on the loop only.
+// @unchecked: everything except `port` and `loop` is used only on the loop.
 public final class HTTP2TestServer: @unchecked Sendable {
   /// One request, to be answered now, later or never.
   public struct Exchange {
@@ -25,9 +25,9 @@ public final class HTTP2TestServer: @unchecked Sendable {
     public let session: HTTP2ServerSession
     public let number: Int
     let stream: TLSStream
-    /// What the client has sent.
+    /// The frames that the client has sent.
     public private(set) var received = HTTP2FrameCount()
-    private weak var server: HTTP2TestServer?  // a test's server may go before its clients
+    private weak var server: HTTP2TestServer?  // a test's server may be released before its clients
     private var requests: [HTTP2Request] = []
 
     init(_ stream: TLSStream, number: Int, server: HTTP2TestServer) {
@@ -46,16 +46,16 @@ public final class HTTP2TestServer: @unchecked Sendable {
     }
 
     public var loop: EventLoop { stream.loop }
-    /// Keeps an exchange in the server's `held`.
+    /// Adds an exchange to the server's `held`.
     public func hold(_ exchange: Exchange) { server?.held.append(exchange) }
-    /// What the server holds of this connection.
+    /// The held exchanges of this connection.
     public var held: [Exchange] { server?.held.filter { $0.connection === self } ?? [] }
-    /// The counts of the connection's server.
+    /// Adds to the counts of the connection's server.
     public func note(_ name: String, _ count: Int = 1) { server?.notes[name, default: 0] += count }
 
     public func noted(_ name: String) -> Int { server?.notes[name] ?? 0 }
 
-    /// Makes the whole server say nothing any more.
+    /// Makes the whole server send nothing any more.
     public func mute() { server?.isMute = true }
 
     /// Closes without GOAWAY.
@@ -89,11 +89,11 @@ public final class HTTP2TestServer: @unchecked Sendable {
   public var connections: [Connection] = []
   public var connectionCount = 0
   public var requestCount = 0
-  /// Exchanges a test keeps for later.
+  /// Exchanges that a test answers later.
   public var held: [Exchange] = []
-  /// For a test's own counts.
+  /// A count for the test's own use.
   public var notes: [String: Int] = [:]
-  /// Takes everything in and says nothing, not even SETTINGS or the answer to a PING.
+  /// Reads everything and sends nothing, not even SETTINGS or the answer to a PING.
   public var isMute = false
   private let listener: TCPListener
   private let context: TLSContext
@@ -123,7 +123,7 @@ public final class HTTP2TestServer: @unchecked Sendable {
     stream.start()
   }
 
-  /// The endpoint, for clients that were told about the CA.
+  /// The endpoint, for clients that trust the CA.
   public func endpoint(host: String = "localhost") throws -> HTTP2Endpoint {
     HTTP2Endpoint(host: host, port: port, tls: try TestCertificates.shared.client())
   }

@@ -1,17 +1,17 @@
-// A proxy that answers CONNECT as it is told, and never makes a tunnel.
+// A proxy that answers CONNECT with given bytes, and never opens a tunnel.
 
 import Foundation
 import Runtime
 
-/// Listens on 127.0.0.1; answers every head it gets with the same bytes.
-// @unchecked: everything but `port` and `loop` is touched on the loop only.
+/// Listens on 127.0.0.1; answers every request head with the same bytes.
+// @unchecked: everything except `port` and `loop` is used only on the loop.
 public final class HostileProxy: @unchecked Sendable {
-  /// What comes behind the answer.
+  /// What follows the answer.
   public enum Ending: Sendable {
-    /// The connection stays open, and nothing is said.
+    /// The connection stays open, and nothing is sent.
     case silence
     case close
-    /// These bytes, over and over, as fast as they are taken.
+    /// These bytes, repeatedly, as fast as the client reads them.
     case endless([UInt8])
   }
 
@@ -46,7 +46,7 @@ public final class HostileProxy: @unchecked Sendable {
     loop.stop()
   }
 
-  /// The heads it got, whole.
+  /// The request heads that it got, whole.
   public func received() async -> [String] {
     await withCheckedContinuation { continuation in
       loop.execute { [self] in continuation.resume(returning: heads) }

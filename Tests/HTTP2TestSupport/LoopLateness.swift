@@ -1,24 +1,24 @@
-// What a busy machine adds to the times that tests measure.
+// The time that a busy machine adds to the times that tests measure.
 
 import Runtime
 
-/// Adds up how much later than asked a loop's timers fire.
-// @unchecked: touched on the loop only.
+/// Adds up the delays of a loop's timers.
+// @unchecked: used only on the loop.
 public final class LoopLateness: @unchecked Sendable {
   private static let period = Nanoseconds.milliseconds(10)
-  /// So late is a timer also on an idle machine.
+  /// The delay of a timer on an idle machine.
   private static let ordinary = Nanoseconds.milliseconds(5)
   private let loop: EventLoop
   private var isStopped = false
   public private(set) var total = Nanoseconds.zero
 
-  /// From now on.
+  /// Starts at the current time.
   public init(_ loop: EventLoop) {
     self.loop = loop
     loop.execute { self.tick() }
   }
 
-  /// What has come together until now.
+  /// The sum until now.
   public func stop() async -> Nanoseconds {
     await withCheckedContinuation { continuation in
       loop.execute { [self] in
@@ -40,7 +40,7 @@ public final class LoopLateness: @unchecked Sendable {
 }
 
 extension LoopLateness {
-  /// The time that something took by the first loop's clock, and how late the loops were meanwhile in all.
+  /// The duration of `body` by the first loop's clock, and the sum of the loops' delays meanwhile.
   public static func time<Result>(
     on loops: [EventLoop], _ body: () async throws -> Result
   ) async rethrows -> (result: Result, time: Nanoseconds, lateness: Nanoseconds) {

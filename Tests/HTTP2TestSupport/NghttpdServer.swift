@@ -1,9 +1,9 @@
-// nghttpd (Debian package nghttp2-server): an HTTP/2 server that shares no code of ours.
+// nghttpd (Debian package nghttp2-server): an HTTP/2 server that shares no code with ours.
 
 import Foundation
 import Runtime
 
-/// A running nghttpd; stopped when this object goes.
+/// A running nghttpd; stopped when this object is released.
 // @unchecked: nothing changes after `init`.
 public final class NghttpdServer: @unchecked Sendable {
   public let port: UInt16

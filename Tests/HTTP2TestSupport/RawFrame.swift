@@ -1,6 +1,6 @@
-// HTTP/2 frames as bytes, right or wrong (RFC 9113 §4.1, RFC 7541).
+// HTTP/2 frames as bytes, valid or invalid (RFC 9113 §4.1, RFC 7541).
 
-/// Makes frames without looking at what is in them.
+/// Makes frames without checking their content.
 public enum RawFrame {
   public static let data: UInt8 = 0
   public static let headers: UInt8 = 1
@@ -14,12 +14,12 @@ public enum RawFrame {
   public static let continuation: UInt8 = 9
 
   public static let endsStream: UInt8 = 1
-  /// Of SETTINGS and PING.
+  /// The flag of SETTINGS and PING.
   public static let ack: UInt8 = 1
   public static let endsHeaders: UInt8 = 4
   public static let padded: UInt8 = 8
 
-  /// The nine bytes before a payload, whose length may be a lie.
+  /// The nine bytes before a payload; the length may be wrong.
   public static func head(length: Int, _ type: UInt8, flags: UInt8 = 0, stream: UInt32 = 0) -> [UInt8] {
     [
       UInt8(truncatingIfNeeded: length >> 16), UInt8(truncatingIfNeeded: length >> 8),

@@ -1,4 +1,4 @@
-// One connection of a scripted peer: finds the frames in what arrives, and writes what it is told.
+// One connection of a scripted peer: parses the frames that arrive, and writes what the script says.
 
 import Runtime
 
@@ -17,9 +17,9 @@ public final class ScriptedConnection: TLSStreamDelegate {
   public var provider: ScriptedPeer.Provider { peer?.provider ?? .apns }
   public var loop: EventLoop { stream.loop }
   public var isClosed: Bool { stream.isClosed }
-  /// Takes everything in and says nothing.
+  /// Reads everything and sends nothing.
   public var isMute = false
-  /// Requests that have come whole.
+  /// The number of requests that arrived whole.
   public private(set) var requestCount = 0
 
   private weak var peer: ScriptedPeer?
@@ -44,7 +44,7 @@ public final class ScriptedConnection: TLSStreamDelegate {
     stream.flush()
   }
 
-  /// The provider's yes.
+  /// The provider's acceptance.
   public func answer(_ stream: UInt32, fields: [(String, String)] = []) {
     peer?.noteAccepted()
     let body = Self.yes(provider)
@@ -53,20 +53,20 @@ public final class ScriptedConnection: TLSStreamDelegate {
     if !body.isEmpty { send(RawFrame.data(stream, body, ends: true)) }
   }
 
-  /// An answer of any status, as the provider would put it.
+  /// An answer of any status, in the provider's format.
   public func answer(_ stream: UInt32, status: Int, _ fields: [(String, String)] = [], body: String = "") {
     send(RawFrame.headers(stream, [(":status", String(status))] + fields, ends: body.isEmpty))
     if !body.isEmpty { send(RawFrame.data(stream, Array(body.utf8), ends: true)) }
   }
 
-  /// One byte at a time.
+  /// Sends one byte at a time.
   public func drip(_ bytes: [UInt8], every pause: Nanoseconds = .seconds(1)) {
     guard let first = bytes.first, !isClosed else { return }
     send([first])
     loop.schedule(at: loop.now + pause) { [weak self] in self?.drip(Array(bytes.dropFirst()), every: pause) }
   }
 
-  /// As fast as the client takes it, until it hangs up or the time is over.
+  /// Sends as fast as the client reads, until the client closes or the time is over.
   public func flood(for time: Nanoseconds = .seconds(8), _ bytes: [UInt8]) {
     flood(until: loop.now + time, bytes)
   }
@@ -77,22 +77,22 @@ public final class ScriptedConnection: TLSStreamDelegate {
       peer?.noteFlood(bytes.count)
       send(bytes)
     }
-    // Nobody shares the loop of a flood but the flood: what arrives is read between two turns.
+    // Only the flood uses this loop: arriving bytes are read between two turns.
     loop.schedule(at: loop.now + .milliseconds(stream.bytesPending == 0 ? 0 : 1)) { [weak self] in
       self?.flood(until: end, bytes)
     }
   }
 
-  /// Says farewell by TLS, and closes.
+  /// Sends TLS' close_notify, and closes.
   public func close() {
     stream.close()
     peer?.forget(self)
   }
 
-  /// FIN without a farewell.
+  /// Sends FIN without close_notify.
   public func abort() { shutdown(socket.rawValue, Int32(SHUT_RDWR)) }
 
-  /// RST.
+  /// Sends RST.
   public func reset() { socket.resetConnection() }
 
   /// The client's port; IPv4 only.
@@ -105,7 +105,7 @@ public final class ScriptedConnection: TLSStreamDelegate {
     return status == 0 ? UInt16(bigEndian: address.sin_port) : nil
   }
 
-  /// What an accepted push is answered with.
+  /// The answer to an accepted push.
   public static func yes(_ provider: ScriptedPeer.Provider) -> [UInt8] {
     switch provider {
     case .apns: []

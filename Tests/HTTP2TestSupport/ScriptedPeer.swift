@@ -1,4 +1,4 @@
-// A provider on 127.0.0.1 that does in raw frames what a script tells it. It answers honestly until it is armed.
+// A provider on 127.0.0.1 that follows a script with raw frames. It answers correctly until it is armed.
 
 import Runtime
 
@@ -9,28 +9,28 @@ import Darwin
 #endif
 
 /// A TLS listener whose connections follow a `PeerScript`.
-// @unchecked: everything but `port`, `provider` and `loop` is touched on the loop only.
+// @unchecked: everything except `port`, `provider` and `loop` is used only on the loop.
 public final class ScriptedPeer: @unchecked Sendable {
-  /// Whose honest answers it gives.
+  /// The provider whose correct answers it gives.
   public enum Provider: String, Sendable, CaseIterable {
     case apns, fcm, expo
   }
 
-  /// How long a script is followed; afterwards the peer is honest again.
+  /// How long a script is followed; afterwards the peer answers correctly again.
   public enum Scope: Sendable {
-    /// By so many connections: the one that is open when the peer is armed, and those that follow.
+    /// For this number of connections: the one that is open when the peer is armed, and later ones.
     case connections(Int)
-    /// By so many requests, on whichever connection.
+    /// For this number of requests, on any connection.
     case requests(Int)
     case always
   }
 
-  /// What was seen since the peer was armed.
+  /// Counts since the peer was armed.
   public struct Counts: Sendable {
     public var connections = 0
     /// Requests that arrived whole.
     public var requests = 0
-    /// Of those, how many were answered with the provider's yes.
+    /// The number of these that were accepted.
     public var accepted = 0
     /// Bytes written by `ScriptedConnection.flood`.
     public var floodBytes = 0
@@ -49,14 +49,14 @@ public final class ScriptedPeer: @unchecked Sendable {
   /// Sockets that a script keeps open.
   private var held: [FileDescriptor] = []
 
-  /// The certificates peers show, made once for many of them.
+  /// The certificates of peers, made once for many of them.
   public struct Contexts: Sendable {
     let good: TLSContext
     let stranger: TLSContext
     let withoutALPN: TLSContext
 
     /// - Parameters:
-    ///   - certificateFile: the chain the clients believe, PEM.
+    ///   - certificateFile: the chain that the clients trust, PEM.
     ///   - keyFile: its key.
     public init(certificateFile: String, keyFile: String) throws {
       good = try TLSContext.server(
@@ -68,8 +68,8 @@ public final class ScriptedPeer: @unchecked Sendable {
   }
 
   /// - Parameters:
-  ///   - address: in digits.
-  ///   - loop: nil for one of its own.
+  ///   - address: numeric.
+  ///   - loop: nil for a loop of its own.
   public init(_ provider: Provider, _ contexts: Contexts, address: String = "127.0.0.1", loop: EventLoop? = nil) throws
   {
     self.provider = provider
@@ -93,7 +93,7 @@ public final class ScriptedPeer: @unchecked Sendable {
     }
   }
 
-  /// Turns to a script, on the connections that are open, too.
+  /// Starts a script, also on the open connections.
   public func arm(_ script: PeerScript, _ scope: Scope) {
     self.script = script
     self.scope = scope
@@ -115,7 +115,7 @@ public final class ScriptedPeer: @unchecked Sendable {
   }
 
   public func listenAgain() {
-    // Somebody else may have the port for a moment: then once more.
+    // Another process may have the port for a moment: then it is tried again.
     guard let listener = try? TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: port)!, loop: loop) else {
       loop.schedule(at: loop.now + .milliseconds(50)) { [weak self] in self?.listenAgain() }
       return
@@ -124,7 +124,7 @@ public final class ScriptedPeer: @unchecked Sendable {
     start()
   }
 
-  /// Keeps a socket open without a word.
+  /// Keeps a socket open without sending anything.
   public func hold(_ socket: FileDescriptor) { held.append(socket) }
 
   /// Ends everything.
@@ -179,7 +179,7 @@ public final class ScriptedPeer: @unchecked Sendable {
 }
 
 extension FileDescriptor {
-  /// Writes bytes to a socket and does not mind whether that works.
+  /// Writes bytes to a socket and ignores errors.
   public func push(_ bytes: [UInt8]) { _ = send(rawValue, bytes, bytes.count, Int32(MSG_NOSIGNAL)) }
 
   /// Ends a TCP connection by RST instead of FIN.

@@ -1,4 +1,4 @@
-// Files that hold a secret, as the gateway wants them: no mode that lets others read them.
+// Files with secrets, with the mode that the gateway requires: not readable by others.
 
 import Foundation
 

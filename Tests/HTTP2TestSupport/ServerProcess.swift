@@ -1,9 +1,9 @@
-// A server that is a program of its own, for as long as a test needs it.
+// A server program that runs during a test.
 
 import Foundation
 import Runtime
 
-/// A program that listens on a port of 127.0.0.1. It is stopped when this object goes, and also if this process just ends.
+/// A program that listens on a port of 127.0.0.1. It is stopped when this object is released or this process ends.
 // @unchecked: nothing changes after `init`.
 public final class ServerProcess: @unchecked Sendable {
   struct NotStarted: Error {}
@@ -16,7 +16,7 @@ public final class ServerProcess: @unchecked Sendable {
   init(_ command: [String], port: UInt16) throws {
     let output = Pipe()
     shell.executableURL = URL(filePath: "/bin/sh")
-    // The shell stops the server when its standard input ends, which it does however this process ends. Not by SIGTERM: a child
+    // The shell stops the server when its standard input ends, which happens however this process ends. It does not use SIGTERM: a child
     // inherits the signal mask of a dispatch thread, in which that is blocked.
     shell.arguments = ["-c", "\"$@\" >/dev/null 2>&1 & echo $!; read -r _; kill -9 $!", "sh"] + command
     shell.environment = ["PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/opt/homebrew/bin"]
@@ -41,8 +41,8 @@ public final class ServerProcess: @unchecked Sendable {
     try? input.fileHandleForWriting.close()
   }
 
-  /// A port nobody listens on, for servers that cannot choose one themselves. Nobody else is given it as long as this process
-  /// lives: it is held by a socket that is bound and does not listen.
+  /// A port without a listener, for servers that cannot choose one themselves. The system gives it to no other process while
+  /// this process runs: a socket that is bound and does not listen holds it.
   public static func freePort() throws -> UInt16 {
     let holder = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
     var on: Int32 = 1

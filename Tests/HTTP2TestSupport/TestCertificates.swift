@@ -10,7 +10,7 @@ public struct TestCertificates: Sendable {
 
   struct NotMade: Error {}
 
-  /// The certificates every test shares, and those of a CA that nobody was told about.
+  /// The certificates that all tests share, and those of an unknown CA.
   public static let shared = try! TestCertificates("shared")
   public static let stranger = try! TestCertificates("stranger")
 

@@ -1,16 +1,16 @@
-// tinyproxy (Debian package tinyproxy-bin): a proxy that shares no code of ours.
+// tinyproxy (Debian package tinyproxy-bin): a proxy that shares no code with ours.
 
 import Foundation
 import Runtime
 
-/// A running tinyproxy on 127.0.0.1; stopped when this object goes.
+/// A running tinyproxy on 127.0.0.1; stopped when this object is released.
 // @unchecked: nothing changes after `init`.
 public final class TinyProxy: @unchecked Sendable {
   public let port: UInt16
   private let folder: String
   private let process: ServerProcess
 
-  /// - Parameter login: `user password`, which it asks for; nil: it lets everybody in.
+  /// - Parameter login: the required `user password`; nil if no login is required.
   public init(login: String? = nil) throws {
     port = try ServerProcess.freePort()
     folder = FileManager.default.temporaryDirectory.appending(path: "push-gateway-tinyproxy-\(getpid())-\(port)").path()
@@ -32,7 +32,7 @@ public final class TinyProxy: @unchecked Sendable {
 
   deinit { try? FileManager.default.removeItem(atPath: folder) }
 
-  /// The targets of all tunnels it was asked for, `host:port`, refused ones included.
+  /// The targets of all requested tunnels, `host:port`, including refused ones.
   public var targets: [String] {
     let log = (try? String(contentsOfFile: folder + "/log", encoding: .utf8)) ?? ""
     return log.matches(of: /Request \(file descriptor \d+\): CONNECT (\S+) HTTP/).map { String($0.1) }

@@ -1,4 +1,4 @@
-// The APNs provider over real TLS, against a server that answers as it is told.
+// Tests of the APNs provider over real TLS, with a server whose answers the test chooses.
 
 import HTTP2TestSupport
 import Logging
@@ -9,7 +9,7 @@ import Testing
 
 @testable import Providers
 
-/// Gives tokens "t1", "t2", … and holds Apple's rule about their age only if told to.
+/// Returns the tokens "t1", "t2", …; obeys Apple's rule about their age only if the test says so.
 private final class ScriptedTokens: ProviderTokenSource {
   private let state = Mutex<(number: Int, asked: Int, isYoung: Bool)>((1, 0, false))
   init(areYoung: Bool = false) { state.withLock { $0.isYoung = areYoung } }
@@ -27,7 +27,7 @@ private final class ScriptedTokens: ProviderTokenSource {
   }
 }
 
-/// Collects what a provider reports.
+/// Collects the reports of a provider.
 private final class Collector: Sendable {
   private struct State {
     var results: [UInt64: PushResult] = [:]
@@ -113,12 +113,12 @@ private struct Bench {
 }
 
 @Suite(.timeLimit(.minutes(10))) struct APNsProviderTests {
-  @Test func oneStreamUntilTheFirstAuthorisedAnswerThenAll() async throws {
+  @Test func `only one stream is used until the first authorised answer, then all`() async throws {
     var held: [HTTP2TestServer.Exchange] = []
     let server = try HTTP2TestServer { exchange in
       held.append(exchange)
       guard held.count == 1 else { return exchange.respond(200, [("apns-id", "x")]) }
-      // Give a client that would send more the time to do so.
+      // Waits, so that a faulty client could send more.
       let loop = exchange.connection.loop
       loop.schedule(at: loop.now + .milliseconds(30)) {
         exchange.connection.note("in flight", held.count)
@@ -137,7 +137,7 @@ private struct Bench {
     await bench.stop()
   }
 
-  @Test func everyAnswerBecomesItsOutcome() async throws {
+  @Test func `every answer has its outcome`() async throws {
     let server = try HTTP2TestServer { exchange in
       let id = exchange.message.headers.text("apns-id")!.suffix(1)
       switch id {
@@ -160,7 +160,7 @@ private struct Bench {
     await bench.stop()
   }
 
-  @Test func theTokensEnvironmentDecidesTheServer() async throws {
+  @Test func `the environment of the device token selects the server`() async throws {
     let production = try HTTP2TestServer { $0.respond(200, [("apns-id", "production")]) }
     let sandbox = try HTTP2TestServer { $0.respond(200, [("apns-id", "sandbox")]) }
     let bench = try Bench(production, sandbox: sandbox)
@@ -173,7 +173,7 @@ private struct Bench {
     await bench.stop()
   }
 
-  @Test func anExpiredProviderTokenCostsNoAttempt() async throws {
+  @Test func `an expired provider token counts as no attempt`() async throws {
     let server = try HTTP2TestServer { exchange in
       let isExpired = exchange.message.headers.text("authorization") == "bearer t1"
       exchange.respond(isExpired ? 403 : 200, body: isExpired ? #"{"reason":"ExpiredProviderToken"}"# : "")
@@ -193,7 +193,7 @@ private struct Bench {
     await bench.stop()
   }
 
-  @Test func anExpiredProviderTokenTooYoungToBeReplacedIsAFaultOfTheCredentials() async throws {
+  @Test func `ExpiredProviderToken for a token that is too young to be replaced is a credentials fault`() async throws {
     let server = try HTTP2TestServer { $0.respond(403, body: #"{"reason":"ExpiredProviderToken"}"#) }
     let bench = try Bench(server, tokens: ScriptedTokens(areYoung: true)) {
       $0.backoff.base = .milliseconds(1)
@@ -206,9 +206,9 @@ private struct Bench {
     await bench.stop()
   }
 
-  @Test func goAwayInMidBurstLosesNothingAndRepeatsNothing() async throws {
+  @Test func `a GOAWAY during a burst loses no push and repeats none`() async throws {
     let server = try HTTP2TestServer { exchange in
-      // Every connection goes away after its 50th request; what is above is refused and must come again.
+      // Every connection sends GOAWAY after its 50th request; later ones are refused and must be sent again.
       let session = exchange.connection.session
       let last = Int32(99)
       if exchange.stream > last { return }
@@ -228,12 +228,12 @@ private struct Bench {
     await bench.stop()
   }
 
-  @Test func anAnswerThatNeverComesIsUnknownAtTheDeadline() async throws {
+  @Test func `without an answer the outcome is unknown at the deadline`() async throws {
     let server = try HTTP2TestServer { _ in }
     let bench = try Bench(server) { $0.connection.liveness.answerTimeout = .seconds(60) }
     await bench.start()
     let request = bench.request(0, within: .milliseconds(50))
-    // The second never gets the probe's only stream: it expires unsent.
+    // The second request never gets the only stream of the probe: it expires unsent.
     await bench.provider.send([request, bench.request(1, within: .milliseconds(20))])
     await bench.collector.wait { count, _ in count == 2 }
     #expect(bench.collector.outcome(0) == .unknown(reason: "TimedOut"))
@@ -245,7 +245,7 @@ private struct Bench {
     await bench.stop()
   }
 
-  @Test func aServerThatIsNotThereGivesRequestsBack() async throws {
+  @Test func `requests to a server that cannot be reached are returned`() async throws {
     let gone = try HTTP2TestServer { _ in }
     let port = try ServerProcess.freePort()
     let bench = try Bench(gone)
@@ -267,13 +267,13 @@ private struct Bench {
     bench.loop.stop()
   }
 
-  @Test func shuttingDownFinishesWhatIsInFlight() async throws {
+  @Test func `a shutdown finishes the requests in flight`() async throws {
     let server = try HTTP2TestServer { $0.connection.hold($0) }
     let bench = try Bench(server)
     await bench.start()
     await bench.provider.send([bench.request(0), bench.request(1)])
     async let shutDown: Void = bench.provider.shutDown(by: bench.loop.now + .seconds(30))
-    // The probe's only stream is taken, so the second request is still waiting.
+    // The only stream of the probe is in use, so the second request still waits.
     await bench.collector.wait { count, _ in count == 1 }
     #expect(bench.collector.outcome(1) == .refused(reason: "ShuttingDown"))
     await server.perform { server in
@@ -288,7 +288,7 @@ private struct Bench {
     bench.loop.stop()
   }
 
-  @Test func whatHasNoAnswerAtTheShutDownDeadlineIsUnknown() async throws {
+  @Test func `the outcome of requests without an answer at the shutdown deadline is unknown`() async throws {
     let server = try HTTP2TestServer { _ in }
     let bench = try Bench(server)
     await bench.start()

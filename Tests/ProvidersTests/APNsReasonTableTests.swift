@@ -1,4 +1,4 @@
-// Every reason Apple documents, and answers nobody documents.
+// Tests of every reason that Apple documents, and of undocumented answers.
 
 import Runtime
 import Testing
@@ -18,7 +18,7 @@ private func read(
   return (disposition, connection)
 }
 
-/// docs/protocols.md §1, written out again: the table must not be able to agree with itself only.
+/// The table of docs/protocols.md §1, written by hand, so that it is independent of the table in the sources.
 private let expected: [(Int, String, AnswerDisposition, Connection)] = [
   (400, "BadDeviceToken", .settle(.tokenInvalid(reason: "BadDeviceToken", since: nil)), .proven),
   (400, "DeviceTokenNotForTopic", .settle(.rejected(reason: "DeviceTokenNotForTopic")), .proven),
@@ -59,18 +59,18 @@ private let expected: [(Int, String, AnswerDisposition, Connection)] = [
 
 @Suite(.timeLimit(.minutes(10))) struct APNsReasonTableTests {
   @Test(arguments: expected.indices)
-  func everyDocumentedReason(index: Int) {
+  func `every documented reason has its outcome`(index: Int) {
     let (status, reason, disposition, connection) = expected[index]
     let found = read(status, #"{"reason":"\#(reason)"}"#)
     #expect(found.disposition == disposition)
     #expect(found.connection == connection)
   }
 
-  @Test func theTableHoldsExactlyTheseRows() {
+  @Test func `the table contains exactly the documented rows`() {
     #expect(APNsReasonTable.rows.map { "\($0.status) \($0.reason)" } == expected.map { "\($0.0) \($0.1)" })
   }
 
-  @Test func nothingActsWiderThanItsReasonReaches() {
+  @Test func `the scope of each outcome is at most the scope of its reason`() {
     let lane: Set = [
       "IdleTimeout", "ExpiredProviderToken", "InvalidProviderToken", "MissingProviderToken", "UnrelatedKeyIdInToken",
       "BadEnvironmentKeyInToken", "BadEnvironmentKeyIdInToken", "BadCertificate", "BadCertificateEnvironment",
@@ -85,25 +85,25 @@ private let expected: [(Int, String, AnswerDisposition, Connection)] = [
     }
   }
 
-  @Test func successGivesTheMessageID() {
+  @Test func `a success contains the message id`() {
     let found = read(200, "", [("apns-id", "8a04-e1")])
     #expect(found.disposition == .settle(.accepted(messageID: "8a04-e1")))
     #expect(found.connection == .proven)
     #expect(read(200, "").disposition == .settle(.accepted(messageID: nil)))
   }
 
-  @Test func aDeadTokenSaysSinceWhen() {
+  @Test func `a dead token has the time of its death`() {
     let found = read(410, #"{"reason":"Unregistered","timestamp":1700000000123}"#)
     #expect(found.disposition == .settle(.tokenInvalid(reason: "Unregistered", since: 1_700_000_000_123)))
   }
 
   @Test(arguments: [(Int64.max, 7_258_118_400_000), (-1, 0), (.min, 0)] as [(Int64, Int64)])
-  func aTimeThatCannotBeIsMovedToOneThatCan(timestamp: Int64, since: Int64) {
+  func `an impossible time of death is moved into the possible range`(timestamp: Int64, since: Int64) {
     let found = read(410, #"{"reason":"Unregistered","timestamp":\#(timestamp)}"#)
     #expect(found.disposition == .settle(.tokenInvalid(reason: "Unregistered", since: since)))
   }
 
-  @Test func retryAfterIsPassedOn() {
+  @Test func `Retry-After is passed on`() {
     let found = read(503, #"{"reason":"ServiceUnavailable"}"#, [("retry-after", "7")])
     #expect(found.disposition == .settle(.unavailable(reason: "ServiceUnavailable", after: .seconds(7))))
     let throttled = read(429, #"{"reason":"TooManyRequests"}"#, [("retry-after", "Wed, 21 Oct")])
@@ -111,7 +111,7 @@ private let expected: [(Int, String, AnswerDisposition, Connection)] = [
   }
 
   @Test(arguments: ["", "<html><body>502 Bad Gateway</body></html>", #"{"reason":"Unregis"#, "[]", #"{"reason":7}"#])
-  func bodiesWithoutAReasonAreReadByTheirStatus(body: String) {
+  func `a body without a reason is judged by its status`(body: String) {
     func text(_ status: Int) -> String { "status \(status) without a readable reason" }
     for status in [401, 403] {
       #expect(read(status, body).disposition == .settle(.unauthorized(reason: text(status))))
@@ -123,7 +123,7 @@ private let expected: [(Int, String, AnswerDisposition, Connection)] = [
       read(429, body).disposition == .settle(.throttled(reason: text(429), after: nil, isLaneWide: false)))
   }
 
-  @Test func anUnknownReasonKeepsItsNameUnderTheRuleOfItsStatus() {
+  @Test func `an unknown reason keeps its name, and its status decides`() {
     #expect(read(400, #"{"reason":"BrandNew"}"#).disposition == .settle(.rejected(reason: "BrandNew")))
     #expect(read(403, #"{"reason":"BrandNew"}"#).disposition == .settle(.unauthorized(reason: "BrandNew")))
     #expect(
@@ -132,7 +132,7 @@ private let expected: [(Int, String, AnswerDisposition, Connection)] = [
       read(500, #"{"reason":"BrandNew"}"#).disposition == .settle(.unavailable(reason: "BrandNew", after: nil)))
   }
 
-  @Test func anOutageThatSpeaksOfTokensCostsNone() {
+  @Test func `a 5xx answer with a reason about tokens deletes no token`() {
     for reason in ["Unregistered", "BadDeviceToken", "ExpiredToken"] {
       #expect(
         read(503, #"{"reason":"\#(reason)"}"#).disposition == .settle(.unavailable(reason: reason, after: nil)))

@@ -1,4 +1,4 @@
-// The head of an APNs request, field by field.
+// Tests of the head of an APNs request, field by field.
 
 import PushModel
 import Runtime
@@ -29,7 +29,7 @@ private func written(_ request: PushRequest) -> [String] {
 }
 
 @Suite(.timeLimit(.minutes(10))) struct APNsRequestWriterTests {
-  @Test func anInviteIsAVoIPPushThatIsTriedOnce() {
+  @Test func `an invite is a VoIP push that APNs does not store`() {
     #expect(
       written(request(.invite, collapseID: "call-1")) == [
         ":path: /3/device/00fcAB12",
@@ -45,14 +45,14 @@ private func written(_ request: PushRequest) -> [String] {
       ])
   }
 
-  @Test func aCancelIsAVoIPPushWhereItsTemplateSaysSo() {
+  @Test func `a cancel is a VoIP push if its template says so`() {
     let cancel = request(.cancel, collapseID: "call-1", manner: PushManner(apnsType: .voip, isStored: false))
     #expect(APNsRequestWriter.objection(to: cancel) == nil)
     #expect(written(cancel) == written(request(.invite)))
   }
 
   @Test(arguments: [PushKind.missedCall, .notification])
-  func anythingElseIsAnAlertWithExpirationAndCollapseID(kind: PushKind) {
+  func `any other kind is an alert with expiration and collapse id`(kind: PushKind) {
     #expect(
       written(request(kind, collapseID: "call-1")) == [
         ":path: /3/device/00fcAB12",
@@ -70,7 +70,7 @@ private func written(_ request: PushRequest) -> [String] {
   }
 
   @Test(arguments: PushManner.APNsType.allCases.filter { $0 != .voip }, PushManner.Priority.allCases)
-  func aTemplateMayChooseTypePriorityAndWhetherItIsStored(
+  func `a template can choose type, priority and expiration`(
     type: PushManner.APNsType, priority: PushManner.Priority
   ) {
     for isStored in [true, false] {
@@ -84,17 +84,17 @@ private func written(_ request: PushRequest) -> [String] {
     }
   }
 
-  @Test func aCollapseIDIsNeverLongerThan64Bytes() {
+  @Test func `a collapse id has at most 64 bytes`() {
     let line = written(request(.missedCall, collapseID: String(repeating: "x", count: 65))).last
     #expect(line == "apns-collapse-id: " + String(repeating: "x", count: 64))
   }
 
-  @Test func smallUUIDsKeepTheirZeros() {
+  @Test func `a small UUID keeps its leading zeros`() {
     let id = DeliveryID(high: 1, low: 2)
     #expect(written(request(.invite, deliveryID: id)).last == "apns-id: 00000000-0000-0001-0000-000000000002")
   }
 
-  @Test func whatMustNotLeaveIsRefusedBeforeItDoes() {
+  @Test func `a request that must not be sent is refused before it is sent`() {
     #expect(APNsRequestWriter.objection(to: request(.invite)) == nil)
     #expect(APNsRequestWriter.objection(to: request(.cancel)) == .cancelNotAllowed)
     #expect(

@@ -1,4 +1,4 @@
-// When a provider token is minted, and what is in it.
+// Tests of when a provider token is created, and of its content.
 
 import Runtime
 import Synchronization
@@ -6,7 +6,7 @@ import Testing
 
 @testable import Providers
 
-/// A clock that stands until it is moved.
+/// A clock that stands still until the test sets it.
 final class SettableClock: GatewayClock {
   private let wall = Mutex<Int64>(1_700_000_000_000)
   func now() -> Instant { Instant(nanoseconds: wallMilliseconds() * 1_000_000) }
@@ -24,7 +24,7 @@ final class SettableClock: GatewayClock {
     source = APNsTokenSource(APNsCredentials(teamID: "TEAM123456", keyID: "KEY1234567", key: key), clock: clock)
   }
 
-  @Test func aTokenIsES256WithKeyTeamAndANumericTime() async throws {
+  @Test func `a token is signed with ES256, and has key id, team id and a numeric time`() async throws {
     let token = try #require(JSONWebToken(compact: try await source.token(replacing: nil).value))
     #expect(String(decoding: token.header, as: UTF8.self) == #"{"alg":"ES256","kid":"KEY1234567"}"#)
     #expect(String(decoding: token.claims, as: UTF8.self) == #"{"iss":"TEAM123456","iat":1700000000}"#)
@@ -32,7 +32,7 @@ final class SettableClock: GatewayClock {
     #expect(token.isSigned(by: try key.verifyingKey()))
   }
 
-  @Test func oneTokenServesFor45Minutes() async throws {
+  @Test func `one token is used for 45 minutes`() async throws {
     let first = try await source.token(replacing: nil)
     clock.advance(minutes: 44)
     #expect(try await source.token(replacing: nil) == first)
@@ -40,18 +40,18 @@ final class SettableClock: GatewayClock {
     #expect(try await source.token(replacing: nil) != first)
   }
 
-  @Test func aRefusedTokenIsReplacedOnlyAfter20Minutes() async throws {
+  @Test func `a refused token is replaced only after 20 minutes`() async throws {
     let first = try await source.token(replacing: nil)
     clock.advance(minutes: 19)
     #expect(try await source.token(replacing: first) == first)
     clock.advance(minutes: 1)
     let second = try await source.token(replacing: first)
     #expect(second != first)
-    // Whoever still complains about the first gets the second, not a third.
+    // A request that was refused with the first token gets the second one, not a third.
     #expect(try await source.token(replacing: first) == second)
   }
 
-  @Test func aTokenFromTheFutureIsReplacedWhenTheClockWasSetBack() async throws {
+  @Test func `a token from the future is replaced after the clock was set back`() async throws {
     let first = try await source.token(replacing: nil)
     clock.advance(minutes: -5)
     #expect(try await source.token(replacing: nil) != first)

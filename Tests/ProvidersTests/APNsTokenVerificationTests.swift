@@ -1,4 +1,4 @@
-// The JWT that Apple gets, verified by PyJWT.
+// Tests of the JWT for Apple, verified by PyJWT.
 
 import Runtime
 import Testing
@@ -6,7 +6,7 @@ import Testing
 @testable import Providers
 
 @Suite(.timeLimit(.minutes(10))) struct APNsTokenVerificationTests {
-  @Test func anIndependentLibraryVerifiesTheProviderToken() throws {
+  @Test func `an independent library verifies the provider token`() throws {
     let key = try SigningKey.generate(for: .es256)
     let credentials = APNsCredentials(teamID: "TEAM567890", keyID: "KEY4567890", key: key)
     var verifier = IndependentJWTVerifier()
@@ -18,7 +18,7 @@ import Testing
     #expect(try verifier.verify() == "")
   }
 
-  @Test func theVerifierSaysNoToAnotherKey() throws {
+  @Test func `the verifier refuses a token of another key`() throws {
     let credentials = try APNsCredentials(teamID: "T", keyID: "K", key: SigningKey.generate(for: .es256))
     var verifier = IndependentJWTVerifier()
     try verifier.add(

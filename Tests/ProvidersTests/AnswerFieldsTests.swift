@@ -1,4 +1,4 @@
-// Header lines as libcurl gives them.
+// Tests of header lines as libcurl passes them on.
 
 import Testing
 
@@ -15,18 +15,18 @@ import Testing
   }
 
   @Test(arguments: ["Retry-After: 5\r\n", "retry-after:5\r\n", "RETRY-AFTER:\t5 \r\n", "rEtry-aFter: 5"])
-  func aFieldIsReadHoweverItsNameIsWritten(line: String) {
+  func `the case of a field's name does not matter`(line: String) {
     #expect(read("HTTP/1.1 429 \r\n", line).retryAfter == "5")
   }
 
   @Test(arguments: [
     "Retry-After 5\r\n", "retry\rafter: 5\r\n", " retry-after: 5\r\n", "retry-after", "x-retry-after: 5",
   ])
-  func otherLinesArePassedOver(line: String) {
+  func `other lines are ignored`(line: String) {
     #expect(read(line).retryAfter == nil)
   }
 
-  @Test func theFieldsOfAnInterimAnswerAreNotTheAnswers() {
+  @Test func `the fields of an interim answer are not part of the final answer`() {
     let found = read("HTTP/1.1 103 Early Hints\r\n", "retry-after: 5\r\n", "HTTP/1.1 200 OK\r\n", "date: today\r\n")
     #expect(found.retryAfter == nil && found.date == "today")
   }

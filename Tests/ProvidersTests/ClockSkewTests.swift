@@ -1,4 +1,4 @@
-// How far the provider's clock is from ours.
+// Tests of the measured difference between the provider's clock and ours.
 
 import Logging
 import Runtime
@@ -8,7 +8,7 @@ import Testing
 
 @testable import Providers
 
-/// Keeps the warnings of the clocks' difference.
+/// Collects the warnings about the difference of the clocks.
 private struct WarningCatcher: LogHandler {
   final class Lines: Sendable {
     private let lines = Mutex<[Logger.Metadata]>([])
@@ -31,10 +31,10 @@ private struct WarningCatcher: LogHandler {
 }
 
 @Suite("Clock skew", .timeLimit(.minutes(10))) struct ClockSkewTests {
-  @Test(
-    "the provider's date is compared with our clock at the first answer; more than five seconds are warned of, once",
-    arguments: [-3600, 0, 30] as [Int64])
-  func measured(offset: Int64) async throws {
+  @Test(arguments: [-3600, 0, 30] as [Int64])
+  func `the provider's date is compared with our clock at the first answer, and one warning is logged above 5 s`(
+    offset: Int64
+  ) async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.clockOffset = offset
     let suite = try await SimulatorSuite.start(configuration)
@@ -49,7 +49,7 @@ private struct WarningCatcher: LogHandler {
     #expect(lines.all.count == (offset == 0 ? 0 : 1))
     #expect(lines.all.allSatisfy { $0["skew_seconds"]?.description == "\(skew.seconds)" })
 
-    // A new connection measures anew; the same difference is not warned of again.
+    // A new connection measures again; there is no second warning for the same difference.
     await suite.apnsProduction.goAway()
     while await bench.push(bench.reports.results.count).connection == 0 {}
     #expect(bench.reports.clockSkews.count == 2)
@@ -61,8 +61,8 @@ private struct WarningCatcher: LogHandler {
   private let date = Array("Sun, 06 Nov 1994 08:49:37 GMT".utf8)
   private let dateMilliseconds: Int64 = 784_111_777_000
 
-  @Test("an answer is looked at once a minute, and the first of each connection")
-  func due() {
+  @Test
+  func `the date is compared once a minute, and at the first answer of each connection`() {
     var meter = ClockSkewMeter()
     var now = Instant(nanoseconds: 0)
     func measure(_ connection: Int) -> Nanoseconds? {
@@ -79,15 +79,15 @@ private struct WarningCatcher: LogHandler {
     #expect(meter.isDue(0, sentAt: now))
   }
 
-  @Test("no date, or one that cannot be read, measures nothing", arguments: [nil, "", "yesterday", "Sun, 06 Nov"])
-  func unreadable(text: String?) {
+  @Test(arguments: [nil, "", "yesterday", "Sun, 06 Nov"])
+  func `a missing or unreadable date measures nothing`(text: String?) {
     var meter = ClockSkewMeter()
     let bytes = text.map { Array($0.utf8)[...] }
     #expect(meter.measure(bytes, on: 0, now: Instant(nanoseconds: 0), wallMilliseconds: 0) == nil)
   }
 
-  @Test("a warning comes with a large difference, with its change, and every hour that it stays")
-  func warnings() {
+  @Test
+  func `a large difference is logged once, after each change, and once an hour while it lasts`() {
     var meter = ClockSkewMeter()
     var now = Instant(nanoseconds: 0)
     func warns(_ skew: Nanoseconds) -> Bool { meter.warns(of: skew, now: now) }

@@ -1,4 +1,4 @@
-// Requests for which no connection can be made: how often one is tried.
+// Tests of how often a connection is tried while none can be made.
 
 import Foundation
 import PushModel
@@ -10,15 +10,15 @@ import Testing
 @Suite("Connect gate", .timeLimit(.minutes(10))) struct ConnectGateTests {
   private let start = Instant(nanoseconds: 1_000_000_000_000)
 
-  @Test("the waits double from 250 ms to 2 s, one request at a time, until one has left")
-  func waits() {
+  @Test
+  func `the waits double from 250 ms to 2 s, with one request at a time until one was sent`() {
     var gate = ConnectGate(backoff: ExpoConfiguration().backoff, seed: 1)
     var now = start
     var waits: [Int64] = []
     #expect(gate.admits(beside: 5, now))
     for _ in 0..<8 {
       gate.didFail(begunAt: now)
-      gate.didFail(begunAt: now)  // made together, failed together
+      gate.didFail(begunAt: now)  // requests that were started together and failed together
       #expect(!gate.admits(beside: 0, gate.opensAt - .milliseconds(1)))
       waits.append((gate.opensAt - now).milliseconds)
       now = gate.opensAt
@@ -33,16 +33,18 @@ import Testing
     #expect(gate.admits(beside: 5, now))
   }
 
-  @Test("a try that took longer than the wait is followed at once")
-  func longTry() {
+  @Test
+  func `after an attempt that took longer than the wait, the next one follows at once`() {
     var gate = ConnectGate(seed: 1)
     gate.didFail(begunAt: start)
     #expect(gate.admits(beside: 0, start + .seconds(5)))
   }
 
-  @Test("an Expo endpoint that refuses connections is tried with growing pauses, in which its lane has no room")
-  func refusedConnections() async throws {
-    // Nobody listens at port 1.
+  @Test
+  func `an Expo endpoint that refuses connections is tried with growing pauses, and its lane has no room meanwhile`()
+    async throws
+  {
+    // Port 1 has no listener.
     let provider = ExpoProvider(
       configuration: ExpoConfiguration(url: "https://127.0.0.1:1"), loop: EventLoop(name: "expo-test"))
     let reports = ProviderReports()
@@ -50,7 +52,7 @@ import Testing
     let clock = SystemClock()
     let end = clock.now() + .seconds(3)
     var tag: UInt64 = 0
-    // Whatever fails is sent again at once, as a hundred calls together would be.
+    // Each failed request is sent again at once, as a hundred simultaneous calls would be.
     while clock.now() < end {
       while Int(tag) < reports.results.count + 5 {
         await provider.send([request(tag)])
@@ -58,7 +60,7 @@ import Testing
       }
       try await Task.sleep(for: .milliseconds(10))
     }
-    // A test that comes back late may see what was tried afterwards.
+    // A test that continues late may see later attempts.
     let tries = Set(reports.results.map(\.answeredAt).filter { $0 < end }.map(\.nanoseconds)).count
     #expect(tries >= 2)
     #expect(tries <= 6, "0.125 + 0.25 + 0.5 + 1 + 2 s are more than 3 s")

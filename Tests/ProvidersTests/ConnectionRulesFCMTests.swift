@@ -7,11 +7,11 @@ import Testing
 @testable import Providers
 
 @Suite("Connection rules, FCM", .timeLimit(.minutes(10))) struct ConnectionRulesFCMTests {
-  @Test("the hourly GOAWAY (max_age) costs no push and no second try")
-  func hourlyGoAway() async throws {
+  @Test
+  func `the hourly GOAWAY (max_age) fails no push and repeats none`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note(exchange.message.body.isEmpty ? "empty" : "requests")
-      // In two steps, as a server that closes in order does it: first a warning, then the stream it stopped at.
+      // In two steps, as in an orderly shutdown: first a warning, then the last stream that is processed.
       if exchange.stream == 201 {
         exchange.connection.session.goAway(lastStream: .max, .noError, debugData: Array("max_age".utf8))
         exchange.connection.flushLater()
@@ -35,8 +35,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("never more than 100 streams a connection, whatever the server allows")
-  func streamsMax() async throws {
+  @Test
+  func `a connection has at most 100 streams, whatever the server allows`() async throws {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 1000
     let server = try HTTP2TestServer(settings: settings) { exchange in
@@ -61,8 +61,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("an idle connection sends no PING, so that FCM never finds them too many; a request after a pause brings one")
-  func noIdlePings() async throws {
+  @Test
+  func `an idle connection sends no PING, which FCM limits, and a request after a pause sends one`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let bench = try ProviderBench.fcm(server) {
       $0.connection.liveness.idleBeforePing = .milliseconds(100)
@@ -70,7 +70,7 @@ import Testing
     }
     await bench.start()
     for tag in 0..<3 {
-      // What left while a push was in flight has come by then.
+      // By then all PINGs that were sent while a push was in flight have arrived.
       await bench.pass(.milliseconds(20))
       let before = await server.perform { $0.connections[0].received.pings }
       await bench.pass(.milliseconds(300))
@@ -82,8 +82,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("while there is no access token for a refused one nothing leaves; the pushes are sent when it has come")
-  func noAccessToken() async throws {
+  @Test
+  func `while a refused access token has no successor nothing is sent, and afterwards the pushes are`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note(exchange.authorization)
       if exchange.authorization == "Bearer two" { return exchange.accept() }
@@ -105,8 +105,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("a connection closed after a time without requests is replaced before the next push needs it")
-  func idleClose() async throws {
+  @Test
+  func `a connection that the server closed for idleness is replaced before the next push`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let bench = try ProviderBench.fcm(server)
     await bench.start()
@@ -119,7 +119,7 @@ import Testing
 }
 
 extension HTTP2TestServer.Connection {
-  /// Remembers the most streams that were open at a time.
+  /// Records the highest number of simultaneous streams.
   fileprivate func most(ofConnection number: Int) {
     let open = noted("open \(number)")
     let most = noted("most \(number)")

@@ -1,4 +1,4 @@
-// What the tests of the connections' rules share: providers at a server that does what it is told, requests, tokens.
+// Shared by the tests of the connection rules: providers with a server that the test controls, requests, and tokens.
 
 import HTTP2TestSupport
 import Logging
@@ -9,7 +9,7 @@ import Synchronization
 
 @testable import Providers
 
-/// Gives the tokens "t1", "t2", … of a script: the next whenever one is refused.
+/// Returns the tokens "t1", "t2", …: the next one whenever one is refused.
 final class NumberedTokens: ProviderTokenSource {
   private let prefix: String
   private let count = Mutex(1)
@@ -26,7 +26,7 @@ final class NumberedTokens: ProviderTokenSource {
   }
 }
 
-/// Gives what a closure gives, which is told how often it was asked before.
+/// Returns the result of a closure, which gets the number of earlier calls.
 final class TokensFromClosure: ProviderTokenSource {
   private let body: @Sendable (Int) throws(ProviderTokenError) -> ProviderToken
   private let count = Mutex(0)
@@ -41,7 +41,7 @@ final class TokensFromClosure: ProviderTokenSource {
   }
 }
 
-/// A provider on its own loop, what it reports, and requests for it.
+/// A provider on its own loop, its reports, and requests for it.
 struct ProviderBench<Provider: PushProvider> {
   let provider: Provider
   let reports = ProviderReports()
@@ -75,14 +75,14 @@ struct ProviderBench<Provider: PushProvider> {
 
   func requests(_ tags: Range<Int>) -> [PushRequest] { tags.map { request($0) } }
 
-  /// Sends one push and waits for its outcome; all pushes before must have theirs.
+  /// Sends one push and waits for its outcome; all earlier pushes must have theirs.
   func push(_ tag: Int, avoiding connection: Int? = nil) async -> PushResult {
     let count = reports.results.count + 1
     await provider.send([request(tag, avoiding: connection)])
     return await reports.results(count)[UInt64(tag)]!
   }
 
-  /// Waits until so many changes of the capacity have been reported.
+  /// Waits until this number of capacity changes was reported.
   func capacities(_ count: Int) async -> [Int] {
     while reports.capacities.count < count { await pass(.milliseconds(1)) }
     return reports.capacities
@@ -114,7 +114,7 @@ extension ProviderBench where Provider == HTTP2Provider {
       provider: HTTP2Provider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger))
   }
 
-  /// At what a proxy leads to.
+  /// For a server behind a proxy.
   static func apns(
     through proxy: ForgetfulProxy, hedging: HedgingSettings? = nil,
     _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }
@@ -137,7 +137,7 @@ extension ProviderBench where Provider == HTTP2Provider {
       production: try HTTP2Endpoint(url: suite.endpoints.apnsProduction, tls: tls),
       sandbox: try HTTP2Endpoint(url: suite.endpoints.apnsSandbox, tls: tls))
     configuration.pool.waitTimeout = .seconds(30)
-    // Connections are counted, also where the machine is so busy that answers take seconds.
+    // Connections are counted, also if the machine is so busy that answers take seconds.
     configuration.pool.connection.liveness.answerTimeout = .seconds(30)
     return Self(
       provider: HTTP2Provider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger))
@@ -171,7 +171,7 @@ extension ProviderBench where Provider == HTTP2Provider {
         permits: permit.map { SendPermits([$0]) }), permit: permit)
   }
 
-  /// At what a proxy leads to.
+  /// For a server behind a proxy.
   static func fcm(
     through proxy: ForgetfulProxy, hedging: HedgingSettings? = nil,
     _ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }
@@ -186,7 +186,7 @@ extension ProviderBench where Provider == HTTP2Provider {
 }
 
 extension ProviderBench where Provider == ExpoProvider {
-  /// At a port of 127.0.0.1, over HTTP/2 where the server speaks it.
+  /// For a port of 127.0.0.1, over HTTP/2 if the server supports it.
   init(
     port: UInt16, caFile: String = TestCertificates.shared.caFile,
     _ change: (inout ExpoConfiguration) -> Void = { _ in }
@@ -199,9 +199,9 @@ extension ProviderBench where Provider == ExpoProvider {
 
 extension HTTP2TestServer.Exchange {
   var authorization: String { message.headers.text("authorization") ?? "" }
-  /// Accepts the push, in APNs' way and in FCM's.
+  /// Accepts the push, with an answer that is valid for APNs and for FCM.
   func accept() { respond(200, body: #"{"name":"projects/p/messages/1"}"#) }
-  /// Accepts a request of one push, in Expo's way.
+  /// Accepts a request with one push, with an answer of Expo.
   func acceptTicket() { respond(200, body: #"{"data":[{"status":"ok","id":"1"}]}"#) }
 }
 

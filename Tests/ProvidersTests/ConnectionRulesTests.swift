@@ -11,11 +11,11 @@ import Testing
 @testable import Runtime
 
 @Suite("Connection rules, APNs", .timeLimit(.minutes(10))) struct ConnectionRulesTests {
-  @Test("GOAWAY with a chosen last stream every 500 requests: of 50,000 pushes none is lost and none repeated")
-  func goAwayEvery500Requests() async throws {
+  @Test
+  func `with a GOAWAY every 500 requests, none of 50,000 pushes is lost and none repeated`() async throws {
     let server = try HTTP2TestServer { exchange in
       let last: Int32 = 999  // the 500th stream of a client
-      guard exchange.stream <= last else { return }  // above it: never processed
+      guard exchange.stream <= last else { return }  // requests above it are never processed
       exchange.connection.note(exchange.message.headers.text("apns-id")!)
       exchange.respond(200)
       if exchange.stream == last { exchange.connection.session.goAway(lastStream: last) }
@@ -35,8 +35,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("a stream refused is sent again at once; its outcome is that of the second try")
-  func refusedStream() async throws {
+  @Test
+  func `a request on a refused stream is sent again at once, and the second answer decides`() async throws {
     let server = try HTTP2TestServer { exchange in
       guard exchange.connection.number > 0 || exchange.stream > 1 else {
         return exchange.connection.session.reset(exchange.stream, .refusedStream)
@@ -50,10 +50,10 @@ import Testing
     await bench.stop()
   }
 
-  @Test(
-    "a stream reset for any other reason leaves the push in doubt; the connection serves on",
-    arguments: [HTTP2ErrorCode.internalError, .cancel, .enhanceYourCalm, .protocolError])
-  func resetStream(code: HTTP2ErrorCode) async throws {
+  @Test(arguments: [HTTP2ErrorCode.internalError, .cancel, .enhanceYourCalm, .protocolError])
+  func `a push on a stream that is reset for another reason has an unknown outcome, and the connection stays`(
+    code: HTTP2ErrorCode
+  ) async throws {
     let server = try HTTP2TestServer { exchange in
       if exchange.stream == 1 { exchange.connection.session.reset(1, code) } else { exchange.accept() }
     }
@@ -69,8 +69,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("SETTINGS that fall and rise at run time are obeyed, and the capacity says so")
-  func fallingAndRisingLimit() async throws {
+  @Test
+  func `a stream limit that falls and rises at run time is obeyed, and shown in the capacity`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let bench = try ProviderBench.apns(server) { $0.connectionsMax = 1 }
     await bench.start()
@@ -83,7 +83,7 @@ import Testing
           connection.session.limitStreams(to: UInt32(limit))
           connection.flushLater()
         }
-        // Holds what comes until the client has opened all it may, or all there are; and a moment longer, for one too many.
+        // Holds requests until the client has opened all streams that it may, or all it needs, and then waits for one too many.
         server.handler = { [weak server] exchange in
           guard let server else { return }
           exchange.connection.hold(exchange)
@@ -108,13 +108,13 @@ import Testing
     await bench.stop()
   }
 
-  @Test("PINGs go out with requests in flight and never without")
-  func pings() async throws {
+  @Test
+  func `PINGs are sent only while requests are in flight`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let bench = try ProviderBench.apns(server) { $0.connection.liveness.silenceBeforePing = .milliseconds(20) }
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
-    // What left while the push was in flight has come by then.
+    // By then all PINGs that were sent while the push was in flight have arrived.
     await bench.pass(.milliseconds(20))
     let before = await server.perform { $0.connections[0].received.pings }
     await bench.pass(.milliseconds(150))
@@ -127,14 +127,15 @@ import Testing
     await bench.stop()
   }
 
-  @Test("a connection that does not answer a PING is replaced; its requests are in doubt")
-  func unansweredPing() async throws {
+  @Test
+  func `a connection that does not answer a PING is replaced, and the outcome of its requests is unknown`() async throws
+  {
     let server = try HTTP2TestServer { $0.accept() }
     let bench = try ProviderBench.apns(server) {
       $0.connection.liveness.silenceBeforePing = .milliseconds(200)
       $0.connection.liveness.doubtAfterPing = .milliseconds(1_000)
       $0.connection.liveness.pingTimeout = .milliseconds(2_000)
-      // It is the PING that tells.
+      // Only the PING detects the loss.
       $0.connection.liveness.answerTimeout = .seconds(60)
       $0.connection.requestTimeout = .seconds(60)
     }
@@ -154,8 +155,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("a server that hangs up on everyone is asked again after growing waits only")
-  func reconnectingIsNoHammering() async throws {
+  @Test
+  func `a server that closes every connection is retried only after growing waits`() async throws {
     let loop = EventLoop(name: "closing-server")
     let accepted = Mutex<[Instant]>([])
     let listener = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)
@@ -163,7 +164,7 @@ import Testing
     let sixth = AsyncStream<Void>.makeStream()
     nonisolated(unsafe) let door = listener
     loop.execute {
-      door.start { _ in  // the socket is closed as it goes
+      door.start { _ in  // the socket is closed when it is released
         let count = accepted.withLock { accepted in
           accepted.append(loop.now)
           return accepted.count
@@ -179,7 +180,7 @@ import Testing
       loop: EventLoop(name: "apns-test"), logger: silentLogger)
     let bench = ProviderBench(provider: provider)
     await provider.start { [reports = bench.reports] in reports.receive($0) }
-    // Requests that wait do not make it come back sooner.
+    // Waiting requests do not shorten the waits.
     await provider.send(bench.requests(0..<100))
     for await _ in sixth.stream {}
     let times = accepted.withLock { $0 }
@@ -191,8 +192,10 @@ import Testing
     loop.stop()
   }
 
-  @Test("after ExpiredProviderToken there is a new token and a new connection, for the old one keeps refusing")
-  func expiredProviderToken() async throws {
+  @Test
+  func `after ExpiredProviderToken a new token is sent on a new connection, because the old one keeps refusing`()
+    async throws
+  {
     let suite = try await SimulatorSuite.start()
     let material = suite.material
     let credentials = APNsCredentials(
@@ -213,8 +216,8 @@ import Testing
     await suite.stop()
   }
 
-  @Test("ExpiredProviderToken within 20 minutes of the last token mints no other", arguments: [false, true])
-  func youngExpiredProviderToken(isShared: Bool) async throws {
+  @Test(arguments: [false, true])
+  func `ExpiredProviderToken within 20 minutes of the last token creates no new token`(isShared: Bool) async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note(exchange.authorization)
       exchange.respond(403, body: #"{"reason":"ExpiredProviderToken"}"#)
@@ -236,8 +239,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("TooManyProviderTokenUpdates: the older token is used on and the pushes are sent again")
-  func tooManyProviderTokenUpdates() async throws {
+  @Test
+  func `after TooManyProviderTokenUpdates the older token stays in use, and the pushes are sent again`() async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.tokenUpdateInterval = 20 * 60
     let suite = try await SimulatorSuite.start(configuration)
@@ -247,7 +250,7 @@ import Testing
     let tokens = TokensFromClosure { asked throws(ProviderTokenError) in
       let now = SystemClock().wallMilliseconds()
       let token = try APNsTokenSource.mint(credentials, wallMilliseconds: asked == 0 ? now - 60_000 : now)
-      // The first is to be renewed as soon as can be: much too early.
+      // The first token is renewed at once, much too early.
       return ProviderToken(
         value: token.value, issuedAtMilliseconds: token.issuedAtMilliseconds,
         renewAtMilliseconds: asked == 0 ? 0 : now + 3_000_000)
@@ -270,8 +273,8 @@ import Testing
     await suite.stop()
   }
 
-  @Test("the retry after a 503 goes on another connection")
-  func retryOnAnotherConnection() async throws {
+  @Test
+  func `the retry after a 503 uses another connection`() async throws {
     let server = try HTTP2TestServer { exchange in
       if exchange.connection.number == 0, exchange.stream > 1 {
         exchange.respond(503, body: #"{"reason":"ServiceUnavailable"}"#)
@@ -285,7 +288,7 @@ import Testing
     let first = await bench.push(1)
     #expect(first.outcome == .unavailable(reason: "ServiceUnavailable", after: nil))
     #expect(first.connection == 0)
-    // There is no other yet: the retry does not wait for one, but one is opened.
+    // There is no other connection yet: one is opened, but the retry does not wait for it.
     let second = await bench.push(2, avoiding: first.connection)
     #expect(second.connection == 0)
     await bench.reports.capacity { $0 == 1001 }
@@ -295,12 +298,12 @@ import Testing
     await bench.stop()
   }
 
-  @Test("of several addresses the first that serves is taken", arguments: ["first refuses", "first is silent"])
-  func severalAddresses(trouble: String) async throws {
+  @Test(arguments: ["first refuses", "first is silent"])
+  func `the first of several addresses that answers is used`(trouble: String) async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let loop = EventLoop(name: "silent-server")
     let silent = trouble == "first is silent" ? "127.0.0.3" : "127.0.0.4"
-    // Never accepts; nobody listens at the other address.
+    // This listener never accepts, and the other address has no listener.
     let listener = try TCPListener(on: SocketAddress(numericHost: "127.0.0.3", port: server.port)!, loop: loop)
     #expect(try await dial([silent, "127.0.0.1"], server.port) == nil)
     #expect(await server.perform { $0.connectionCount } == 1)
@@ -308,14 +311,14 @@ import Testing
     loop.stop()
   }
 
-  @Test("when no address serves, the error names the host and the last address")
-  func noAddressServes() async throws {
+  @Test
+  func `if no address answers, the error names the host and the last address`() async throws {
     let port = try ServerProcess.freePort()
     let error = try #require(try await dial(["127.0.0.2", "127.0.0.3"], port))
     #expect(error.description.contains("localhost (127.0.0.3:\(port))"))
   }
 
-  /// Dials a name that resolves to these addresses; returns what was wrong.
+  /// Connects to a name that resolves to these addresses; returns the error.
   private func dial(_ hosts: [String], _ port: UInt16) async throws -> TLSError? {
     final class Keeper { var dialer: AddressDialer? }
     let resolver = NameResolver { _ in .success(hosts.map { SocketAddress(numericHost: $0, port: 0)! }) }

@@ -1,4 +1,4 @@
-// When the token in use is renewed, replaced, and held on to.
+// Tests of when the token in use is renewed, replaced, and kept.
 
 import Logging
 import Runtime
@@ -8,7 +8,7 @@ import Testing
 @testable import Providers
 
 @Suite("Connection rules, tokens", .timeLimit(.minutes(10))) struct ConnectionRulesTokenTests {
-  /// Answers when it is told to, and keeps what it was asked.
+  /// A token source that answers when the test says so, and records the requests.
   private final class PatientSource: ProviderTokenSource {
     typealias Answer = Result<ProviderToken, ProviderTokenError>
     private struct Question {
@@ -26,7 +26,7 @@ import Testing
       return try answer.get()
     }
 
-    /// Waits for the next question, looks at it, and answers.
+    /// Waits for the next request, returns its refused token, and answers.
     func answer(_ answer: Answer, meanwhile: @Sendable () async -> Void = {}) async -> ProviderToken? {
       for await question in questions {
         await meanwhile()
@@ -37,7 +37,7 @@ import Testing
     }
   }
 
-  /// A token on a loop, and whether it came.
+  /// A token on a loop, and whether it has arrived.
   // @unchecked: `token` is touched on the loop only.
   private final class Bench: @unchecked Sendable {
     let loop = EventLoop(name: "token-test")
@@ -68,7 +68,7 @@ import Testing
         renewAtMilliseconds: now + time.milliseconds)
     }
 
-    /// Started with this token in use.
+    /// Starts with this token in use.
     func start(with first: ProviderToken) async {
       await perform { $0.start() }
       #expect(await source.answer(.success(first)) == nil)
@@ -76,15 +76,15 @@ import Testing
     }
   }
 
-  @Test("the token is what follows the scheme")
-  func authorization() async {
+  @Test
+  func `the token in the authorization header is the text after the scheme`() async {
     let bench = Bench()
     await bench.start(with: bench.make("one"))
     #expect(await bench.perform { $0.authorization } == Array("bearer one".utf8))
   }
 
-  @Test("however many requests are refused with a token, it is replaced once")
-  func replacedOnce() async {
+  @Test
+  func `a token is replaced once, however many requests are refused with it`() async {
     let bench = Bench()
     let (one, two) = (bench.make("one"), bench.make("two"))
     await bench.start(with: one)
@@ -95,8 +95,8 @@ import Testing
     #expect(await bench.perform { $0.current } == two)
   }
 
-  @Test("a token refused while its renewal was asked for is asked for again, as a refused one")
-  func refusedDuringRenewal() async {
+  @Test
+  func `if a token is refused during its renewal, it is requested again as a refused one`() async {
     let bench = Bench()
     let (one, two) = (bench.make("one", renewedIn: .zero), bench.make("two"))
     await bench.start(with: one)
@@ -107,8 +107,8 @@ import Testing
     #expect(await bench.perform { $0.isWorthAnotherTry(after: one) })
   }
 
-  @Test("a refused token that the source holds on to is not worth another try, until there is another")
-  func heldOnTo() async {
+  @Test
+  func `if the source returns the refused token again, no further request is sent with it`() async {
     let bench = Bench()
     let one = bench.make("one")
     await bench.start(with: one)
@@ -118,8 +118,10 @@ import Testing
     #expect(await bench.perform { $0.isWorthAnotherTry(after: one) } == false)
   }
 
-  @Test("a token that came too early gives way to the one before it, if that may still be good", arguments: [10, 70])
-  func tooEarly(ageMinutes: Int64) async {
+  @Test(arguments: [10, 70])
+  func `a token that was renewed too early is replaced by its predecessor, if that may still be valid`(
+    ageMinutes: Int64
+  ) async {
     let bench = Bench()
     let one = bench.make("one", age: .seconds(ageMinutes * 60), renewedIn: .zero)
     let two = bench.make("two")
@@ -128,7 +130,7 @@ import Testing
     await bench.arrival()
     await bench.perform { $0.useOlder(than: two) }
     #expect(await bench.perform { $0.current } == (ageMinutes < 60 ? one : two))
-    // Others on the wire with the same token change nothing more.
+    // Other requests in flight with the same token have no further effect.
     await bench.perform { $0.useOlder(than: two) }
     #expect(await bench.perform { $0.current } == (ageMinutes < 60 ? one : two))
   }

@@ -1,4 +1,4 @@
-// New keys while pushes are under way, over real TLS.
+// Tests of rotated keys while pushes are under way, over real TLS.
 
 import HTTP2TestSupport
 import PushModel
@@ -10,8 +10,9 @@ import Testing
 @testable import Providers
 
 @Suite("Credential rotation", .timeLimit(.minutes(10))) struct CredentialRotationTests {
-  @Test("an APNs key is rotated under load without a failed push, and the old key is not used afterwards")
-  func apnsUnderLoad() async throws {
+  @Test
+  func `an APNs key is rotated under load without a failed push, and the old key is not used afterwards`() async throws
+  {
     let newKey = try SigningKey.generate(for: .es256)
     var configuration = SimulatorSuite.Configuration()
     configuration.apnsKeys = ["NEWKEY4321": try newKey.verifyingKey()]
@@ -49,7 +50,7 @@ import Testing
     #expect(accepted[firstAfterwards...].allSatisfy { $0.detail("kid") == "NEWKEY4321" })
     let counters = await suite.apnsProduction.counters
     #expect(counters.refused.isEmpty)
-    // One stream until the new key has proved itself, then all: there was never none.
+    // One stream until the first answer to the new key, then all: the capacity was never zero.
     let capacities = bench.reports.capacities[capacityBefore...]
     #expect(capacities.first == 1)
     #expect(capacities.contains { $0 >= 1000 } && !capacities.contains(0))
@@ -57,8 +58,10 @@ import Testing
     await suite.stop()
   }
 
-  @Test("what waits for a stream moves to the new connections, what is in flight is finished on the old one")
-  func waitingMoves() async throws {
+  @Test
+  func `requests that wait for a stream move to the new connections, and those in flight end on the old one`()
+    async throws
+  {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 1
     let server = try HTTP2TestServer(settings: settings) { exchange in
@@ -80,8 +83,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("a push refused with the old key is sent again with the new one")
-  func refusedWithTheOldKey() async throws {
+  @Test
+  func `a push refused with the old key is sent again with the new one`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note(exchange.authorization)
       if exchange.connection.number == 0 { exchange.connection.hold(exchange) } else { exchange.accept() }
@@ -90,7 +93,7 @@ import Testing
     await bench.start()
     await bench.provider.send(bench.requests(0..<2))
     await bench.provider.rotate(to: NumberedTokens("new"))
-    _ = await bench.reports.results(1)  // the one that moved
+    _ = await bench.reports.results(1)  // the request that moved
     await server.perform { server in
       for exchange in server.held { exchange.respond(403, body: #"{"reason":"InvalidProviderToken"}"#) }
     }
@@ -99,8 +102,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("a new key that the provider refuses is reported as such")
-  func refusedKey() async throws {
+  @Test
+  func `a new key that the provider refuses is reported as refused`() async throws {
     let suite = try await SimulatorSuite.start()
     let bench = try ProviderBench.apns(suite, tokens: suite.material.apnsTokens())
     await bench.start()
@@ -115,8 +118,8 @@ import Testing
     await suite.stop()
   }
 
-  @Test("credentials without a token change nothing; the next rotation does", arguments: [1, 3])
-  func noToken(failures: Int) async throws {
+  @Test(arguments: [1, 3])
+  func `credentials without a token change nothing, and the next rotation works`(failures: Int) async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note(exchange.authorization)
       exchange.accept()
@@ -136,8 +139,9 @@ import Testing
     await bench.stop()
   }
 
-  @Test("an FCM service account is rotated on the connections there are, under load and without a failed push")
-  func fcmUnderLoad() async throws {
+  @Test
+  func `an FCM service account is rotated under load on the existing connections, without a failed push`() async throws
+  {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note(exchange.authorization)
       exchange.accept()
@@ -165,8 +169,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("a new key takes over after a bounded time, although one of its connections cannot be made")
-  func boundedTime() async throws {
+  @Test
+  func `a new key is used after a bounded time, even if one of its connections fails`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note(exchange.authorization)
       exchange.accept()
@@ -190,8 +194,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("shutting down in the middle of a rotation ends every request")
-  func shuttingDown() async throws {
+  @Test
+  func `a shutdown during a rotation ends every request`() async throws {
     let server = try HTTP2TestServer { $0.connection.hold($0) }
     let bench = try ProviderBench.apns(server, tokens: NumberedTokens("old"))
     await bench.start()

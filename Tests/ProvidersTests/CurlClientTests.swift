@@ -1,4 +1,4 @@
-// The curl client against a server we did not write, over real TLS.
+// Tests of the curl client with a server that shares no code with ours, over real TLS.
 
 import Foundation
 import HTTP2TestSupport
@@ -20,7 +20,7 @@ private actor Caller {
 
   func send(_ request: CurlRequest) async -> Result<CurlResponse, CurlFailure> { await client.perform(request) }
 
-  /// Starts a request, closes the client, and gives what became of the request.
+  /// Starts a request, closes the client, and returns the outcome of the request.
   func sendAndClose(_ request: CurlRequest) async -> Result<CurlResponse, CurlFailure> {
     await withCheckedContinuation { continuation in
       client.perform(request) { continuation.resume(returning: $0) }
@@ -31,7 +31,7 @@ private actor Caller {
   func close() { client.close() }
 }
 
-/// Whom a resolver has given out, and may give out next.
+/// The addresses that a resolver returned, and those that it returns next.
 private final class Addresses: Sendable {
   private let hosts: Mutex<[String]>
 
@@ -44,7 +44,7 @@ private final class Addresses: Sendable {
   }
 }
 
-/// What /echo tells about a request.
+/// A request as /echo describes it.
 private struct Echo: Decodable {
   var method: String
   var path: String
@@ -84,7 +84,7 @@ private struct Echo: Decodable {
     if case .failure(let failure) = result { failure } else { nil }
   }
 
-  @Test func aConnectionTakesNoMoreRequestsAfterItsLast() async throws {
+  @Test func `a connection is not used beyond its maximum number of requests`() async throws {
     let server = try HTTP2TestServer { $0.respond(200, body: "{}") }
     var configuration = CurlConfiguration(caFile: TestCertificates.shared.caFile)
     configuration.requestsBeforeRenewal = 5
@@ -98,7 +98,7 @@ private struct Echo: Decodable {
     caller.loop.stop()
   }
 
-  @Test func noConnectionTakesMoreRequestsThanAllowedHoweverManyOverlap() async throws {
+  @Test func `overlapping requests do not exceed a connection's maximum number of requests`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note("\(exchange.connection.number)")
       exchange.respond(200, body: "{}")
@@ -121,7 +121,7 @@ private struct Echo: Decodable {
     caller.loop.stop()
   }
 
-  @Test func aRequestArrivesAsItWasWritten() async throws {
+  @Test func `a request arrives as it was written`() async throws {
     let server = try CurlTestServer.shared.get()
     try await Self.with(server) { caller, loop in
       let before = SystemClock().now()
@@ -145,13 +145,13 @@ private struct Echo: Decodable {
     }
   }
 
-  @Test func retryAfterIsFoundWhateverItsCase() async throws {
+  @Test func `Retry-After is found in any case`() async throws {
     let server = try CurlTestServer.shared.get()
     try await Self.with(server) { caller, _ in
       let response = try await caller.send(CurlRequest(url: "https://localhost:\(server.port)/busy")).get()
       #expect(response.status == 429)
       #expect(response.retryAfter == Array("7".utf8))
-      // and does not leak into the next answer of the same handle
+      // The value is not found in the next answer of the same handle.
       let next = try await caller.send(CurlRequest(method: .get, url: "https://localhost:\(server.port)/echo")).get()
       #expect(next.retryAfter == nil)
       #expect(try Self.decode(.success(next)).method == "GET")
@@ -159,7 +159,7 @@ private struct Echo: Decodable {
     }
   }
 
-  @Test func anEmptyBodyIsSentEmpty() async throws {
+  @Test func `an empty body is sent empty`() async throws {
     let server = try CurlTestServer.shared.get()
     try await Self.with(server) { caller, _ in
       let echo = try await Self.decode(caller.send(CurlRequest(url: "https://127.0.0.1:\(server.port)/echo")))
@@ -170,7 +170,7 @@ private struct Echo: Decodable {
   }
 
   @Test(arguments: [(1024, false), (1025, true), (60_000, true)])
-  func aCompressibleBodyAboveTheThresholdIsCompressed(length: Int, isCompressed: Bool) async throws {
+  func `a compressible body above the threshold is compressed`(length: Int, isCompressed: Bool) async throws {
     let server = try CurlTestServer.shared.get()
     try await Self.with(server) { caller, _ in
       let text = String(repeating: "abcdefgh", count: length / 8 + 1).prefix(length)
@@ -184,7 +184,7 @@ private struct Echo: Decodable {
     }
   }
 
-  @Test func requestsOneAfterAnotherShareAConnection() async throws {
+  @Test func `consecutive requests share a connection`() async throws {
     let server = try CurlTestServer.shared.get()
     try await Self.with(server) { caller, _ in
       var connections = Set<Int>()
@@ -196,7 +196,7 @@ private struct Echo: Decodable {
     }
   }
 
-  @Test func requestsAtOnceKeepToTheConnectionLimit() async throws {
+  @Test func `simultaneous requests use at most the maximum number of connections`() async throws {
     let server = try CurlTestServer.shared.get()
     try await Self.with(server, change: { $0.connectionsPerHostMax = 3 }) { caller, _ in
       let url = "https://localhost:\(server.port)/echo?0.01"
@@ -212,7 +212,7 @@ private struct Echo: Decodable {
     }
   }
 
-  @Test func aServerWhoseCAIsUnknownGetsNoByteOfTheRequest() async throws {
+  @Test func `a server with an unknown CA gets no byte of the request`() async throws {
     let server = try CurlTestServer.shared.get()
     let failure = await Self.with(server, trusting: false) { caller, _ in
       Self.failure(await caller.send(CurlRequest(url: "https://localhost:\(server.port)/echo")))
@@ -222,7 +222,7 @@ private struct Echo: Decodable {
     #expect(failure?.detail.contains("certificate") == true)
   }
 
-  @Test func aCAFileThatIsGoneIsNamedAsTheReason() async throws {
+  @Test func `the error for a missing CA file names the file`() async throws {
     let server = try CurlTestServer.shared.get()
     let failure = await Self.with(server, change: { $0.caFile = "/nonexistent/ca.pem" }) { caller, _ in
       Self.failure(await caller.send(CurlRequest(url: "https://localhost:\(server.port)/echo")))
@@ -230,7 +230,7 @@ private struct Echo: Decodable {
     #expect(failure?.reason == .rootsUnusable)
   }
 
-  @Test func aHostTheCertificateDoesNotNameIsRefused() async throws {
+  @Test func `a host that the certificate does not name is refused`() async throws {
     let server = try CurlTestServer.shared.get()
     let here = NameResolver.of([SocketAddress(numericHost: "127.0.0.1", port: 0)!])
     let failure = await Self.with(server, change: { $0.resolver = here }) { caller, _ in
@@ -241,7 +241,7 @@ private struct Echo: Decodable {
     #expect(failure?.sentAt == nil)
   }
 
-  @Test func silenceEndsAtTheDeadline() async throws {
+  @Test func `a request without an answer ends at its deadline`() async throws {
     let server = try CurlTestServer.shared.get()
     await Self.with(
       server,
@@ -252,7 +252,7 @@ private struct Echo: Decodable {
         $0.answerTimeout = .seconds(60)
       }
     ) { caller, _ in
-      // A connection is there already, so that the time is spent waiting for the answer.
+      // There is a connection already, so that the time is spent on the answer.
       _ = await caller.send(CurlRequest(url: "https://localhost:\(server.port)/echo"))
       let clock = SystemClock()
       let start = clock.now()
@@ -266,7 +266,7 @@ private struct Echo: Decodable {
     }
   }
 
-  @Test func silenceEndsAtTheClientsOwnTimeout() async throws {
+  @Test func `a request without an answer ends at the client's timeout`() async throws {
     let server = try CurlTestServer.shared.get()
     let failure = await Self.with(server, change: { $0.totalTimeout = .seconds(1) }) { caller, _ in
       Self.failure(await caller.send(CurlRequest(url: "https://localhost:\(server.port)/hang")))
@@ -279,7 +279,7 @@ private struct Echo: Decodable {
   ]
 
   @Test(arguments: brokenHeaders.keys.sorted())
-  func aHeaderWithALineEndIsNotSent(_ kind: String) async throws {
+  func `a header that contains a line break is not sent`(_ kind: String) async throws {
     let (name, value) = try #require(Self.brokenHeaders[kind])
     let server = try CurlTestServer.shared.get()
     let failure = await Self.with(server) { caller, _ in
@@ -289,7 +289,7 @@ private struct Echo: Decodable {
     #expect(failure == CurlFailure(.malformedRequest))
   }
 
-  @Test func aRequestWhoseDeadlineHasPassedNeverLeaves() async throws {
+  @Test func `a request whose deadline has passed is not sent`() async throws {
     let server = try CurlTestServer.shared.get()
     let failure = await Self.with(server) { caller, _ in
       Self.failure(
@@ -299,7 +299,7 @@ private struct Echo: Decodable {
   }
 
   @Test(arguments: ["large?1001", "bomb?1001"])
-  func anAnswerBeyondTheLimitIsCutOff(path: String) async throws {
+  func `an answer beyond the size limit is truncated`(path: String) async throws {
     let server = try CurlTestServer.shared.get()
     await Self.with(server, change: { $0.responseSizeMax = 1000 }) { caller, _ in
       let failure = Self.failure(await caller.send(CurlRequest(url: "https://localhost:\(server.port)/\(path)")))
@@ -310,7 +310,7 @@ private struct Echo: Decodable {
     }
   }
 
-  @Test func aRedirectIsAnAnswerLikeAnyOther() async throws {
+  @Test func `a redirect is an answer, and is not followed`() async throws {
     let server = try CurlTestServer.shared.get()
     let response = try await Self.with(server) { caller, _ in
       try await caller.send(CurlRequest(url: "https://localhost:\(server.port)/redirect")).get()
@@ -318,7 +318,7 @@ private struct Echo: Decodable {
     #expect(response.status == 302)
   }
 
-  @Test func anAnswerCutOffIsALostConnection() async throws {
+  @Test func `an answer that ends early counts as a lost connection`() async throws {
     let server = try CurlTestServer.shared.get()
     let failure = await Self.with(server) { caller, _ in
       Self.failure(await caller.send(CurlRequest(url: "https://localhost:\(server.port)/cut")))
@@ -327,7 +327,7 @@ private struct Echo: Decodable {
     #expect(failure?.sentAt != nil)
   }
 
-  @Test func nobodyListeningMeansNothingWasSent() async throws {
+  @Test func `a refused connection is reported as not sent`() async throws {
     let port = try ServerProcess.freePort()
     let server = try CurlTestServer.shared.get()
     let failure = await Self.with(server) { caller, _ in
@@ -337,7 +337,7 @@ private struct Echo: Decodable {
     #expect(failure?.sentAt == nil)
   }
 
-  @Test func plainHTTPWorksOnLoopback() async throws {
+  @Test func `plain HTTP works on loopback addresses`() async throws {
     let server = try CurlTestServer(isTLS: false)
     let echo = try await Self.with(server) { caller, _ in
       try await Self.decode(caller.send(CurlRequest(url: "http://127.0.0.1:\(server.port)/echo")))
@@ -345,7 +345,7 @@ private struct Echo: Decodable {
     #expect(echo.method == "POST")
   }
 
-  @Test func closingFailsWhatIsUnderWay() async throws {
+  @Test func `closing the client fails the requests under way`() async throws {
     let server = try CurlTestServer.shared.get()
     let failure = await Self.with(server) { caller, _ in
       Self.failure(await caller.sendAndClose(CurlRequest(url: "https://localhost:\(server.port)/hang")))
@@ -354,7 +354,6 @@ private struct Echo: Decodable {
   }
 
   @Test(
-    "Only https, and http on loopback, may be called",
     arguments: [
       ("https://exp.host/--/api", "https"), ("https://[2001:db8::1]/", "https"), ("http://127.0.0.1:80/", "http"),
       ("http://localhost/", "http"), ("http://[::1]:8080/x", "http"), ("http://127.8.9.10/", "http"),
@@ -363,13 +362,13 @@ private struct Echo: Decodable {
       ("file:///etc/passwd", nil), ("gopher://127.0.0.1/", nil), ("localhost", nil), ("", nil), ("http://", nil),
       ("https://exa mple.com/", nil),
     ] as [(String, String?)])
-  func addresses(url: String, scheme: String?) {
+  func `only https, and http on loopback addresses, may be called`(url: String, scheme: String?) {
     #expect(CurlAddress.allowedOrigin(of: url)?.scheme.rawValue == scheme)
   }
 
   // MARK: - Addresses
 
-  @Test func eightDeadAddressesAreGotOverAndRemembered() async throws {
+  @Test func `a connection is made despite eight dead addresses, which are remembered`() async throws {
     let server = try HTTP2TestServer { $0.acceptTicket() }
     guard let dead = DeadAddresses(8, port: server.port) else {
       print("skipped: this system has no addresses that drop a SYN")
@@ -388,7 +387,7 @@ private struct Echo: Decodable {
       }
       #expect((try? asking.result.get())?.status == 200, "\(asking.result)")
       times.append(asking.time - asking.lateness)
-      try await Task.sleep(for: .seconds(2))  // the next one needs a connection of its own
+      try await Task.sleep(for: .seconds(2))  // the next request needs a new connection
     }
     #expect(times[0] < .seconds(7), "libcurl by itself gives each a share of five seconds, and fails")
     #expect(times[1] < .milliseconds(1_500), "\(times[1].milliseconds) ms")
@@ -398,9 +397,9 @@ private struct Echo: Decodable {
     withExtendedLifetime(dead) {}
   }
 
-  @Test func anAddressThatDiesMakesWayForAnotherOne() async throws {
+  @Test func `an address that stops answering is replaced by another one`() async throws {
     let server = try HTTP2TestServer { $0.acceptTicket() }
-    let addresses = Addresses(["127.0.0.1", "127.0.0.2"])  // nobody listens at the second
+    let addresses = Addresses(["127.0.0.1", "127.0.0.2"])  // the second has no listener
     var configuration = CurlConfiguration(caFile: TestCertificates.shared.caFile)
     configuration.resolver = addresses.resolver
     configuration.addresses = AddressBook()
@@ -415,8 +414,8 @@ private struct Echo: Decodable {
     caller.loop.stop()
   }
 
-  // While libcurl looks a name up it cannot be stopped: to give such a request up holds up the loop, and every app with it.
-  @Test func libcurlNeverLooksANameUp() async throws {
+  // A look-up by libcurl cannot be stopped: a request that is given up meanwhile would block the loop, and so every app.
+  @Test func `libcurl never looks up a name`() async throws {
     let server = try HTTP2TestServer { $0.acceptTicket() }
     var configuration = CurlConfiguration(caFile: TestCertificates.shared.caFile)
     configuration.resolver = NameResolver { _ in .success([]) }
@@ -429,7 +428,7 @@ private struct Echo: Decodable {
     caller.loop.stop()
   }
 
-  @Test func whatIsKnownOfAHostIsUsedWhenTheRaceTakesTooLong() async throws {
+  @Test func `if the address race takes too long, the known addresses of the host are used`() async throws {
     let server = try HTTP2TestServer { $0.acceptTicket() }
     guard let dead = DeadAddresses(4, port: server.port) else {
       print("skipped: this system has no addresses that drop a SYN")
@@ -457,9 +456,9 @@ private struct Echo: Decodable {
     withExtendedLifetime(dead) {}
   }
 
-  // MARK: - Answers that do not come
+  // MARK: - Missing answers
 
-  @Test func answersOverOtherConnectionsDoNotSpeakForOneThatIsSilent() async throws {
+  @Test func `answers over other connections do not prove that a silent connection works`() async throws {
     let server = try CurlTestServer.shared.get()
     let url = "https://localhost:\(server.port)/"
     try await Self.with(

@@ -1,4 +1,4 @@
-// A request that is lost on a connection used again is not sent a second time behind our back.
+// libcurl does not send a request again by itself if it is lost on a reused connection.
 
 import HTTP2TestSupport
 import Runtime
@@ -7,12 +7,12 @@ import Testing
 @testable import Providers
 
 @Suite("libcurl sends nothing twice", .timeLimit(.minutes(10))) struct CurlResendTests {
-  @Test("HTTP/1.1: the connection is closed after the request: it has arrived once, and its end is unknown")
-  func http1() async throws {
+  @Test
+  func `over HTTP 1.1, a request whose connection closes has arrived once, and its outcome is unknown`() async throws {
     let server = try CurlTestServer.shared.get()
     let bench = ProviderBench<ExpoProvider>(port: UInt16(server.port), caFile: server.caFile)
     await bench.start()
-    #expect(await bench.push(0).outcome.isAccepted)  // now there is a connection to use again
+    #expect(await bench.push(0).outcome.isAccepted)  // now there is a connection to reuse
     let token = "vanish-\(UInt64.random(in: .min ... .max))"
     await bench.provider.send([bench.request(1, token: token)])
     let result = await bench.reports.results(2)[1]
@@ -23,8 +23,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("HTTP/2: the connection is closed after the request: it has arrived once, and its end is unknown")
-  func http2() async throws {
+  @Test
+  func `over HTTP 2, a request whose connection closes has arrived once, and its outcome is unknown`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note("arrivals")
       if exchange.connection.noted("arrivals") == 2 { exchange.connection.drop() } else { exchange.acceptTicket() }
@@ -40,12 +40,12 @@ import Testing
     await bench.stop()
   }
 
-  @Test(
-    "HTTP/2: a stream that is refused or reset is not sent again by libcurl",
-    arguments: [
-      HTTP2ErrorCode.refusedStream, .internalError,
-    ])
-  func resetStream(code: HTTP2ErrorCode) async throws {
+  @Test(arguments: [
+    HTTP2ErrorCode.refusedStream, .internalError,
+  ])
+  func `over HTTP 2, libcurl does not send a request again whose stream was refused or reset`(code: HTTP2ErrorCode)
+    async throws
+  {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note("arrivals")
       guard exchange.connection.noted("arrivals") == 2 else { return exchange.acceptTicket() }

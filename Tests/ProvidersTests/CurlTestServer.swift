@@ -2,14 +2,14 @@
 
 import Foundation
 
-/// A server process; it ends when this object or the test process goes.
+/// A server process; it ends when this object is released or the test process ends.
 // @unchecked: nothing changes after `init`.
 final class CurlTestServer: @unchecked Sendable {
-  /// One with TLS for all tests that do not mind company.
+  /// A server with TLS that several tests share.
   static let shared = Result { try CurlTestServer() }
 
   let port: Int
-  /// The CA its certificate is signed by.
+  /// The CA that signed its certificate.
   let caFile: String
   private let process = Process()
 

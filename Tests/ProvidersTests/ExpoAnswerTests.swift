@@ -1,4 +1,4 @@
-// Every answer Expo documents, and those nobody documents.
+// Tests of every answer that Expo documents, and of undocumented ones.
 
 import Runtime
 import Testing
@@ -13,7 +13,7 @@ import Testing
     return ExpoAnswer(response, count: count, wallMilliseconds: 0)
   }
 
-  @Test func ticketsAreMatchedInOrder() {
+  @Test func `tickets are matched to messages by their order`() {
     let body = """
       {"data":[{"status":"ok","id":"A"},
         {"status":"error","message":"\\"ExponentPushToken[x]\\" is not registered","details":{"error":"DeviceNotRegistered"}},
@@ -27,26 +27,23 @@ import Testing
         ]))
   }
 
-  @Test(
-    "Every ticket error",
-    arguments: [
-      ("DeviceNotRegistered", PushOutcome.tokenInvalid(reason: "DeviceNotRegistered", since: nil)),
-      ("MessageTooBig", .rejected(reason: "MessageTooBig")),
-      ("MessageRateExceeded", .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: false)),
-      ("MismatchSenderId", .rejected(reason: "MismatchSenderId")),
-      ("InvalidCredentials", .rejected(reason: "InvalidCredentials")),
-      ("DeveloperError", .rejected(reason: "DeveloperError")),
-      ("ExpoError", .unavailable(reason: "ExpoError", after: nil)),
-      ("ProviderError", .unavailable(reason: "ProviderError", after: nil)),
-      ("SomethingNew", .unavailable(reason: "SomethingNew", after: nil)),
-      ("no identifier: ExponentPushToken[x]", .rejected(reason: "TicketErrorWithoutCode")),
-    ])
-  func ticketErrors(code: String, outcome: PushOutcome) {
+  @Test(arguments: [
+    ("DeviceNotRegistered", PushOutcome.tokenInvalid(reason: "DeviceNotRegistered", since: nil)),
+    ("MessageTooBig", .rejected(reason: "MessageTooBig")),
+    ("MessageRateExceeded", .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: false)),
+    ("MismatchSenderId", .rejected(reason: "MismatchSenderId")),
+    ("InvalidCredentials", .rejected(reason: "InvalidCredentials")),
+    ("DeveloperError", .rejected(reason: "DeveloperError")),
+    ("ExpoError", .unavailable(reason: "ExpoError", after: nil)),
+    ("ProviderError", .unavailable(reason: "ProviderError", after: nil)),
+    ("SomethingNew", .unavailable(reason: "SomethingNew", after: nil)),
+    ("no identifier: ExponentPushToken[x]", .rejected(reason: "TicketErrorWithoutCode")),
+  ])
+  func `every ticket error has its outcome`(code: String, outcome: PushOutcome) {
     #expect(answer(#"{"data":[{"status":"error","details":{"error":"\#(code)"}}]}"#) == .tickets([outcome]))
   }
 
   @Test(
-    "Nothing acts wider than its reason reaches",
     arguments: [
       ("DeviceNotRegistered", .token), ("MessageTooBig", .token), ("MessageRateExceeded", .token),
       ("MismatchSenderId", .platform), ("InvalidCredentials", .platform), ("DeveloperError", .token),
@@ -54,7 +51,7 @@ import Testing
       ("PUSH_TOO_MANY_EXPERIENCE_IDS", .project), ("PUSH_TOO_MANY_NOTIFICATIONS", .lane),
       ("PUSH_TOO_MANY_RECEIPTS", .lane), ("UNAUTHORIZED", .lane),
     ] as [(String, ReasonScope)])
-  func scopes(code: String, scope: ReasonScope) {
+  func `the scope of each outcome is at most the scope of its reason`(code: String, scope: ReasonScope) {
     let all = ExpoReasonTable.tickets + ExpoReasonTable.receipts + ExpoReasonTable.requests
     let rows = all.filter { $0.code == code }
     #expect(!rows.isEmpty)
@@ -64,14 +61,13 @@ import Testing
     }
   }
 
-  @Test func everyRowHasItsSource() {
+  @Test func `every row of the table names its source`() {
     for row in ExpoReasonTable.tickets + ExpoReasonTable.receipts + ExpoReasonTable.requests {
       #expect(!row.source.isEmpty)
     }
   }
 
   @Test(
-    "Every whole-request error",
     arguments: [
       (
         429, "TOO_MANY_REQUESTS",
@@ -85,12 +81,12 @@ import Testing
       (500, "UNAUTHORIZED", .unavailable(reason: "UNAUTHORIZED", after: .seconds(3))),
       (503, "PUSH_TOO_MANY_RECEIPTS", .unavailable(reason: "PUSH_TOO_MANY_RECEIPTS", after: .seconds(3))),
     ] as [(UInt16, String, PushOutcome)])
-  func requestErrors(status: UInt16, code: String, outcome: PushOutcome) {
+  func `every error of a whole request has its outcome`(status: UInt16, code: String, outcome: PushOutcome) {
     let body = #"{"errors":[{"code":"\#(code)","message":"m"}]}"#
     #expect(answer(body, status: status, count: 2, retryAfter: "3") == .all(outcome))
   }
 
-  @Test func messagesOfSeveralProjectsAreToBeSplit() {
+  @Test func `an answer about several projects asks for a split by project`() {
     let body = """
       {"errors":[{"code":"PUSH_TOO_MANY_EXPERIENCE_IDS","details":{"@a/x":["T1","T2"],"@a/y":["T3"]}}]}
       """
@@ -100,21 +96,18 @@ import Testing
       answer(#"{"errors":[{"code":"PUSH_TOO_MANY_EXPERIENCE_IDS"}]}"#, status: 400, count: 3) == .splitByProject([]))
   }
 
-  @Test func tooManyMessagesAreToBeSentInSmallerRequests() {
+  @Test func `an answer about too many messages asks for smaller requests`() {
     let body = #"{"errors":[{"code":"PUSH_TOO_MANY_NOTIFICATIONS"}]}"#
     #expect(answer(body, status: 400, count: 2) == .sendFewer)
   }
 
-  @Test(
-    "A single message can't be parted: what refuses it is the last word",
-    arguments: ["PUSH_TOO_MANY_EXPERIENCE_IDS", "PUSH_TOO_MANY_NOTIFICATIONS"])
-  func aSingleMessage(code: String) {
+  @Test(arguments: ["PUSH_TOO_MANY_EXPERIENCE_IDS", "PUSH_TOO_MANY_NOTIFICATIONS"])
+  func `a single message cannot be split, so an error about several messages is final`(code: String) {
     let body = #"{"errors":[{"code":"\#(code)","details":{"@a/x":["T1"]}}]}"#
     #expect(answer(body, status: 400, count: 1) == .all(.rejected(reason: code)))
   }
 
   @Test(
-    "Statuses whose body says nothing",
     arguments: [
       (401, PushOutcome.unauthorized(reason: "HTTP401")), (403, .unauthorized(reason: "HTTP403")),
       (302, .unauthorized(reason: "HTTP302")), (404, .unauthorized(reason: "HTTP404")),
@@ -124,37 +117,35 @@ import Testing
       (500, .unavailable(reason: "HTTP500", after: nil)), (502, .unavailable(reason: "HTTP502", after: nil)),
       (503, .unavailable(reason: "HTTP503", after: nil)), (504, .unavailable(reason: "HTTP504", after: nil)),
     ] as [(UInt16, PushOutcome)])
-  func statuses(status: UInt16, outcome: PushOutcome) {
+  func `a status without a usable body has its outcome`(status: UInt16, outcome: PushOutcome) {
     for body in ["", "<html><body>Bad Gateway</body></html>", #"{"errors":["#, "[]", "null", #"{"errors":[]}"#] {
       #expect(answer(body, status: status) == .all(outcome))
     }
   }
 
-  @Test(
-    "200 that cannot be believed may have been sent",
-    arguments: [
-      ("", "MalformedAnswer"), ("<html></html>", "MalformedAnswer"), ("{}", "MalformedAnswer"),
-      (#"{"data":{"status":"ok"}}"#, "MalformedAnswer"), (#"{"data":[{"status":"ok","id":"A"}"#, "MalformedAnswer"),
-      (#"{"data":[]}"#, "TicketCountMismatch"), (#"{"data":[{"status":"ok","id":"A"}]}"#, "TicketCountMismatch"),
-      (#"{"data":[{"status":"ok"},{"status":"ok"},{"status":"ok"}]}"#, "TicketCountMismatch"),
-    ])
-  func unbelievable(body: String, reason: String) {
+  @Test(arguments: [
+    ("", "MalformedAnswer"), ("<html></html>", "MalformedAnswer"), ("{}", "MalformedAnswer"),
+    (#"{"data":{"status":"ok"}}"#, "MalformedAnswer"), (#"{"data":[{"status":"ok","id":"A"}"#, "MalformedAnswer"),
+    (#"{"data":[]}"#, "TicketCountMismatch"), (#"{"data":[{"status":"ok","id":"A"}]}"#, "TicketCountMismatch"),
+    (#"{"data":[{"status":"ok"},{"status":"ok"},{"status":"ok"}]}"#, "TicketCountMismatch"),
+  ])
+  func `after a 200 with an invalid body the outcome is unknown`(body: String, reason: String) {
     #expect(answer(body, count: 2) == .all(.unknown(reason: reason)))
   }
 
   @Test(arguments: [#"{}"#, #"{"status":"maybe"}"#, "null", "7", #""ok""#, "[]"])
-  func aTicketThatIsNoneIsUnknown(ticket: String) {
+  func `the outcome of an invalid ticket is unknown`(ticket: String) {
     #expect(answer(#"{"data":[\#(ticket)]}"#) == .tickets([.unknown(reason: "MalformedTicket")]))
   }
 
-  @Test func anAcceptedMessageMayHaveNoID() {
+  @Test func `an accepted message may have no id`() {
     #expect(answer(#"{"data":[{"status":"ok"}]}"#) == .tickets([.accepted(messageID: nil)]))
   }
 
-  @Test(
-    "No answer: what certainly did not leave may be sent again, the rest is unknown",
-    arguments: CurlFailure.Reason.allCases)
-  func failures(reason: CurlFailure.Reason) {
+  @Test(arguments: CurlFailure.Reason.allCases)
+  func `without an answer, an unsent message may be sent again, and the outcome of the others is unknown`(
+    reason: CurlFailure.Reason
+  ) {
     let unsent = ExpoReasonTable.outcome(of: CurlFailure(reason))
     let sent = ExpoReasonTable.outcome(of: CurlFailure(reason, sentAt: Instant(nanoseconds: 1)))
     switch reason {

@@ -1,4 +1,4 @@
-// Receipts, access tokens that change, and Expo's clock, over the wire.
+// Tests of receipts, of access tokens that change, and of Expo's clock, over the network.
 
 import HTTP2TestSupport
 import Runtime
@@ -6,7 +6,7 @@ import Testing
 
 @testable import Providers
 
-/// A wall that shows a time of the test's choosing.
+/// A wall clock whose time the test chooses.
 private struct StoppedWall: GatewayClock {
   let milliseconds: Int64
   func now() -> Instant { SystemClock().now() }
@@ -34,7 +34,7 @@ private struct StoppedWall: GatewayClock {
     }
   }
 
-  /// Refuses the old access token, and only after the test has heard of it.
+  /// Refuses the old access token, after the test was informed of the request.
   private static func refuseOld(_ exchange: HTTP2TestServer.Exchange, accepted: String) {
     if exchange.message.headers.text("authorization") == "Bearer new" {
       exchange.respond(200, body: accepted)
@@ -54,7 +54,7 @@ private struct StoppedWall: GatewayClock {
     }
   }
 
-  @Test func pushesRefusedForAnAccessTokenThatChangedMeanwhileAreSentAgain() async throws {
+  @Test func `pushes refused for an access token that has changed meanwhile are sent again`() async throws {
     let bench = try await Bench { Self.refuseOld($0, accepted: #"{"data":[{"status":"ok","id":"T"}]}"#) }
     await bench.provider.send([.test(1, token: "ExpoPushToken[a]", body: #"{"title":"t"}"#)])
     await rotate(bench)
@@ -67,7 +67,7 @@ private struct StoppedWall: GatewayClock {
     await bench.stop()
   }
 
-  @Test func receiptsRefusedForAnAccessTokenThatChangedMeanwhileAreAskedForAgain() async throws {
+  @Test func `receipts refused for an access token that has changed meanwhile are requested again`() async throws {
     let bench = try await Bench { Self.refuseOld($0, accepted: #"{"data":{"T":{"status":"ok"}}}"#) }
     async let answer = bench.provider.receipts(of: ["T"])
     await rotate(bench)
@@ -75,7 +75,7 @@ private struct StoppedWall: GatewayClock {
     await bench.stop()
   }
 
-  @Test func anAccessTokenThatIsRefusedAndDidNotChangeIsAFaultOfTheCredentials() async throws {
+  @Test func `a refused access token that has not changed is a credentials fault`() async throws {
     let bench = try await Bench { $0.respond(401, body: #"{"errors":[{"code":"UNAUTHORIZED"}]}"#) }
     await bench.provider.send([.test(1, token: "ExpoPushToken[a]", body: #"{"title":"t"}"#)])
     #expect(await bench.reports.results(1)[1]?.outcome == .unauthorized(reason: "UNAUTHORIZED"))
@@ -84,7 +84,7 @@ private struct StoppedWall: GatewayClock {
     await bench.stop()
   }
 
-  @Test func aThousandReceiptsAreOneCompressedRequest() async throws {
+  @Test func `a thousand receipts are requested in one compressed request`() async throws {
     let bench = try await Bench { exchange in
       let headers = exchange.message.headers
       exchange.connection.note(headers.text(":path") ?? "")
@@ -102,7 +102,7 @@ private struct StoppedWall: GatewayClock {
     await bench.stop()
   }
 
-  @Test func receiptsEndWithTheProvider() async throws {
+  @Test func `requests for receipts end when the provider shuts down`() async throws {
     let bench = try await Bench { $0.connection.hold($0) }
     async let answer = bench.provider.receipts(of: ["T"])
     while await bench.server.perform({ $0.held.isEmpty }) { await Task.yield() }
@@ -112,7 +112,7 @@ private struct StoppedWall: GatewayClock {
     bench.provider.loop.stop()
   }
 
-  @Test func exposClockIsToldOfAtTheFirstAnswerAndThenOnceAMinute() async throws {
+  @Test func `the difference of Expo's clock is reported at the first answer, and then once a minute`() async throws {
     // Sun, 06 Nov 1994 08:49:37 GMT is 784111777; our clock is a minute behind.
     let bench = try await Bench(wall: 784_111_717_000) { exchange in
       exchange.respond(200, [("date", "Sun, 06 Nov 1994 08:49:37 GMT")], body: #"{"data":[{"status":"ok","id":"T"}]}"#)

@@ -1,4 +1,4 @@
-// The Expo provider against a server we did not write.
+// Tests of the Expo provider with a server that shares no code with ours.
 
 import Foundation
 import HTTP2TestSupport
@@ -9,7 +9,7 @@ import Testing
 
 @testable import Providers
 
-/// Collects what a provider reports, and wakes who waits for it.
+/// Collects the reports of a provider, and wakes the tasks that wait for them.
 final class ProviderReports: Sendable {
   private struct State {
     var results: [PushResult] = []
@@ -26,9 +26,9 @@ final class ProviderReports: Sendable {
   var results: [PushResult] { state.withLock { $0.results } }
   var capacities: [Int] { state.withLock { $0.capacities } }
   var clockSkews: [Nanoseconds] { state.withLock { $0.clockSkews } }
-  /// Requests beyond those that were sent.
+  /// Results for requests that were not sent.
   var hedges: Int { state.withLock { $0.hedges } }
-  /// In how many pieces the results came.
+  /// The number of reports in which the results arrived.
   var batches: Int { state.withLock { $0.batches } }
 
   func receive(_ event: PushProviderEvent) {
@@ -54,7 +54,7 @@ final class ProviderReports: Sendable {
     }
   }
 
-  /// Returns when so many results have come, with all of them by tag.
+  /// Returns all results by tag as soon as this number has arrived.
   func results(_ count: Int) async -> [UInt64: PushResult] {
     await withCheckedContinuation { continuation in
       state.withLock { state in
@@ -116,7 +116,7 @@ final class ProviderReports: Sendable {
     return id.split(separator: "-", maxSplits: 2).map(String.init)
   }
 
-  @Test func oneTurnsPushesLeaveInOneRequestAndTicketsComeBackToTheirOwn() async throws {
+  @Test func `the pushes of one turn are sent in one request, and each gets its own ticket`() async throws {
     let fixture = try Fixture()
     await fixture.start()
     let batch = (1...50).map { request($0, $0 % 10 == 0 ? "dead-\($0)" : "token-\($0)") }
@@ -137,7 +137,7 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
-  @Test func theAccessTokenAndTheCompressionAreInTheHead() async throws {
+  @Test func `the head contains the access token and the compression`() async throws {
     let fixture = try Fixture(accessToken: "abc")
     await fixture.start()
     await fixture.provider.send([request(1, "head-1")])
@@ -147,7 +147,7 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
-  @Test func manyPushesFillRequestsOfAHundredOverSixConnections() async throws {
+  @Test func `many pushes are sent in requests of a hundred over six connections`() async throws {
     let fixture = try Fixture()
     await fixture.start()
     await fixture.provider.send((0..<1_050).map { request($0, "slow-\($0)") })
@@ -158,7 +158,7 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
-  @Test func messagesOfSeveralProjectsAreSentAgainEachProjectByItself() async throws {
+  @Test func `messages of several projects are sent again, in one request for each project`() async throws {
     let fixture = try Fixture()
     await fixture.start()
     await fixture.provider.send((0..<9).map { request($0, "mixed-\($0 % 3)-\($0)") })
@@ -167,7 +167,7 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
-  @Test func aNewConnectionWithoutAnAnswerIsGivenUpTwiceAndThenTheServerIsSlow() async throws {
+  @Test func `a new connection without an answer is given up twice, and then the server counts as slow`() async throws {
     let fixture = try Fixture {
       $0.connections.firstByteTimeout = .milliseconds(100)
       $0.connections.newConnectionTimeout = .milliseconds(200)
@@ -188,7 +188,7 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
-  @Test func eachPushIsAnsweredForAtItsOwnDeadline() async throws {
+  @Test func `each push of a batch has its outcome at its own deadline`() async throws {
     let fixture = try Fixture { $0.connections.newConnectionTimeout = .seconds(30) }
     await fixture.start()
     let clock = SystemClock()
@@ -210,7 +210,7 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
-  @Test func aGatewayErrorInHTMLIsTroubleOfTheirs() async throws {
+  @Test func `a gateway error in HTML is a failure of the provider`() async throws {
     let fixture = try Fixture()
     await fixture.start()
     await fixture.provider.send([request(1, "html-1")])
@@ -220,7 +220,7 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
-  @Test func ticketsThatDoNotAddUpAreNotBelieved() async throws {
+  @Test func `if the number of tickets is wrong, every outcome is unknown`() async throws {
     let fixture = try Fixture()
     await fixture.start()
     await fixture.provider.send([request(1, "short-1"), request(2, "token-2")])
@@ -230,11 +230,11 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
-  @Test func shuttingDownFinishesWhatIsUnderWay() async throws {
+  @Test func `a shutdown finishes the requests under way`() async throws {
     let fixture = try Fixture()
     await fixture.start()
     await fixture.provider.send([request(1, "slow-1")])
-    await fixture.provider.send([])  // a turn later, so that the request is under way
+    await fixture.provider.send([])  // one turn later, when the request is under way
     await fixture.provider.shutDown(by: SystemClock().now() + .seconds(20))
     #expect(messageID(fixture.reports.results.first).last == "slow-1")
     #expect(fixture.reports.capacities.last == 0)
@@ -244,18 +244,18 @@ final class ProviderReports: Sendable {
     fixture.provider.loop.stop()
   }
 
-  @Test func shuttingDownRefusesWhatHasNotLeft() async throws {
+  @Test func `a shutdown refuses the pushes that were not sent`() async throws {
     let fixture = try Fixture { $0.requestsMax = 1 }
     await fixture.start()
     await fixture.provider.send([request(1, "hang-1")])
-    await fixture.provider.send([request(2, "token-2")])  // a turn later: the one request there may be is under way
+    await fixture.provider.send([request(2, "token-2")])  // one turn later, when the only allowed request is under way
     await fixture.stop(within: .milliseconds(100))
     let results = await fixture.reports.results(2)
     #expect(results[1]?.outcome == .unknown(reason: "ShuttingDown"))
     #expect(results[2]?.outcome == .refused(reason: "ShuttingDown"))
   }
 
-  @Test func shuttingDownWaitsNoLongerThanItsDeadline() async throws {
+  @Test func `a shutdown waits at most until its deadline`() async throws {
     let fixture = try Fixture()
     await fixture.start()
     await fixture.provider.send([request(1, "hang-1")])
@@ -264,7 +264,7 @@ final class ProviderReports: Sendable {
     #expect(results[1]?.outcome == .unknown(reason: "ShuttingDown"))
   }
 
-  @Test func anAccessTokenFileIsReadAndItsFaultsNamed() throws {
+  @Test func `an access token file is read, and the error for a faulty one names its fault`() throws {
     let folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString).path()
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: folder) }

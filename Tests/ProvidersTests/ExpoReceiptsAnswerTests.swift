@@ -1,4 +1,4 @@
-// Every answer to a question for receipts, and those nobody documents.
+// Tests of every documented answer to a request for receipts, and of undocumented ones.
 
 import Runtime
 import Testing
@@ -15,7 +15,7 @@ import Testing
     return ExpoReceiptsAnswer(response, tickets: tickets, wallMilliseconds: 0)
   }
 
-  @Test func receiptsAreMatchedByTheirTicketAndStrangersPassedOver() {
+  @Test func `receipts are matched by their ticket, and receipts for unknown tickets are ignored`() {
     let body = """
       {"data":{"B":{"status":"error","message":"m","details":{"error":"DeviceNotRegistered","fault":"developer"}},
         "\\u0041":{"status":"ok"},"C":{"status":"ok"}}}
@@ -27,17 +27,17 @@ import Testing
         ]))
   }
 
-  @Test func aTicketWithoutAReceiptIsMissing() {
+  @Test func `a ticket without a receipt is reported as missing`() {
     #expect(answer(#"{"data":{}}"#) == .receipts([:]))
     #expect(answer(#"{"data":{"A":{"status":"ok"}}}"#) == .receipts(["A": .accepted(messageID: nil)]))
   }
 
   @Test(arguments: ["null", "7", #""ok""#, "[]", "{}", #"{"status":"maybe"}"#, #"{"status":["ok"]}"#])
-  func whatIsNoReceiptIsNotThereYet(receipt: String) {
+  func `an invalid receipt counts as missing`(receipt: String) {
     #expect(answer(#"{"data":{"A":\#(receipt)}}"#) == .receipts([:]))
   }
 
-  @Test func anErrorWithoutACodeIsWrittenDownAndAnUnknownOneToo() {
+  @Test func `an error without a code or with an unknown one is recorded`() {
     for details in ["null", "{}", #"{"error":7}"#, #"{"error":"ExponentPushToken[x]"}"#] {
       #expect(
         answer(#"{"data":{"A":{"status":"error","details":\#(details)}}}"#)
@@ -48,7 +48,7 @@ import Testing
         == .receipts(["A": .rejected(reason: "SomethingNew")]))
   }
 
-  @Test func aRefusedQuestionFailsWithTheSameTableAsASend() {
+  @Test func `a refused request for receipts is judged by the same table as a refused send`() {
     let body = #"{"errors":[{"code":"TOO_MANY_REQUESTS","message":"m"}]}"#
     #expect(
       answer(body, status: 429, retryAfter: "9")
@@ -61,7 +61,7 @@ import Testing
   }
 
   @Test(arguments: ["", "<html></html>", "{}", "null", #"{"data":[]}"#, #"{"data":null}"#, #"{"data":{"A":{"status""#])
-  func a200ThatHoldsNoReceiptsTeachesNothing(body: String) {
+  func `a 200 without receipts fails, and may be requested again`(body: String) {
     #expect(answer(body) == .failed(.unavailable(reason: "MalformedAnswer", after: nil)))
   }
 }

@@ -1,4 +1,4 @@
-// Expo's batching, and the bytes of a request.
+// Tests of how Expo's messages are batched, and of the bytes of a request.
 
 import PushModel
 import Runtime
@@ -23,7 +23,7 @@ import Testing
 
   private func tokens(_ projects: [[String]]) -> [[[UInt8]]] { projects.map { $0.map { Array($0.utf8) } } }
 
-  @Test func whatComesFirstLeavesAtOnceAndWhatPilesUpLeavesTogether() {
+  @Test func `the first message is sent at once, and those that queue up are sent together`() {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 2)
     queue.append([Self.request(1)])
     #expect(tags(queue.next()) == [1])
@@ -45,7 +45,7 @@ import Testing
     #expect(queue.isEmpty && queue.requestsUnderWay == 0)
   }
 
-  @Test func aBatchOfSeveralProjectsIsSplitByTheTokensExpoNamed() throws {
+  @Test func `a batch of several projects is split by the tokens in Expo's error`() throws {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
     queue.append((1...5).map { Self.request($0) })
     let first = queue.next()
@@ -58,7 +58,7 @@ import Testing
   }
 
   @Test(arguments: [[], [["token-1", "token-2", "token-3"]], [["elsewhere"]]] as [[[String]]])
-  func aBatchThatExpoDoesNotPartLeavesOneByOne(projects: [[String]]) {
+  func `a batch that Expo's error does not split is sent one message at a time`(projects: [[String]]) {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
     queue.append((1...3).map { Self.request($0) }, splitBy: tokens(projects))
     var groups: [[Int]] = []
@@ -66,7 +66,7 @@ import Testing
     #expect(Set(groups) == [[1], [2], [3]])
   }
 
-  @Test func aBatchTooLongIsHalvedAndRequestsGrowAgainOneByOne() {
+  @Test func `a batch that is too long is halved, and later requests grow by one message each`() {
     var queue = ExpoSendQueue(messagesMax: 10, requestsMax: 100)
     queue.append((1...30).map { Self.request($0) })
     let first = queue.next()!
@@ -84,7 +84,7 @@ import Testing
     #expect(queue.messagesAtOnce == 10)
   }
 
-  @Test func whatWaitsPastItsDeadlineIsTakenOut() {
+  @Test func `a message that waits past its deadline is removed`() {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 1)
     queue.append([Self.request(1)])
     _ = queue.next()
@@ -98,7 +98,7 @@ import Testing
     #expect(queue.isEmpty)
   }
 
-  @Test func everyMessageComesOutExactlyOnceWhateverHappens() {
+  @Test func `every message leaves the queue exactly once in any order of events`() {
     var random = TestSeed.generator(8)
     for _ in 0..<200 {
       let (messagesMax, requestsMax) = (Int.random(in: 1...7, using: &random), Int.random(in: 1...3, using: &random))
@@ -136,7 +136,7 @@ import Testing
     }
   }
 
-  @Test func theBodyIsTheMessagesWithExposFieldsInFront() {
+  @Test func `the body contains the messages, each with Expo's fields first`() {
     let requests = [
       Self.request(1, token: "ExponentPushToken[abc]", deadline: 30, body: #"{"title":"Ring","data":{"callId":"c"}}"#),
       Self.request(2, token: #"odd"\"#, deadline: 5, body: #"{"sound":null}"#, collapseID: "call-1"),

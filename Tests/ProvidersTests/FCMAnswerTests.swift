@@ -1,4 +1,4 @@
-// Every row of FCM's reason table, and what no table holds; and the bytes of a request.
+// Tests of every row of FCM's reason table, of answers without a row, and of the bytes of a request.
 
 import PushModel
 import Runtime
@@ -41,14 +41,13 @@ import Testing
       #"{"error":{"code":0,"message":"\#(message)","status":"\#(status)","details":[\#(details.joined(separator: ","))]}}"#
   }
 
-  @Test func successCarriesTheMessagesName() {
+  @Test func `a success contains the message's name`() {
     #expect(
       read(200, #"{"name":"projects/p/messages/0:17%abc"}"#)
         == .settle(.accepted(messageID: "projects/p/messages/0:17%abc")))
   }
 
   @Test(
-    "Every row",
     arguments: [
       (
         400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT", field: "message.token"),
@@ -87,18 +86,17 @@ import Testing
       (500, error("INTERNAL", fcm: "INTERNAL"), .settle(.unavailable(reason: "INTERNAL", after: nil))),
       (503, error("UNAVAILABLE", fcm: "UNAVAILABLE"), .settle(.unavailable(reason: "UNAVAILABLE", after: nil))),
     ] as [(UInt16, String, AnswerDisposition)])
-  func rows(status: UInt16, body: String, disposition: AnswerDisposition) {
+  func `every row of the table has its outcome`(status: UInt16, body: String, disposition: AnswerDisposition) {
     #expect(read(status, body) == disposition)
   }
 
-  @Test(
-    "INVALID_ARGUMENT costs the token if FCM says so in a violation or in words",
-    arguments: [
-      ("The registration token is not a valid FCM registration token", true),
-      ("Request contains an invalid argument.", false), ("The registration token is missing", false),
-      ("Message too long", false),
-    ])
-  func invalidToken(message: String, isDead: Bool) {
+  @Test(arguments: [
+    ("The registration token is not a valid FCM registration token", true),
+    ("Request contains an invalid argument.", false), ("The registration token is missing", false),
+    ("Message too long", false),
+  ])
+  func `INVALID_ARGUMENT deletes the token if a violation or the message names the token`(message: String, isDead: Bool)
+  {
     let outcome: PushOutcome =
       isDead ? .tokenInvalid(reason: "INVALID_ARGUMENT", since: nil) : .rejected(reason: "INVALID_ARGUMENT")
     for fcm in ["INVALID_ARGUMENT", nil] {
@@ -114,7 +112,6 @@ import Testing
   }
 
   @Test(
-    "QUOTA_EXCEEDED concerns the token, unless FCM says that it was the project's or a topic's rate",
     arguments: [
       ("m", [], false),
       ("m", [("device:abc", "Device message rate exceeded")], false),
@@ -129,7 +126,9 @@ import Testing
       ("Topic quota exceeded.", [], true),
       ("Quota exceeded for quota metric 'Send requests'", [("device:abc", "")], false),
     ] as [(String, [(String, String)], Bool)])
-  func quota(message: String, violations: [(String, String)], isLaneWide: Bool) {
+  func `QUOTA_EXCEEDED concerns the token, unless FCM names the rate of the project or of a topic`(
+    message: String, violations: [(String, String)], isLaneWide: Bool
+  ) {
     let body = Self.error("RESOURCE_EXHAUSTED", fcm: "QUOTA_EXCEEDED", message: message, quota: violations)
     #expect(
       read(429, body)
@@ -141,13 +140,12 @@ import Testing
   }
 
   @Test(
-    "Nothing acts wider than its reason reaches",
     arguments: [
       ("INVALID_ARGUMENT", .token), ("THIRD_PARTY_AUTH_ERROR", .platform), ("UNAUTHENTICATED", .lane),
       ("SENDER_ID_MISMATCH", .token), ("PERMISSION_DENIED", .lane), ("UNREGISTERED", .token), ("NOT_FOUND", .lane),
       ("QUOTA_EXCEEDED", .lane), ("RESOURCE_EXHAUSTED", .lane), ("INTERNAL", .lane), ("UNAVAILABLE", .lane),
     ] as [(String, ReasonScope)])
-  func scopes(code: String, scope: ReasonScope) {
+  func `the scope of each outcome is at most the scope of its reason`(code: String, scope: ReasonScope) {
     let rows = FCMReasonTable.rows.filter { $0.code == code }
     #expect(!rows.isEmpty)
     for row in rows {
@@ -158,12 +156,12 @@ import Testing
     }
   }
 
-  @Test func everyRowHasItsSource() {
+  @Test func `every row of the table names its source`() {
     #expect(FCMReasonTable.rows.count == 12)
     #expect(FCMReasonTable.rows.allSatisfy { !$0.source.isEmpty })
   }
 
-  @Test func retryAfterIsObeyedInSecondsAndAsADate() {
+  @Test func `Retry-After is obeyed in seconds and as a date`() {
     #expect(
       read(429, Self.error("RESOURCE_EXHAUSTED"), retryAfter: "7")
         == .settle(.throttled(reason: "RESOURCE_EXHAUSTED", after: .seconds(7), isLaneWide: true)))
@@ -176,7 +174,6 @@ import Testing
   }
 
   @Test(
-    "A body that is none of FCM's kills no token",
     arguments: [
       (400, AnswerDisposition.settle(.rejected(reason: "HTTP400"))), (401, .renewToken),
       (302, .settle(.unauthorized(reason: "HTTP302"))), (403, .settle(.unauthorized(reason: "HTTP403"))),
@@ -188,7 +185,7 @@ import Testing
       (503, .settle(.unavailable(reason: "HTTP503", after: nil))),
       (504, .settle(.unavailable(reason: "HTTP504", after: nil))),
     ] as [(UInt16, AnswerDisposition)])
-  func foreignBodies(status: UInt16, disposition: AnswerDisposition) {
+  func `A body that is none of FCM's kills no token`(status: UInt16, disposition: AnswerDisposition) {
     let bodies = [
       "", "<!DOCTYPE html><title>Error 502 (Server Error)!!1</title>", "null", "[]", #"{"error":"#, #"{"error":7}"#,
       #"{"error":{}}"#, #"{"error":{"details":{}}}"#, #"{"error":{"status":7,"details":[7,null,{"@type":1}]}}"#,
@@ -199,7 +196,7 @@ import Testing
     for body in bodies { #expect(read(status, body) == disposition, "\(body)") }
   }
 
-  @Test func successWithoutANameIsNotBelieved() {
+  @Test func `a 200 without a message name does not count as success`() {
     for body in ["", "<html></html>", "{}", #"{"name":7}"#] {
       #expect(read(200, body) == .settle(.unknown(reason: "MalformedAnswer")))
     }
@@ -215,7 +212,7 @@ import Testing
       expiresAtMilliseconds: 0)
   }
 
-  @Test func theBodyIsDataOnlyHighAndLivesAsLongAsTheDeadline() {
+  @Test func `the body has only data, high priority, and a time to live up to the deadline`() {
     let body = FCMRequestWriter.body(request(deadline: 30_999_999_999), now: Instant(nanoseconds: 1_000_000_000))
     #expect(
       String(decoding: body, as: UTF8.self) == """
@@ -224,7 +221,7 @@ import Testing
         """)
   }
 
-  @Test func aCollapseKeyIsWrittenWhereThereIsOne() {
+  @Test func `a collapse key is written if there is one`() {
     let body = FCMRequestWriter.body(
       request(deadline: 5_000_000_000, collapseID: "call-1"), now: Instant(nanoseconds: 0))
     #expect(
@@ -233,12 +230,12 @@ import Testing
   }
 
   @Test(arguments: [(0, 1, "0s"), (999_999_999, 0, "0s"), (1_000_000_000, 0, "1s"), (Int64.max, 0, "2419200s")])
-  func timeToLive(deadline: Int64, now: Int64, expected: String) {
+  func `the time to live is the time until the deadline`(deadline: Int64, now: Int64, expected: String) {
     let body = FCMRequestWriter.body(request(deadline: deadline), now: Instant(nanoseconds: now))
     #expect(String(decoding: body, as: UTF8.self).contains("\"ttl\":\"\(expected)\""))
   }
 
-  @Test func theHeadIsAsTheProtocolWantsIt() {
+  @Test func `the head has the fields that the protocol requires`() {
     var head = HTTP2RequestHead()
     FCMRequestWriter(authority: "localhost:8443", projectID: "p-1").write(
       bearer: Array("Bearer T".utf8), into: &head)

@@ -1,4 +1,4 @@
-// The FCM provider over real HTTP/2 and TLS, with access tokens the test hands out.
+// Tests of the FCM provider over real HTTP/2 and TLS, with access tokens from the test.
 
 import HTTP2TestSupport
 import Logging
@@ -9,7 +9,7 @@ import Testing
 
 @testable import Providers
 
-/// Hands out "token-1", "token-2", …: a new one whenever the current one is refused.
+/// Returns "token-1", "token-2", …: a new one whenever the current one is refused.
 private final class ScriptedTokens: ProviderTokenSource {
   private struct State {
     var count = 0
@@ -39,7 +39,7 @@ private final class ScriptedTokens: ProviderTokenSource {
   }
 }
 
-/// Gives one token, and keeps who wants another waiting until the end.
+/// Returns one token; a request for another one waits until the end.
 private final class StallingTokens: ProviderTokenSource {
   private let waiting = Mutex<[CheckedContinuation<Void, Never>]>([])
 
@@ -102,7 +102,7 @@ private final class StallingTokens: ProviderTokenSource {
 
   private static let unauthenticated = #"{"error":{"code":401,"status":"UNAUTHENTICATED"}}"#
 
-  @Test func pushesComeBackWithTheMessagesNamesInOneReportATurn() async throws {
+  @Test func `the pushes of one turn are reported together, with the messages' names`() async throws {
     let fixture = try Fixture(handler: Self.accept)
     await fixture.start()
     await fixture.reports.capacity { $0 > 0 }
@@ -119,7 +119,7 @@ private final class StallingTokens: ProviderTokenSource {
     #expect(fixture.reports.capacities.last == 0)
   }
 
-  @Test func thereIsNoCapacityWithoutAnAccessToken() async throws {
+  @Test func `there is no capacity without an access token`() async throws {
     let fixture = try Fixture(tokens: ScriptedTokens(failing: true), handler: Self.accept)
     await fixture.start()
     await fixture.provider.send([request(1, in: .milliseconds(300))])
@@ -130,7 +130,7 @@ private final class StallingTokens: ProviderTokenSource {
     await fixture.stop()
   }
 
-  @Test func aRefusedAccessTokenIsReplacedOnceAndThePushesAreSentAgain() async throws {
+  @Test func `a refused access token is replaced once, and the pushes are sent again`() async throws {
     let tokens = ScriptedTokens()
     let fixture = try Fixture(tokens: tokens) { exchange in
       if exchange.message.headers.text("authorization") == "Bearer token-2" {
@@ -149,7 +149,7 @@ private final class StallingTokens: ProviderTokenSource {
   }
 
   @Test(arguments: [true, false])
-  func anAccessTokenRefusedTwiceIsAFaultOfTheCredentials(isReplaced: Bool) async throws {
+  func `an access token that is refused twice is a credentials fault`(isReplaced: Bool) async throws {
     let fixture = try Fixture(tokens: ScriptedTokens(replaces: isReplaced)) { exchange in
       exchange.respond(401, body: Self.unauthenticated)
     }
@@ -162,7 +162,7 @@ private final class StallingTokens: ProviderTokenSource {
     await fixture.stop()
   }
 
-  @Test func whoWaitsForAnAccessTokenWaitsNoLongerThanItsDeadline() async throws {
+  @Test func `a push waits for an access token at most until its deadline`() async throws {
     let tokens = StallingTokens()
     let fixture = try Fixture(tokens: tokens) { exchange in exchange.respond(401, body: Self.unauthenticated) }
     await fixture.start()
@@ -174,7 +174,7 @@ private final class StallingTokens: ProviderTokenSource {
     await fixture.stop()
   }
 
-  @Test func outcomesAreThoseOfTheTable() async throws {
+  @Test func `every answer has the outcome of the table`() async throws {
     let fixture = try Fixture { exchange in
       switch Self.device(exchange) {
       case "device-1":
@@ -196,13 +196,13 @@ private final class StallingTokens: ProviderTokenSource {
     #expect(results[1]?.outcome == .tokenInvalid(reason: "UNREGISTERED", since: nil))
     #expect(results[2]?.outcome == .unavailable(reason: "HTTP502", after: nil))
     #expect(results[3]?.outcome == .unavailable(reason: "HTTP503", after: .seconds(3)))
-    // Its connection answered nothing for 3.5 s, and was left for another.
+    // Its connection answered no request for 3.5 s, and was replaced.
     #expect(results[4]?.outcome == .unknown(reason: "ConnectionLost"))
     #expect(results[4]?.sentAt != nil)
     await fixture.stop()
   }
 
-  @Test func afterShuttingDownEverythingIsRefused() async throws {
+  @Test func `after a shutdown every push is refused`() async throws {
     let fixture = try Fixture(handler: Self.accept)
     await fixture.start()
     await fixture.reports.capacity { $0 > 0 }

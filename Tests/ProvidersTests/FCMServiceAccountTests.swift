@@ -1,4 +1,4 @@
-// Service account files: what is read, what is refused and how it is said; and the assertion, verified by PyJWT.
+// Tests of service account files: valid ones, and the errors for others; and of the assertion, verified by PyJWT.
 
 import Foundation
 import HTTP2TestSupport
@@ -19,7 +19,7 @@ enum FCMTestAccount {
     ("token_uri", #""https://oauth2.googleapis.com/token""#), ("universe_domain", #""googleapis.com""#),
   ]
 
-  /// The file, with one field's JSON replaced, or the field left out when that is nil.
+  /// The file, with the JSON of one field replaced; nil leaves the field out.
   static func json(replacing field: String = "", with value: String? = nil) -> [UInt8] {
     let members = fields.compactMap { name, json in
       name == field ? value.map { "\"\(name)\":\($0)" } : "\"\(name)\":\(json)"
@@ -35,7 +35,7 @@ enum FCMTestAccount {
 }
 
 @Suite(.timeLimit(.minutes(10))) struct FCMServiceAccountTests {
-  @Test func theFileIsRead() throws {
+  @Test func `a service account file is read`() throws {
     let file = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString).path()
     try SecretFixture.write(FCMTestAccount.json(), to: file)
     defer { try? FileManager.default.removeItem(atPath: file) }
@@ -47,7 +47,7 @@ enum FCMTestAccount {
     #expect(account.key.source == "\(file) (private_key)")
   }
 
-  @Test func anIndependentLibraryVerifiesTheAssertion() throws {
+  @Test func `an independent library verifies the assertion`() throws {
     let account = FCMTestAccount.account()
     var verifier = IndependentJWTVerifier()
     try verifier.add(
@@ -61,7 +61,6 @@ enum FCMTestAccount {
   }
 
   @Test(
-    "A field that is missing or wrong is named",
     arguments: [
       ("type", nil, .missing(field: "type")), ("type", #""authorized_user""#, .otherType),
       ("project_id", nil, .missing(field: "project_id")), ("project_id", "7", .notText(field: "project_id")),
@@ -74,7 +73,9 @@ enum FCMTestAccount {
       ("private_key", nil, .missing(field: "private_key")),
       ("private_key", #""secret""#, .key(SigningKeyError(.notAPrivateKey, source: "sa.json (private_key)"))),
     ] as [(String, String?, FCMServiceAccountError.Reason)])
-  func faults(field: String, json: String?, reason: FCMServiceAccountError.Reason) throws {
+  func `the error for a faulty service account names the field`(
+    field: String, json: String?, reason: FCMServiceAccountError.Reason
+  ) throws {
     let error = try #require(throws: FCMServiceAccountError.self) {
       _ = try FCMServiceAccount(json: FCMTestAccount.json(replacing: field, with: json), path: "sa.json")
     }
@@ -85,7 +86,7 @@ enum FCMTestAccount {
     #expect(!error.description.contains("PRIVATE KEY-----\\n"))
   }
 
-  @Test func anECKeyIsNoServiceAccountsKey() throws {
+  @Test func `an EC key is refused as the key of a service account`() throws {
     let pem = String(decoding: try SigningKey.generate(for: .es256).privateKeyPEM(), as: UTF8.self)
     let error = try #require(throws: FCMServiceAccountError.self) {
       let json = FCMTestAccount.json(replacing: "private_key", with: "\"\(pem.replacing("\n", with: "\\n"))\"")
@@ -94,7 +95,7 @@ enum FCMTestAccount {
     #expect(error.reason == .key(SigningKeyError(.notRSA(found: "EC"), source: "sa.json (private_key)")))
   }
 
-  @Test func whatIsNoJSONObjectIsRefused() {
+  @Test func `a file that is no JSON object is refused`() {
     #expect(throws: FCMServiceAccountError(.notAnObject, path: "x")) {
       _ = try FCMServiceAccount(json: Array("[]".utf8), path: "x")
     }

@@ -1,4 +1,4 @@
-// Access tokens: the exchange, and when one is made, against a token endpoint we did not write.
+// Tests of the exchange of access tokens, and of its times, with a token endpoint that shares no code with ours.
 
 import Foundation
 import Runtime
@@ -7,7 +7,7 @@ import Testing
 
 @testable import Providers
 
-/// A clock that stands still until it is told otherwise.
+/// A clock that stands still until the test sets it.
 private final class StandingClock: GatewayClock {
   private let milliseconds = Mutex<Int64>(1_700_000_000_000)
 
@@ -19,7 +19,7 @@ private final class StandingClock: GatewayClock {
 @Suite(.timeLimit(.minutes(10))) struct FCMTokenTests {
   // MARK: - The exchange
 
-  @Test func theFormIsAsGoogleWantsIt() {
+  @Test func `the form has the fields that Google requires`() {
     #expect(
       String(decoding: FCMTokenExchange.body(assertion: Array("a.b-_.c".utf8)), as: UTF8.self)
         == "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=a.b-_.c")
@@ -30,14 +30,13 @@ private final class StandingClock: GatewayClock {
       CurlResponse(status: status, body: Array(body.utf8), sentAt: Instant(nanoseconds: 0)))
   }
 
-  @Test func aGrantIsRead() throws {
+  @Test func `the answer with an access token is parsed`() throws {
     let grant = try read(200, #"{"access_token":"ya29.c.b0A","expires_in":3599,"token_type":"Bearer"}"#)
     #expect(grant == .init(value: Array("ya29.c.b0A".utf8), lifetimeSeconds: 3599))
     #expect(try read(200, #"{"access_token":"x","expires_in":999999999}"#).lifetimeSeconds == 86_400)
   }
 
   @Test(
-    "What is no grant says why and quotes no token",
     arguments: [
       (400, #"{"error":"invalid_grant","error_description":"Invalid JWT Signature."}"#, "clock"),
       (401, #"{"error":"invalid_client"}"#, "invalid_client"), (404, "<html>not found</html>", "token_uri"),
@@ -50,13 +49,15 @@ private final class StandingClock: GatewayClock {
       (200, #"{"access_token":"secret","expires_in":0}"#, "usable"),
       (200, #"{"access_token":"secret","expires_in":3600,"token_type":"mac"}"#, "bearer"),
     ] as [(UInt16, String, String)])
-  func noGrant(status: UInt16, body: String, mentions: String) throws {
+  func `the error for an answer without an access token has its reason, and quotes no token`(
+    status: UInt16, body: String, mentions: String
+  ) throws {
     let error = try #require(throws: ProviderTokenError.self) { _ = try read(status, body) }
     #expect(error.description.contains(mentions))
     #expect(!error.description.contains("secret"))
   }
 
-  // MARK: - When one is made
+  // MARK: - When an exchange is made
 
   private struct Fixture {
     let clock = StandingClock()
@@ -69,7 +70,7 @@ private final class StandingClock: GatewayClock {
         caFile: server.caFile, loop: EventLoop(name: "token-test"), clock: clock)
     }
 
-    /// The token as text, or the error's.
+    /// The token as text, or the text of the error.
     func token(replacing refused: ProviderToken? = nil) async -> String {
       do {
         return String(decoding: try await source.token(replacing: refused).value, as: UTF8.self)
@@ -79,7 +80,7 @@ private final class StandingClock: GatewayClock {
     }
   }
 
-  @Test func everybodyWaitsForOneExchange() async throws {
+  @Test func `simultaneous requests for a token share one exchange`() async throws {
     let fixture = try Fixture("crowd")
     let tokens = await withTaskGroup(of: String.self) { group in
       for _ in 0..<20 { group.addTask { await fixture.token() } }
@@ -89,7 +90,7 @@ private final class StandingClock: GatewayClock {
     fixture.source.loop.stop()
   }
 
-  @Test func aTokenIsRenewedFiveMinutesBeforeItsEnd() async throws {
+  @Test func `a token is renewed five minutes before it expires`() async throws {
     let fixture = try Fixture("hour")
     let token = try await fixture.source.token(replacing: nil)
     #expect(token.renewAtMilliseconds - token.issuedAtMilliseconds == 3300 * 1000)
@@ -100,7 +101,7 @@ private final class StandingClock: GatewayClock {
     fixture.source.loop.stop()
   }
 
-  @Test func aShortLivedTokenIsRenewedAtHalfItsLife() async throws {
+  @Test func `a short-lived token is renewed after half of its lifetime`() async throws {
     let fixture = try Fixture("short")
     #expect(await fixture.token() == "short-1")
     fixture.clock.advance(199)
@@ -110,7 +111,7 @@ private final class StandingClock: GatewayClock {
     fixture.source.loop.stop()
   }
 
-  @Test func aRefusedTokenIsReplacedUnlessItIsBrandNew() async throws {
+  @Test func `a refused token is replaced unless it is brand-new`() async throws {
     let fixture = try Fixture("refused")
     let token = try await fixture.source.token(replacing: nil)
     #expect(await fixture.token(replacing: token) == "refused-1")
@@ -120,10 +121,10 @@ private final class StandingClock: GatewayClock {
     fixture.source.loop.stop()
   }
 
-  @Test func afterAFailureNobodyAsksBeforeTheBackoffAllows() async throws {
+  @Test func `after a failure no exchange is tried before the end of the backoff`() async throws {
     let fixture = try Fixture("fail2")
     #expect(await fixture.token().contains("invalid_grant"))
-    #expect(await fixture.token().contains("invalid_grant"))  // not asked again, or this would be the second failure…
+    #expect(await fixture.token().contains("invalid_grant"))  // no new exchange, or this would be the second failure…
     fixture.clock.advance(1)
     #expect(await fixture.token().contains("invalid_grant"))  // …which is this one
     fixture.clock.advance(2)
@@ -131,7 +132,7 @@ private final class StandingClock: GatewayClock {
     fixture.source.loop.stop()
   }
 
-  @Test func aTokenStillGoodIsUsedOnWhenItsRenewalFails() async throws {
+  @Test func `a token that is still valid stays in use if its renewal fails`() async throws {
     let fixture = try Fixture("once")
     #expect(await fixture.token() == "once-1")
     fixture.clock.advance(3300)
@@ -143,7 +144,7 @@ private final class StandingClock: GatewayClock {
     fixture.source.loop.stop()
   }
 
-  @Test func theErrorNamesTheAccountAndTheCause() async throws {
+  @Test func `the error names the account and the cause`() async throws {
     let fixture = try Fixture("odd")
     let error = await fixture.token()
     #expect(error.contains("push@porteiro-test.iam.gserviceaccount.com"))

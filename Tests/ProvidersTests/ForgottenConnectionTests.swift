@@ -1,5 +1,5 @@
-// Lone calls over a connection that a NAT has forgotten: nothing comes back, nothing is closed. One connection is
-// configured, every limit is the default.
+// Tests of lone calls over a connection that a NAT has forgotten: no bytes arrive, and nothing is closed. One connection
+// is configured, and every limit has its default.
 
 import HTTP2TestSupport
 import Runtime
@@ -8,7 +8,7 @@ import Testing
 @testable import Providers
 
 @Suite("Forgotten connections", .timeLimit(.minutes(10))) struct ForgottenConnectionTests {
-  /// What a phone may wait for.
+  /// The longest time until a phone must ring.
   private static let bound = Nanoseconds.milliseconds(2_500)
 
   private static func expectRings<Provider>(
@@ -28,8 +28,10 @@ import Testing
     await bench.stop()
   }
 
-  @Test("APNs: the first lone call rings within 2.5 s, the next at once", arguments: [Nanoseconds.zero, .seconds(5)])
-  func apns(idleBeforePing: Nanoseconds) async throws {
+  @Test(arguments: [Nanoseconds.zero, .seconds(5)])
+  func `over APNs the first lone call rings within 2.5 s, and the next one at once`(idleBeforePing: Nanoseconds)
+    async throws
+  {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
     let bench = try ProviderBench.apns(through: proxy) {
@@ -39,8 +41,10 @@ import Testing
     try await Self.expectRings(bench, proxy, server)
   }
 
-  @Test("FCM: the first lone call rings within 2.5 s, the next at once", arguments: [Nanoseconds.zero, .seconds(5)])
-  func fcm(idleBeforePing: Nanoseconds) async throws {
+  @Test(arguments: [Nanoseconds.zero, .seconds(5)])
+  func `over FCM the first lone call rings within 2.5 s, and the next one at once`(idleBeforePing: Nanoseconds)
+    async throws
+  {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
     let bench = try ProviderBench.fcm(through: proxy) {
@@ -50,8 +54,8 @@ import Testing
     try await Self.expectRings(bench, proxy, server)
   }
 
-  @Test("calls that come while the connection is in doubt go to its replacement and ring at once")
-  func callsDuringTheDoubt() async throws {
+  @Test
+  func `calls that arrive while the connection is doubtful use its replacement and ring at once`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
     let bench = try ProviderBench.apns(through: proxy) { $0.connectionsMax = 1 }
@@ -67,8 +71,9 @@ import Testing
     await bench.stop()
   }
 
-  @Test("a network that is away for longer: the call rings when it is back, and the peer was not flooded")
-  func severedNetwork() async throws {
+  @Test
+  func `after a longer loss of the network the call rings when it is back, and the peer was not flooded`() async throws
+  {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
     let bench = try ProviderBench.apns(through: proxy) {
@@ -90,8 +95,10 @@ import Testing
 
   // MARK: - Expo
 
-  @Test("Expo: the first lone call over a connection used again rings within 2.5 s, the next at once")
-  func expo() async throws {
+  @Test
+  func `over Expo the first lone call on a reused connection rings within 2.5 s, and the next one at once`()
+    async throws
+  {
     let server = try HTTP2TestServer { $0.acceptTicket() }
     let proxy = try ForgetfulProxy(to: server.port)
     let bench = ProviderBench<ExpoProvider>(port: proxy.port) { $0.connections.trustTime = .zero }
@@ -108,8 +115,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("Expo: a connection that was idle for long is not used again")
-  func expoAfterAPause() async throws {
+  @Test
+  func `over Expo a connection that was idle for long is not used again`() async throws {
     let server = try HTTP2TestServer { $0.acceptTicket() }
     let proxy = try ForgetfulProxy(to: server.port)
     let bench = ProviderBench<ExpoProvider>(port: proxy.port) { $0.connections.idleConnectionTimeMax = .seconds(1) }
@@ -125,8 +132,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("Expo: on a new connection, and where other answers come, a slow answer is waited for")
-  func slowExpo() async throws {
+  @Test
+  func `over Expo a slow answer is awaited on a new connection, and if other answers arrive`() async throws {
     let server = try HTTP2TestServer { exchange in
       let loop = exchange.connection.loop
       loop.schedule(at: loop.now + .milliseconds(300)) { exchange.acceptTicket() }

@@ -1,4 +1,4 @@
-// gzip, unpacked by the gzip command.
+// Tests of gzip with the gzip command.
 
 import Foundation
 import Testing
@@ -7,7 +7,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(10))) struct GzipTests {
   @Test(arguments: [0, 1, 1024, 100_000])
-  func theGzipCommandUnpacksIt(length: Int) throws {
+  func `the gzip command unpacks the output`(length: Int) throws {
     let plain = (0..<length).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 3) }
     let packed = try #require(Gzip.compress(plain))
     let process = Process()

@@ -1,4 +1,4 @@
-// What a pool does about connections whose health is in doubt, and how often it connects: in virtual time.
+// Tests in virtual time of doubtful connections in a pool, and of how often the pool connects.
 
 import Runtime
 import Testing
@@ -6,7 +6,7 @@ import Testing
 @testable import Providers
 
 extension MachineDriver {
-  /// The time passes, and the machine is woken whenever it asked for it.
+  /// Advances the time, and wakes the machine at each time that it requested.
   mutating func pass(_ time: Nanoseconds) -> [HTTP2ConnectionPoolMachine.Action] {
     now = now + time
     return feed(.woken)
@@ -27,7 +27,7 @@ extension MachineDriver {
     return pool
   }
 
-  @Test func aDoubtOpensAReplacementBeyondTheConfiguredCountAndNewRequestsGoThere() {
+  @Test func `a doubtful connection gets a replacement beyond the configured count, which takes new requests`() {
     var pool = proven()
     #expect(withoutWakes(pool.submit(0)) == [.dispatch(0, 0)])
     #expect(withoutWakes(pool.feed(.healthChanged(0, .doubtful))) == [.open(1), .reportCapacity(1)])
@@ -36,7 +36,7 @@ extension MachineDriver {
     #expect(withoutWakes(pool.submit(2)) == [.dispatch(2, 1)])
   }
 
-  @Test func theRequestsOfADeadConnectionFindTheReplacementReady() {
+  @Test func `the replacement is ready when the requests of a dead connection are sent again`() {
     var pool = proven()
     _ = pool.submit(0)
     _ = pool.feed(.healthChanged(0, .doubtful))
@@ -46,7 +46,7 @@ extension MachineDriver {
     #expect(withoutWakes(pool.submit(0)) == [.dispatch(0, 1)])
   }
 
-  @Test func aDoubtOpensNothingWhereAnotherConnectionHasRoom() {
+  @Test func `a doubtful connection gets no replacement if another connection has room`() {
     var pool = MachineDriver { $0.connectionsMax = 2 }
     pool.connect(streamsMax: 4)
     for request in 0...3 { _ = pool.submit(request) }
@@ -55,7 +55,7 @@ extension MachineDriver {
     #expect(withoutWakes(pool.submit(4)) == [.dispatch(4, 1)])
   }
 
-  @Test func noMoreReplacementsAreOpenedThanAllowed() {
+  @Test func `the number of replacements is limited`() {
     var pool = proven()
     _ = pool.submit(0)
     _ = pool.feed(.healthChanged(0, .doubtful))
@@ -65,7 +65,7 @@ extension MachineDriver {
     #expect(withoutWakes(pool.pass(.seconds(1))) == [])
   }
 
-  @Test func aConnectionInDoubtIsTheLastResort() {
+  @Test func `a doubtful connection is used only if there is no other`() {
     var pool = proven { $0.replacementsMax = 0 }
     _ = pool.submit(0)
     _ = pool.feed(.healthChanged(0, .doubtful))
@@ -73,7 +73,7 @@ extension MachineDriver {
     #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))) == [.dispatch(1, 0)])
   }
 
-  @Test func aConnectionThatLosesALoneRequestIsReplacedBeforeTheNextTry() {
+  @Test func `a connection that loses its only request is replaced before the next attempt`() {
     var pool = proven()
     _ = pool.submit(0)
     #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: true))) == [.open(1), .reportCapacity(1)])
@@ -82,7 +82,7 @@ extension MachineDriver {
       withoutWakes(pool.feed(.limited(1, streamsMax: 10))) == [.drain(0), .dispatch(1, 1), .reportCapacity(10)])
   }
 
-  @Test func theFirstLossOfAConnectionThatHasAnsweredNoneIsNoDoubt() {
+  @Test func `the first loss on a connection that has answered no request does not make it doubtful`() {
     var pool = MachineDriver { $0.connectionsMax = 1 }
     pool.connect(streamsMax: 10)
     _ = pool.submit(0)
@@ -91,7 +91,7 @@ extension MachineDriver {
     #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: true))).contains(.open(1)), "the second is")
   }
 
-  @Test func oneLossAmongManyRequestsIsNoDoubt() {
+  @Test func `one loss among many requests does not make a connection doubtful`() {
     var pool = proven()
     for request in 0...2 { _ = pool.submit(request) }
     #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: true))) == [])
@@ -101,14 +101,14 @@ extension MachineDriver {
     #expect(withoutWakes(pool.feed(.failed(2, 0, isLost: true))).contains(.open(1)), "two in a row are")
   }
 
-  @Test func aLoneLossOnTheLastConnectionThatMayBeOpenDoesNotStopTheNextTry() {
+  @Test func `a lone loss on the last allowed connection does not delay the next attempt`() {
     var pool = proven { $0.replacementsMax = 0 }
     _ = pool.submit(0)
     _ = pool.feed(.failed(0, 0, isLost: true))
     #expect(withoutWakes(pool.submit(1, avoiding: 0)) == [.dispatch(1, 0)])
   }
 
-  @Test func aSurplusConnectionStaysForAMinuteAfterTheDoubt() {
+  @Test func `a surplus connection stays open for a minute after the doubt has ended`() {
     var pool = proven()
     _ = pool.submit(0)
     _ = pool.feed(.healthChanged(0, .doubtful))
@@ -134,12 +134,12 @@ extension MachineDriver {
     return (pool, actions)
   }
 
-  @Test func anUnresponsiveConnectionIsGivenUpWhenItsReplacementIsReady() {
+  @Test func `an unresponsive connection is given up when its replacement is ready`() {
     let (_, actions) = unresponsive()
     #expect(withoutWakes(actions) == [.abandon(0), .reportCapacity(10)])
   }
 
-  @Test func anUnresponsiveConnectionIsKeptWhileNothingIsReadyInItsPlace() {
+  @Test func `an unresponsive connection is kept until a replacement is ready`() {
     var pool = proven()
     _ = pool.submit(0)
     _ = pool.feed(.healthChanged(0, .doubtful))
@@ -147,7 +147,7 @@ extension MachineDriver {
     #expect(pool.feed(.limited(1, streamsMax: 10)).contains(.abandon(0)))
   }
 
-  @Test func ifItsReplacementAnswersNeitherTheProviderIsSlowAndTheNextIsKeptForThirtySeconds() {
+  @Test func `if the replacement does not answer either, the provider counts as slow and the next is kept for 30 s`() {
     var (pool, _) = unresponsive()
     _ = pool.feed(.failed(0, 0, isLost: false))
     _ = pool.feed(.closed(0))
@@ -161,7 +161,7 @@ extension MachineDriver {
     #expect(withoutWakes(pool.pass(.seconds(1))) == [.abandon(1), .reportCapacity(10)])
   }
 
-  @Test func anAnswerOnAnotherConnectionShowsThatTheProviderIsNotSlow() {
+  @Test func `an answer on another connection shows that the provider is not slow`() {
     var (pool, _) = unresponsive()
     _ = pool.feed(.failed(0, 0, isLost: false))
     _ = pool.feed(.closed(0))
@@ -173,16 +173,16 @@ extension MachineDriver {
     #expect(withoutWakes(pool.feed(.answered(1, 2, .done))).contains(.abandon(1)))
   }
 
-  @Test func anUnresponsiveConnectionWithoutRequestsIsDrained() {
+  @Test func `an unresponsive connection without requests is drained`() {
     var pool = proven()
     _ = pool.submit(0)
     _ = pool.feed(.healthChanged(0, .doubtful))
-    _ = pool.feed(.closed(1))  // the replacement cannot be had
+    _ = pool.feed(.closed(1))  // the replacement cannot be opened
     _ = pool.feed(.healthChanged(0, .unresponsive))
     #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))).contains(.drain(0)))
   }
 
-  @Test func aConnectionThatAllowsNoStreamsIsNoReasonToWait() {
+  @Test func `a connection that allows no streams is replaced without a wait`() {
     var pool = MachineDriver { $0.connectionsMax = 1 }
     pool.connect(streamsMax: 10)
     #expect(withoutWakes(pool.feed(.limited(0, streamsMax: 0))) == [.open(1), .reportCapacity(0)])
@@ -192,9 +192,9 @@ extension MachineDriver {
 
   // MARK: - Reconnecting
 
-  /// A peer that accepts every connection, answers so many requests on it and hangs up. Calls come one at a time, each
-  /// `interval` after the one before; a call that finds no connection waits for one. Gives when connections were opened
-  /// and how long calls waited.
+  /// A peer that accepts every connection, answers this number of requests on it and closes it. Calls arrive one at a time,
+  /// each `interval` after the previous one; a call without a connection waits for one. Returns the times at which
+  /// connections were opened, and the waits of the calls.
   private func churn(
     answers: Int, calls: Int, every interval: Nanoseconds
   ) -> (openings: [Nanoseconds], waits: [Nanoseconds]) {
@@ -242,30 +242,30 @@ extension MachineDriver {
     return (openings, waits)
   }
 
-  @Test func aPeerThatAnswersOnceAndHangsUpIsConnectedToAFewTimesInTwoSeconds() {
+  @Test func `a peer that closes after one answer gets a few connections in two seconds`() {
     let (openings, _) = churn(answers: 1, calls: 2_000, every: .milliseconds(1))
     #expect(openings.count <= 7, "\(openings.map(\.milliseconds))")
     #expect(openings.count >= 4)
   }
 
-  @Test func soItIsHoweverLongThatGoesOn() {
+  @Test func `a peer that closes after one answer gets few connections, however long this lasts`() {
     let (openings, _) = churn(answers: 1, calls: 6_000, every: .milliseconds(100))
     let last = openings.filter { $0 > .seconds(480) }
     #expect(last.count <= 24, "a connection every 5 s at most: \(last.map(\.milliseconds))")
   }
 
-  @Test func loneCallsRingAtOnceOverAPeerThatAnswersOnceAndHangsUp() {
+  @Test func `lone calls ring at once over a peer that closes after one answer`() {
     let (_, waits) = churn(answers: 1, calls: 100, every: .seconds(20))
     #expect(waits.count == 100)
     #expect(waits.allSatisfy { $0 == .zero })
   }
 
-  @Test func callsEveryFiveSecondsRingWithinTheirWindowOverSuchAPeer() {
+  @Test func `calls every five seconds ring in time over a peer that closes after one answer`() {
     let (_, waits) = churn(answers: 1, calls: 200, every: .seconds(5))
     #expect(waits.allSatisfy { $0 <= .seconds(15) })
   }
 
-  /// A peer that closes each connection that had nothing to do for so long, whether by GOAWAY or without a word.
+  /// A peer that closes each connection that was idle for this time, with GOAWAY or without.
   private func idle(
     for patience: Nanoseconds, goesAway: Bool, calls: Int, every interval: Nanoseconds
   ) -> (openings: Int, waits: [Nanoseconds]) {
@@ -276,7 +276,7 @@ extension MachineDriver {
     let start = pool.now
     var (openings, waits) = (0, [Nanoseconds]())
     var submittedAt: [Int: Instant] = [:]
-    /// What happens when: the machine wakes, or the peer closes a connection unless it was used since.
+    /// A future event: the machine wakes, or the peer closes a connection unless it was used since.
     var wakes: [Instant] = []
     var open: (id: Int, closesAt: Instant)?
     var queue = pool.feed(.started)
@@ -319,28 +319,30 @@ extension MachineDriver {
     return (openings, waits)
   }
 
-  @Test(arguments: [false, true]) func loneCallsWaitTwoSecondsAtMostForAPeerThatClosesWhatIsIdle(goesAway: Bool) {
+  @Test(arguments: [false, true]) func `lone calls wait at most two seconds for a peer that closes idle connections`(
+    goesAway: Bool
+  ) {
     let (openings, waits) = idle(for: .seconds(2), goesAway: goesAway, calls: 300, every: .milliseconds(7_300))
     #expect(waits.count >= 299)
     #expect(waits.allSatisfy { $0 <= .seconds(2) }, "\(waits.max()?.milliseconds ?? 0)")
-    // Two seconds of life, and one to two of waiting.
+    // A connection lives two seconds, and the wait is one to two.
     #expect(openings <= 300 * 7_300 / 3_000)
   }
 
-  @Test func loneCallsWaitTwoSecondsAtMostForAPeerThatClosesSoonAfterItsAnswer() {
+  @Test func `lone calls wait at most two seconds for a peer that closes soon after its answer`() {
     let (openings, waits) = idle(for: .milliseconds(900), goesAway: false, calls: 600, every: .seconds(1))
     #expect(waits.allSatisfy { $0 <= .seconds(2) }, "\(waits.max()?.milliseconds ?? 0)")
-    // About one second of life, and one to two of waiting.
+    // A connection lives about one second, and the wait is one to two.
     #expect(openings <= 600 / 2 + 12)
   }
 
-  @Test func aPeerThatHangsUpAfterAHundredAnswersIsReplacedAtOnce() {
+  @Test func `a connection that its peer closes after a hundred answers is replaced at once`() {
     let (openings, waits) = churn(answers: 100, calls: 2_000, every: .milliseconds(1))
     #expect(openings.count == 21)
     #expect(waits.allSatisfy { $0 == .zero })
   }
 
-  @Test func connectionsThatEndTogetherCountOnce() {
+  @Test func `connections that end together count once`() {
     var pool = MachineDriver { $0.connectionsMax = 8 }
     pool.connect(streamsMax: 1)
     for id in 0..<7 {

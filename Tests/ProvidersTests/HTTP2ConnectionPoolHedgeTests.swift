@@ -1,4 +1,4 @@
-// Which connection a hedge takes: in virtual time.
+// Tests in virtual time of which connection a hedge uses.
 
 import Runtime
 import Testing
@@ -8,7 +8,7 @@ import Testing
 @Suite("Pool: hedges", .timeLimit(.minutes(10))) struct HTTP2ConnectionPoolHedgeTests {
   private let deadline = Instant.distantFuture
 
-  /// One connection, proven, heard of an hour ago; request 0 is in flight on it.
+  /// One proven connection that received bytes an hour ago; request 0 is in flight on it.
   private func stalled(_ change: (inout HTTP2ConnectionPoolSettings) -> Void = { _ in }) -> MachineDriver {
     var pool = MachineDriver {
       $0.connectionsMax = 1
@@ -22,7 +22,7 @@ import Testing
     return pool
   }
 
-  @Test func withOneConnectionConfiguredAnotherIsOpenedForIt() {
+  @Test func `with one configured connection, another one is opened for a hedge`() {
     var pool = stalled()
     #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [.open(1)])
     #expect(
@@ -30,7 +30,7 @@ import Testing
     #expect(withoutWakes(pool.feed(.answered(7, 1, .done))) == [])
   }
 
-  @Test func thatConnectionStaysForAMinute() {
+  @Test func `the connection that was opened for a hedge stays for a minute`() {
     var pool = stalled()
     _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
     _ = pool.feed(.limited(1, streamsMax: 10))
@@ -40,7 +40,7 @@ import Testing
     #expect(withoutWakes(pool.pass(.seconds(1))).contains { $0 == .drain(0) || $0 == .drain(1) })
   }
 
-  @Test func itTakesTheConnectionThatWasHeardOfLast() {
+  @Test func `a hedge uses the connection that received bytes last`() {
     var pool = MachineDriver { $0.connectionsMax = 3 }
     pool.connect(streamsMax: 1)
     _ = pool.submit(0)
@@ -52,7 +52,7 @@ import Testing
     #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [.dispatch(7, 1)])
   }
 
-  @Test func connectionsThatHaveBeenSilentForLongAreNotTrustedAndAnotherIsOpened() {
+  @Test func `a hedge uses no connection that was silent for long, and another one is opened`() {
     var pool = MachineDriver { $0.connectionsMax = 2 }
     pool.connect(streamsMax: 1)
     _ = pool.submit(0)
@@ -64,7 +64,7 @@ import Testing
     #expect(withoutWakes(pool.feed(.limited(2, streamsMax: 1))).contains(.dispatch(7, 2)))
   }
 
-  @Test func ifNoOtherCanBeOpenedOneThatWasSilentForLongIsBetterThanNone() {
+  @Test func `if no other can be opened, a hedge uses a connection that was silent for long`() {
     var pool = MachineDriver {
       $0.connectionsMax = 2
       $0.replacementsMax = 0
@@ -76,14 +76,14 @@ import Testing
     #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [.dispatch(7, 1)])
   }
 
-  @Test func itNeverTakesTheConnectionOfItsRequest() {
+  @Test func `a hedge never uses the connection of its request`() {
     var pool = stalled { $0.replacementsMax = 0 }
     #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [])
     #expect(withoutWakes(pool.pass(.seconds(1))) == [])
     #expect(withoutWakes(pool.pass(.seconds(1))) == [.refuse(7, reason: "NoConnection")])
   }
 
-  @Test func whatWaitsIsNotHeldUpByAHedge() {
+  @Test func `a hedge does not delay waiting requests`() {
     var pool = stalled { $0.replacementsMax = 0 }
     _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
     #expect(withoutWakes(pool.submit(1)) == [.dispatch(1, 0)])
@@ -99,23 +99,23 @@ import Testing
     return pool
   }
 
-  @Test func aConnectionThatWasOvertakenTakesNothingNewWhileThereIsAnother() {
+  @Test func `an overtaken connection gets no new requests while there is another`() {
     var pool = overtaken()
     #expect((1...9).map { withoutWakes(pool.submit($0)).first } == (1...9).map { .dispatch($0, 1) })
   }
 
-  @Test func oneThatWasOvertakenAndAnswersAfterAllIsAsGoodAsAnyOther() {
+  @Test func `an overtaken connection that answers after all is used like any other`() {
     var pool = overtaken()
     _ = pool.feed(.answered(0, 0, .done))
     #expect((1...2).map { withoutWakes(pool.submit($0)).first } == [.dispatch(1, 0), .dispatch(2, 1)])
   }
 
-  @Test func oneThatWasOvertakenAndNeverAnswersIsReplaced() {
+  @Test func `an overtaken connection that never answers is replaced`() {
     var pool = overtaken()
     #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))).contains(.drain(0)))
   }
 
-  @Test func hedgesThatComeTogetherWaitForTheProbeOfTheNewConnection() {
+  @Test func `simultaneous hedges wait for the probe of the new connection`() {
     var pool = stalled { $0.probes = true }
     _ = pool.submit(1)
     _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
@@ -124,14 +124,14 @@ import Testing
     #expect(withoutWakes(pool.feed(.answered(7, 1, .done))) == [.dispatch(8, 1), .reportCapacity(20)])
   }
 
-  @Test func aHedgeThatItsConnectionRefusesIsNotSentAgain() {
+  @Test func `a hedge that its connection refuses is not sent again`() {
     var pool = stalled()
     _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
     _ = pool.feed(.limited(1, streamsMax: 10))
     #expect(withoutWakes(pool.feed(.refused(7, 1))).contains(.refuse(7, reason: "NotHedged")))
   }
 
-  @Test func whatIsOnNoConnectionOrTooLateIsNotHedged() {
+  @Test func `a request without a connection or past its deadline is not hedged`() {
     var pool = MachineDriver { $0.connectionsMax = 1 }
     _ = pool.submit(0)
     #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [.refuse(7, reason: "NotHedged")])
@@ -139,7 +139,7 @@ import Testing
     #expect(withoutWakes(pool.feed(.hedged(8, of: 0, deadline: pool.now))) == [.refuse(8, reason: "NotHedged")])
   }
 
-  @Test func aHedgeThatWaitsIsWithdrawnLikeAnyRequestAndEndsWithThePool() {
+  @Test func `a waiting hedge can be withdrawn like any request, and ends with the pool`() {
     var pool = stalled()
     _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
     #expect(withoutWakes(pool.feed(.withdrawn([7]))) == [.refuse(7, reason: "Withdrawn")])
@@ -147,7 +147,7 @@ import Testing
     #expect(withoutWakes(pool.feed(.shutDown)).contains(.refuse(8, reason: "ShuttingDown")))
   }
 
-  @Test func nothingIsHedgedWhileThereAreNoCredentials() {
+  @Test func `nothing is hedged while there are no credentials`() {
     var pool = stalled()
     _ = pool.feed(.paused)
     _ = pool.feed(.hedged(7, of: 0, deadline: deadline))

@@ -1,11 +1,11 @@
-// The pool's decisions: events in, actions out.
+// Tests of the pool's decisions: events and the resulting actions.
 
 import Runtime
 import Testing
 
 @testable import Providers
 
-/// Feeds a machine and holds its clock.
+/// Passes events to a machine, and sets its clock.
 struct MachineDriver {
   var machine: HTTP2ConnectionPoolMachine
   var now = Instant(nanoseconds: 1_000_000_000_000)
@@ -28,33 +28,33 @@ struct MachineDriver {
     feed(.submitted(request, deadline: now + time, avoiding: avoided))
   }
 
-  /// Started, with connection 0 ready and proven.
+  /// A started pool with connection 0, which is ready and proven.
   mutating func connect(streamsMax: Int) {
     _ = feed(.started)
     _ = feed(.limited(0, streamsMax: streamsMax))
   }
 }
 
-/// The wake-ups are only interesting where a test is about them.
+/// Wake-ups matter only in the tests of wake-ups.
 func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2ConnectionPoolMachine.Action] {
   actions.filter { if case .wake = $0 { false } else { true } }
 }
 
 @Suite(.timeLimit(.minutes(10))) struct HTTP2ConnectionPoolMachineTests {
-  @Test func startingOpensOneConnection() {
+  @Test func `a start opens one connection`() {
     var pool = MachineDriver()
     #expect(pool.feed(.started) == [.open(0)])
     #expect(pool.feed(.limited(0, streamsMax: 100)) == [.reportCapacity(100)])
   }
 
-  @Test func requestsBeforeTheStartWaitForIt() {
+  @Test func `requests before the start wait for it`() {
     var pool = MachineDriver()
     #expect(withoutWakes(pool.submit(0)) == [])
     #expect(withoutWakes(pool.feed(.started)) == [.open(0)])
     #expect(pool.feed(.limited(0, streamsMax: 1)).contains(.dispatch(0, 0)))
   }
 
-  @Test func aRequestGoesToTheConnectionWithTheMostRoom() {
+  @Test func `a request is sent on the connection with the most room`() {
     var pool = MachineDriver { $0.connectionsMax = 2 }
     pool.connect(streamsMax: 4)
     #expect(withoutWakes(pool.submit(0)) == [.dispatch(0, 0)])
@@ -64,7 +64,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.submit(4)) == [.dispatch(4, 1)])
   }
 
-  @Test func noMoreRequestsAreInFlightThanTheServerAllowsAlsoWhenTheLimitFalls() {
+  @Test func `at most as many requests are in flight as the server allows, also after its limit falls`() {
     var pool = MachineDriver { $0.connectionsMax = 1 }
     pool.connect(streamsMax: 2)
     _ = pool.submit(0)
@@ -75,7 +75,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.feed(.answered(1, 0, .done))) == [.dispatch(2, 0)])
   }
 
-  @Test func aProbingPoolUsesOneStreamUntilTheFirstAuthorisedAnswer() {
+  @Test func `a probing pool uses one stream until the first authorised answer`() {
     var pool = MachineDriver {
       $0.probes = true
       $0.connectionsMax = 1
@@ -84,7 +84,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(pool.feed(.limited(0, streamsMax: 1000)) == [.reportCapacity(1)])
     #expect(withoutWakes(pool.submit(0)) == [.dispatch(0, 0)])
     #expect(withoutWakes(pool.submit(1)) == [])
-    // An answer that says nothing about our credentials leaves one stream.
+    // After an answer that proves nothing about our credentials there is still one stream.
     #expect(withoutWakes(pool.feed(.answered(0, 0, .init(.unproven)))) == [.dispatch(1, 0)])
     _ = pool.submit(2)
     _ = pool.submit(3)
@@ -92,7 +92,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
       withoutWakes(pool.feed(.answered(1, 0, .done))) == [.dispatch(2, 0), .dispatch(3, 0), .reportCapacity(1000)])
   }
 
-  @Test func goAwayOpensAnotherConnectionAndRefusedRequestsGoThereFirst() {
+  @Test func `GOAWAY opens another connection, and refused requests are sent there first`() {
     var pool = MachineDriver { $0.connectionsMax = 1 }
     pool.connect(streamsMax: 2)
     for request in 0...2 { _ = pool.submit(request) }
@@ -100,12 +100,12 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.feed(.refused(1, 0))) == [])
     #expect(
       withoutWakes(pool.feed(.limited(1, streamsMax: 100))) == [.dispatch(1, 1), .dispatch(2, 1), .reportCapacity(100)])
-    // The old connection finishes request 0 and goes; nothing more is opened for it.
+    // The old connection finishes request 0 and closes; no other is opened in its place.
     #expect(withoutWakes(pool.feed(.answered(0, 0, .done))) == [])
     #expect(withoutWakes(pool.feed(.closed(0))) == [])
   }
 
-  @Test func aConnectionThatRefusesAStreamWithoutGoAwayIsPassedOverForAMoment() {
+  @Test func `a connection that refuses a stream without GOAWAY is not used for a moment`() {
     var pool = MachineDriver { $0.connectionsMax = 1 }
     pool.connect(streamsMax: 10)
     _ = pool.submit(0)
@@ -116,7 +116,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.feed(.woken)) == [.dispatch(0, 0)])
   }
 
-  @Test func aRequestThatNobodyTakesComesBackRefusedWhileItsDeadlineIsAhead() {
+  @Test func `a request that every connection refuses is reported as refused before its deadline`() {
     var pool = MachineDriver()
     _ = pool.feed(.started)
     #expect(pool.submit(0) == [.wake(pool.now + .seconds(2))])
@@ -124,7 +124,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(pool.feed(.woken) == [.refuse(0, reason: "NoConnection")])
   }
 
-  @Test func aRequestExpiresAtItsDeadlineAndNeverLeavesAfterIt() {
+  @Test func `a request expires at its deadline and is never sent after it`() {
     var pool = MachineDriver { $0.connectionsMax = 1 }
     pool.connect(streamsMax: 1)
     _ = pool.submit(0)
@@ -132,13 +132,13 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     pool.now = pool.now + .milliseconds(500)
     #expect(withoutWakes(pool.feed(.answered(0, 0, .done))) == [.expire(1)])
     #expect(pool.submit(2, within: .zero) == [.expire(2)])
-    // Refused by the server after its time is up.
+    // The server refuses it after its deadline.
     _ = pool.submit(3, within: .milliseconds(1))
     pool.now = pool.now + .milliseconds(1)
     #expect(withoutWakes(pool.feed(.refused(3, 0))) == [.expire(3)])
   }
 
-  @Test func aLineThatIsFullRefuses() {
+  @Test func `a full queue refuses requests`() {
     var pool = MachineDriver { $0.waitingMax = 2 }
     _ = pool.feed(.started)
     _ = pool.submit(0)
@@ -146,7 +146,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.submit(2)) == [.refuse(2, reason: "TooManyWaiting")])
   }
 
-  @Test func failuresAreFollowedByLongerAndLongerWaits() {
+  @Test func `the waits after failures grow`() {
     var pool = MachineDriver()
     #expect(pool.feed(.started) == [.open(0)])
     var waits: [Int64] = []
@@ -163,15 +163,15 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     ]
     #expect(waits.count == bounds.count)
     for (wait, bound) in zip(waits, bounds) { #expect(bound.contains(wait)) }
-    // An answer ends the row.
+    // An answer resets the count of failures.
     _ = pool.feed(.limited(8, streamsMax: 10))
     _ = pool.submit(0)
     _ = pool.feed(.answered(0, 8, .done))
     #expect(pool.feed(.closed(8)).contains(.open(9)))
   }
 
-  @Test("after connections that were lost with a request on them the next call waits for half a second at most")
-  func connectionsLostWithARequest() {
+  @Test
+  func `if connections are lost with a request, the next call waits for at most half a second`() {
     var pool = MachineDriver()
     #expect(pool.feed(.started) == [.open(0)])
     var waits: [Int64] = []
@@ -193,14 +193,14 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(waits.suffix(5).min() ?? 0 >= 250, "but it does wait")
   }
 
-  @Test func aConnectionThatLivedLongIsReplacedAtOnceEvenIfItNeverAnswered() {
+  @Test func `a connection that was open for long is replaced at once, even if it never answered`() {
     var pool = MachineDriver()
     pool.connect(streamsMax: 10)
     pool.now = pool.now + .seconds(10)
     #expect(withoutWakes(pool.feed(.closed(0))) == [.open(1), .reportCapacity(0)])
   }
 
-  @Test func aServerThatSaysGoAwayAtOnceIsNotHammered() {
+  @Test func `a server that sends GOAWAY at once is retried with growing waits`() {
     var pool = MachineDriver()
     pool.connect(streamsMax: 10)
     #expect(pool.feed(.goingAway(0)) == [.open(1), .reportCapacity(0)])
@@ -208,7 +208,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(!pool.feed(.closed(1)).contains(.open(2)))
   }
 
-  @Test func aWornConnectionIsDrainedAndItsRequestSentOnAnother() {
+  @Test func `a worn connection is drained, and its request is sent on another`() {
     var pool = MachineDriver()
     pool.connect(streamsMax: 10)
     _ = pool.submit(0)
@@ -222,7 +222,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.feed(.limited(1, streamsMax: 10))).prefix(2) == [.dispatch(1, 1), .dispatch(0, 1)])
   }
 
-  @Test func connectionsThatAreWornBeforeTheyProveThemselvesAreReplacedWithPauses() {
+  @Test func `connections that are worn before their first authorised answer are replaced with pauses`() {
     var pool = MachineDriver { $0.probes = true }
     pool.connect(streamsMax: 10)
     _ = pool.submit(0)
@@ -231,7 +231,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(actions.contains { if case .wake(let at) = $0 { at < pool.now + .milliseconds(251) } else { false } })
   }
 
-  @Test func aPausedPoolLetsNothingLeave() {
+  @Test func `a paused pool sends nothing`() {
     var pool = MachineDriver()
     pool.connect(streamsMax: 10)
     #expect(pool.feed(.paused) == [.reportCapacity(0)])
@@ -239,7 +239,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.feed(.resumed)) == [.dispatch(0, 0), .reportCapacity(10)])
   }
 
-  @Test func shuttingDownRefusesWhatWaitsAndFinishesWhatIsInFlight() {
+  @Test func `a shutdown refuses waiting requests and finishes those in flight`() {
     var pool = MachineDriver { $0.connectionsMax = 1 }
     pool.connect(streamsMax: 1)
     _ = pool.submit(0)
@@ -251,7 +251,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.feed(.closed(0))) == [.finish])
   }
 
-  @Test func theShutDownDeadlineClosesWhatIsStillOpen() {
+  @Test func `the shutdown deadline closes the connections that are still open`() {
     var pool = MachineDriver { $0.connectionsMax = 1 }
     pool.connect(streamsMax: 1)
     _ = pool.submit(0)
@@ -261,12 +261,12 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.feed(.closed(0))) == [.finish])
   }
 
-  @Test func aPoolWithoutConnectionsShutsDownAtOnce() {
+  @Test func `a pool without connections shuts down at once`() {
     var pool = MachineDriver()
     #expect(pool.feed(.shutDown) == [.finish])
   }
 
-  @Test func aRequestTakesAnotherConnectionThanTheOneItAvoidsIfThatHasRoom() {
+  @Test func `a request uses another connection than the one it avoids, if another has room`() {
     var pool = MachineDriver { $0.connectionsMax = 2 }
     pool.connect(streamsMax: 4)
     for request in 0...3 { _ = pool.submit(request) }
@@ -275,14 +275,14 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.submit(4)) == [.dispatch(4, 0)])
     #expect(withoutWakes(pool.submit(5, avoiding: 0)) == [.dispatch(5, 1)])
     #expect(withoutWakes(pool.submit(6, avoiding: 0)) == [.dispatch(6, 1)])
-    // The other is full: no waiting for it.
+    // The other connection is full, and the request does not wait for it.
     #expect(withoutWakes(pool.submit(7, avoiding: 0)) == [.dispatch(7, 0)])
-    // Refused there, it still avoids it.
+    // After the refusal the request still avoids this connection.
     _ = pool.feed(.answered(5, 1, .done))
     #expect(withoutWakes(pool.feed(.refused(7, 0))) == [.dispatch(7, 1)])
   }
 
-  @Test func aRequestThatHasToTakeTheConnectionItAvoidsHasAnotherOpened() {
+  @Test func `a request that must use the connection it avoids causes another one to be opened`() {
     var pool = MachineDriver { $0.connectionsMax = 2 }
     pool.connect(streamsMax: 100)
     #expect(withoutWakes(pool.submit(0, avoiding: 0)) == [.dispatch(0, 0), .open(1)])
@@ -291,7 +291,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.submit(2, avoiding: 0)) == [.dispatch(2, 1)])
   }
 
-  @Test func aLongLineKeepsItsOrder() {
+  @Test func `a long queue keeps its order`() {
     var pool = MachineDriver {
       $0.connectionsMax = 1
       $0.waitingMax = 10_000
@@ -306,7 +306,7 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(pool.machine.waitingCount == 0)
   }
 
-  @Test func theBackoffIsTheTableOfItsComment() {
+  @Test func `the backoff has the values of the table in its comment`() {
     let backoff = ReconnectBackoff()
     func range(_ failures: Int) -> [Int64] {
       let ceiling = backoff.delay(afterFailures: failures, random: 0).milliseconds

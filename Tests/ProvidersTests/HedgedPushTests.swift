@@ -1,4 +1,4 @@
-// Hedged invites over real connections: what the phone, the peer and the history get to see.
+// Tests of hedged invites over real connections: what the phone gets, what the peer gets, and what the history contains.
 
 import HTTP2TestSupport
 import PushModel
@@ -9,15 +9,15 @@ import Testing
 
 @Suite("Hedged pushes", .timeLimit(.minutes(10))) struct HedgedPushTests {
   private static let hedging = HedgingSettings()
-  /// Leaves a test the time to do something before the hedge is due.
+  /// Long enough for a test to act before the hedge is due.
   private static let slowHedging: HedgingSettings = {
     var settings = HedgingSettings()
     settings.delayAtFirst = .seconds(3)
     return settings
   }()
 
-  /// An FCM provider with one connection that has answered once, and from now on answers as `second` says, while new
-  /// connections answer as `first` does.
+  /// An FCM provider with one connection that has answered once. From now on `second` answers on it, and `first` on new
+  /// connections.
   private static func fcm(
     hedging: HedgingSettings? = HedgedPushTests.hedging, permit: ((EventLoop) -> SendPermit)? = nil,
     stalled: @escaping (HTTP2TestServer.Exchange) -> Void = { $0.connection.hold($0) },
@@ -42,16 +42,16 @@ import Testing
 
   // MARK: - The lone call
 
-  @Test("APNs: a lone call over a connection that a NAT has forgotten rings within a second")
-  func apnsForgotten() async throws {
+  @Test
+  func `over APNs a lone call on a connection that a NAT has forgotten rings within a second`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
     let bench = try ProviderBench.apns(through: proxy, hedging: Self.hedging) { $0.connectionsMax = 1 }
     try await Self.expectRings(bench, proxy, server)
   }
 
-  @Test("FCM: a lone call over a connection that a NAT has forgotten rings within a second")
-  func fcmForgotten() async throws {
+  @Test
+  func `over FCM a lone call on a connection that a NAT has forgotten rings within a second`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let proxy = try ForgetfulProxy(to: server.port)
     let bench = try ProviderBench.fcm(through: proxy, hedging: Self.hedging) { $0.connectionsMax = 1 }
@@ -71,7 +71,7 @@ import Testing
     #expect(bench.reports.hedges == 1)
     #expect(await bench.provider.condition.hedged == 1)
     #expect(await bench.provider.condition.unanswered == .zero)
-    // The forgotten connection is found out by its PING all the same, with the request on it that nobody waits for.
+    // The PING detects the forgotten connection nevertheless, with the request on it whose answer is not needed.
     while await bench.provider.condition.replacements[.silent] != 1 { await bench.pass(.milliseconds(20)) }
     #expect(bench.reports.results.count == 2)
     #expect(await server.perform { $0.connectionCount } == 2)
@@ -80,8 +80,10 @@ import Testing
 
   // MARK: - Two answers
 
-  @Test("both requests carry the same push, and the first answer is the outcome, with the time at which the first left")
-  func sameRequest() async throws {
+  @Test
+  func `both requests contain the same push, and the first answer is the outcome, with the earlier send time`()
+    async throws
+  {
     try await Self.fcm { bench, server in
       let before = bench.provider.loop.now
       let result = await bench.push(1)
@@ -91,7 +93,7 @@ import Testing
       let sentAt = try #require(result.sentAt)
       #expect(sentAt >= before && result.answeredAt - sentAt >= .milliseconds(500))
       #expect(await server.perform { $0.requestCount } == 3)
-      // The other answer comes late, and says something else.
+      // The other answer arrives late, and differs.
       await server.perform { server in
         for exchange in server.held { exchange.respond(404, body: Self.unregistered) }
       }
@@ -100,12 +102,12 @@ import Testing
     }
   }
 
-  @Test("calls that come together after a hedge was first are not given to the connection that it overtook")
-  func overtaken() async throws {
+  @Test
+  func `simultaneous calls after a successful hedge do not use the connection that it overtook`() async throws {
     try await Self.fcm { bench, server in
       #expect(await bench.push(1).isHedged)
       await server.perform { server in
-        // Those that come together are all in flight before the first is answered.
+        // The simultaneous calls are all in flight before the first is answered.
         server.handler = { exchange in
           exchange.connection.hold(exchange)
           exchange.connection.note("together")
@@ -124,8 +126,8 @@ import Testing
     {"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"UNREGISTERED"}]}}
     """
 
-  @Test("a dead token is dead, whichever of the two is told so")
-  func hardFailure() async throws {
+  @Test
+  func `a token is dead if either of the two requests gets that answer`() async throws {
     try await Self.fcm(other: { $0.respond(404, body: Self.unregistered) }) { bench, _ in
       let result = await bench.push(1)
       #expect(result.outcome == .tokenInvalid(reason: "UNREGISTERED", since: nil))
@@ -133,8 +135,8 @@ import Testing
     }
   }
 
-  @Test("the first one's answer counts while the hedge is on its way")
-  func firstWins() async throws {
+  @Test
+  func `the answer to the first request counts while the hedge is in flight`() async throws {
     try await Self.fcm(other: { $0.connection.hold($0) }) { bench, server in
       await bench.provider.send([bench.request(1)])
       while await server.perform({ $0.held.count }) < 2 { await bench.pass(.milliseconds(5)) }
@@ -151,8 +153,8 @@ import Testing
     }
   }
 
-  @Test("if the hedge's connection breaks, the first request is waited for")
-  func hedgeLost() async throws {
+  @Test
+  func `if the hedge's connection breaks, the answer to the first request is awaited`() async throws {
     try await Self.fcm(other: { $0.connection.drop() }) { bench, server in
       await bench.provider.send([bench.request(1)])
       while bench.reports.hedges < 1 { await bench.pass(.milliseconds(5)) }
@@ -165,8 +167,8 @@ import Testing
     }
   }
 
-  @Test("if both are lost, the fate of the push is unknown, once")
-  func bothLost() async throws {
+  @Test
+  func `if both requests are lost, the outcome of the push is unknown, and reported once`() async throws {
     try await Self.fcm(other: { $0.connection.hold($0) }) { bench, server in
       await bench.provider.send([bench.request(1)])
       while await server.perform({ $0.held.count }) < 2 { await bench.pass(.milliseconds(5)) }
@@ -179,8 +181,8 @@ import Testing
     }
   }
 
-  @Test("a hedge that still waits for a connection when the answer comes does not leave any more")
-  func answeredWhileTheHedgeWaits() async throws {
+  @Test
+  func `a hedge that waits for a connection when the answer arrives is not sent`() async throws {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 1
     let server = try HTTP2TestServer(settings: settings) { $0.accept() }
@@ -208,9 +210,9 @@ import Testing
     await bench.stop()
   }
 
-  // MARK: - What is not hedged
+  // MARK: - Pushes that are not hedged
 
-  /// Nothing of what was sent before is hedged: an invite that is sent now is, and by then it would have been.
+  /// Checks that no earlier push was hedged: sends an invite and waits for its hedge, which is due after theirs.
   private static func expectNoHedgeButOfAnother(
     _ bench: ProviderBench<HTTP2Provider>, _ server: HTTP2TestServer
   ) async throws {
@@ -221,13 +223,13 @@ import Testing
     #expect(bench.reports.hedges == 1)
   }
 
-  /// Waits until the server holds the push, so that all that follows comes later.
+  /// Waits until the server holds the push, so that everything else happens later.
   private static func isHeld(_ bench: ProviderBench<HTTP2Provider>, _ server: HTTP2TestServer) async {
     while await server.perform({ $0.held.isEmpty }) { await bench.pass(.milliseconds(5)) }
   }
 
-  @Test("what people see is sent once, and a cancel, too", arguments: [PushKind.missedCall, .notification, .cancel])
-  func otherKinds(kind: PushKind) async throws {
+  @Test(arguments: [PushKind.missedCall, .notification, .cancel])
+  func `pushes that people see and cancels are sent once`(kind: PushKind) async throws {
     try await Self.fcm { bench, server in
       await bench.provider.send([bench.request(1, kind: kind)])
       await Self.isHeld(bench, server)
@@ -239,8 +241,8 @@ import Testing
     }
   }
 
-  @Test("nothing is hedged whose call has ended meanwhile")
-  func withdrawn() async throws {
+  @Test
+  func `an invite whose call has ended is not hedged`() async throws {
     try await Self.fcm(hedging: Self.slowHedging) { bench, server in
       await bench.provider.send([bench.request(1)])
       await Self.isHeld(bench, server)
@@ -253,8 +255,8 @@ import Testing
     }
   }
 
-  @Test("nothing is hedged beyond its deadline")
-  func deadline() async throws {
+  @Test
+  func `nothing is hedged after its deadline`() async throws {
     try await Self.fcm(hedging: Self.slowHedging) { bench, server in
       await bench.provider.send([bench.request(1, within: .milliseconds(2_900))])
       await Self.isHeld(bench, server)
@@ -266,8 +268,9 @@ import Testing
     }
   }
 
-  @Test("nothing is hedged while the lease is not confirmed, and what still waits as soon as it is")
-  func permit() async throws {
+  @Test
+  func `nothing is hedged while the lease is not confirmed, and unanswered requests are as soon as it is`() async throws
+  {
     nonisolated(unsafe) var permit: SendPermit!
     try await Self.fcm(
       hedging: Self.slowHedging,
@@ -291,8 +294,8 @@ import Testing
     }
   }
 
-  @Test("without the setting nothing is hedged")
-  func off() async throws {
+  @Test
+  func `without the setting nothing is hedged`() async throws {
     try await Self.fcm(hedging: nil) { bench, server in
       await bench.provider.send([bench.request(1)])
       await bench.pass(.milliseconds(800))
@@ -304,10 +307,10 @@ import Testing
     }
   }
 
-  // MARK: - The end
+  // MARK: - Shutdown
 
-  @Test("a shutdown does not wait for the request that nobody waits for")
-  func shutDown() async throws {
+  @Test
+  func `a shutdown does not wait for a request whose push already has its outcome`() async throws {
     try await Self.fcm { bench, _ in
       #expect(await bench.push(1).outcome.isAccepted)
       let start = bench.provider.loop.now

@@ -1,4 +1,4 @@
-// When requests are hedged, and how many: in virtual time.
+// Tests in virtual time of when requests are hedged, and of how many are.
 
 import Runtime
 import Testing
@@ -19,7 +19,7 @@ import Testing
       machine = HedgingMachine(settings: settings)
     }
 
-    /// An invite leaves; returns its number.
+    /// Sends an invite; returns its number.
     mutating func send() -> Int {
       machine.didSend()
       _ = machine.watch(next, now)
@@ -33,12 +33,12 @@ import Testing
       machine.didAnswer(after: latency, now)
     }
 
-    /// So many invites leave, and are answered after this time each.
+    /// Sends this number of invites, each of which is answered after this time.
     mutating func answers(_ count: Int, after latency: Nanoseconds) {
       for _ in 0..<count { answer(send(), after: latency) }
     }
 
-    /// Which requests are hedged now.
+    /// The requests that are hedged now.
     mutating func hedges() -> [Int] {
       var hedged: [Int] = []
       while let candidate = machine.next(now, isWaiting: { waiting.contains($0.request) }) {
@@ -56,7 +56,7 @@ import Testing
 
   // MARK: - When
 
-  @Test func whileNothingIsKnownAnInviteWaitsHalfASecond() {
+  @Test func `without measured latencies an invite waits half a second`() {
     var lane = Lane()
     let request = lane.send()
     lane.pass(.milliseconds(499))
@@ -68,7 +68,7 @@ import Testing
     #expect(lane.machine.due == .distantFuture)
   }
 
-  @Test func aLaneOfFewAnswersWaitsThreeTimesItsSlowTenth() {
+  @Test func `a lane with few answers waits three times the latency of its slowest tenth`() {
     var lane = Lane()
     lane.answers(100, after: .milliseconds(200))
     #expect(Self.isAbout(lane.machine.delay, 600))
@@ -76,7 +76,7 @@ import Testing
     #expect(Self.isAbout(lane.machine.delay, 600), "a few slow answers say nothing")
   }
 
-  @Test func aBusyLaneWaitsForAllButOneInAThousand() {
+  @Test func `a busy lane waits for the latency that 999 of 1,000 answers do not exceed`() {
     var lane = Lane()
     lane.answers(1_990, after: .milliseconds(50))
     lane.answers(1, after: .seconds(1))
@@ -85,14 +85,14 @@ import Testing
     #expect(Self.isAbout(lane.machine.delay, 700), "two of two thousand take longer")
   }
 
-  @Test func theLeastWaitIsTheOperators() {
+  @Test func `the wait is never shorter than the configured minimum`() {
     var lane = Lane { $0.delayMin = .milliseconds(900) }
     #expect(lane.machine.delay == .milliseconds(900))
     lane.answers(2_000, after: .milliseconds(40))
     #expect(lane.machine.delay == .milliseconds(900))
   }
 
-  @Test func aBusyLaneForgetsWhatWasSlowAMinuteAgo() {
+  @Test func `a busy lane forgets slow answers after a minute`() {
     var lane = Lane()
     lane.answers(1_200, after: .seconds(2))
     #expect(Self.isAbout(lane.machine.delay, 2_000))
@@ -103,7 +103,7 @@ import Testing
     #expect(lane.machine.delay == .milliseconds(300))
   }
 
-  @Test func aLaneOfLoneCallsForgetsWhatWasSlowAHundredCallsAgo() {
+  @Test func `a lane with lone calls forgets slow answers after a hundred calls`() {
     var lane = Lane()
     lane.answers(50, after: .seconds(2))
     for _ in 0..<120 {
@@ -115,7 +115,7 @@ import Testing
 
   // MARK: - Which
 
-  @Test func whatIsAnsweredMeanwhileIsPassedOver() {
+  @Test func `requests that were answered meanwhile are skipped`() {
     var lane = Lane()
     let requests = (0..<5).map { _ in lane.send() }
     lane.pass(.milliseconds(100))
@@ -124,7 +124,7 @@ import Testing
     #expect(lane.hedges() == [3])
   }
 
-  @Test func nothingIsHedgedInAPauseAndAfterItWhatStillWaits() {
+  @Test func `nothing is hedged during a pause, and afterwards the requests that still wait are`() {
     var lane = Lane()
     let request = lane.send()
     lane.machine.pause(for: .seconds(2), lane.now)
@@ -135,7 +135,7 @@ import Testing
     #expect(lane.hedges() == [request])
   }
 
-  @Test func aPauseOfADayLastsAMinute() {
+  @Test func `a requested pause of a day stops hedging for a minute`() {
     var lane = Lane()
     lane.machine.pause(for: .seconds(86_400), lane.now)
     lane.pass(.seconds(61))
@@ -146,7 +146,7 @@ import Testing
 
   // MARK: - How many
 
-  @Test func loneCallsHaveTenAtOnceAndOneMoreEverySixSeconds() {
+  @Test func `lone calls have ten hedges at once, and one more every six seconds`() {
     var lane = Lane()
     for _ in 0..<15 { _ = lane.send() }
     lane.pass(.milliseconds(500))
@@ -162,7 +162,7 @@ import Testing
     #expect(lane.hedges().count == 10, "no more are saved up")
   }
 
-  @Test func beyondThoseItIsTwoInAHundredPushes() {
+  @Test func `beyond these, at most two of a hundred pushes are hedged`() {
     var lane = Lane { $0.loneMax = 0 }
     lane.answers(1_000, after: .milliseconds(50))
     for _ in 0..<500 { _ = lane.send() }
@@ -170,7 +170,7 @@ import Testing
     #expect(lane.hedges().count == 30)
   }
 
-  @Test func noMoreThanFiveHundredAreSavedUp() {
+  @Test func `at most five hundred hedges are saved up`() {
     var lane = Lane { $0.loneMax = 0 }
     lane.answers(100_000, after: .milliseconds(50))
     for _ in 0..<1_000 { _ = lane.send() }
@@ -178,7 +178,7 @@ import Testing
     #expect(lane.hedges().count == 500)
   }
 
-  @Test func aProviderThatGetsSlowIsNotSentEverythingTwice() {
+  @Test func `a provider that becomes slow does not get every push twice`() {
     var lane = Lane()
     lane.answers(2_000, after: .milliseconds(50))
     // From now on every answer takes a second and a half.
@@ -197,10 +197,10 @@ import Testing
     #expect(Self.isAbout(lane.machine.delay, 1_500), "what is ordinary now is known")
   }
 
-  // MARK: - What comes of it
+  // MARK: - Simulated effect
 
-  /// Invites over a hundred connections of which one swallows everything, each over any of them. Answers take 30 to 90 ms, one in a
-  /// thousand 400 ms more. Gives the times from commit to yes in ascending order, and the hedges.
+  /// Sends invites over a hundred connections, each over a random one; one connection answers nothing. Answers take 30 to 90 ms,
+  /// and one in a thousand 400 ms more. Returns the times from commit to acceptance in ascending order, and the hedges.
   private func calls(_ count: Int, isHedged: Bool) -> (times: [Nanoseconds], hedges: Int) {
     let stalled: UInt64 = 37
     var machine = HedgingMachine(settings: HedgingSettings())
@@ -238,24 +238,22 @@ import Testing
     return (times.map { $0 ?? .seconds(30) }.sorted(), hedges)
   }
 
-  @Test func withOneConnectionInAHundredStalledAllButOneInAThousandAreAcceptedWithinASecond() {
+  @Test func `with 1 of 100 connections stalled, 999 of 1,000 invites are accepted within a second`() {
     let (times, hedges) = calls(20_000, isHedged: true)
     #expect(
       times[19_979] < .seconds(1), "p99.9 \(times[19_979].milliseconds) ms, most \(times[19_999].milliseconds) ms")
     #expect(hedges >= 100 && hedges <= 400, "\(hedges)")
   }
 
-  @Test func withoutHedgesTheyAreNot() {
+  @Test func `with 1 of 100 connections stalled and no hedges, one in 1,000 invites takes at least 30 s`() {
     let (times, _) = calls(20_000, isHedged: false)
     #expect(times[19_979] >= .seconds(30))
   }
 }
 
 @Suite("Recent latency", .timeLimit(.minutes(10))) struct RecentLatencyTests {
-  @Test(
-    "what is read is at most an eighth longer than what was noted",
-    arguments: [Int64(0), 1, 3, 7, 8, 9, 15, 16, 17, 100, 299, 300, 301, 1_000, 4_095, 4_096, 10_000, 16_000])
-  func resolution(milliseconds: Int64) throws {
+  @Test(arguments: [Int64(0), 1, 3, 7, 8, 9, 15, 16, 17, 100, 299, 300, 301, 1_000, 4_095, 4_096, 10_000, 16_000])
+  func `a latency is read as at most an eighth longer than it was recorded`(milliseconds: Int64) throws {
     var latency = RecentLatency()
     latency.note(.milliseconds(milliseconds), Instant(nanoseconds: 0))
     let read = try #require(latency.allBut(oneIn: 1_000))
@@ -263,8 +261,8 @@ import Testing
     #expect(read.count <= milliseconds * 1_125_000 + 1_200_000)
   }
 
-  @Test("a latency beyond all classes, or below none, is counted in the nearest")
-  func edges() {
+  @Test
+  func `a latency above or below all classes is counted in the nearest class`() {
     var latency = RecentLatency()
     latency.note(.seconds(3_600), Instant(nanoseconds: 0))
     #expect(latency.allBut(oneIn: 1_000) ?? .zero >= .seconds(17))
@@ -279,7 +277,7 @@ import Testing
     Instant(nanoseconds: 5_000_000_000_000) + .milliseconds(milliseconds)
   }
 
-  @Test func itIsZeroWhileNothingIsSentAndWhileAnswersTakeTheirOrdinaryTime() {
+  @Test func `the unanswered time is zero while nothing is sent, and while answers take their usual time`() {
     var time = UnansweredTime()
     #expect(time.time(at(0)) == .zero)
     time.didSend(at(0))
@@ -288,7 +286,7 @@ import Testing
     #expect(time.time(at(60_000)) == .zero)
   }
 
-  @Test func itCountsFromTheFirstRequestAfterTheLastAnswer() {
+  @Test func `the unanswered time counts from the first request after the last answer`() {
     var time = UnansweredTime()
     time.didSend(at(0))
     time.didSend(at(4_000))
@@ -300,13 +298,13 @@ import Testing
     #expect(time.time(at(20_000)) == .zero)
   }
 
-  @Test func itGoesOnWhileTheSameIsTriedAgain() {
+  @Test func `the unanswered time continues while the same push is tried again`() {
     var time = UnansweredTime()
     for second in 0..<30 { time.didSend(at(Int64(second) * 1_000)) }
     #expect(time.time(at(30_000)) == .seconds(30))
   }
 
-  @Test func aMinuteAfterTheLastRequestItEndsAndTheNextRequestBeginsItAnew() {
+  @Test func `the unanswered time ends a minute after the last request, and starts anew with the next`() {
     var time = UnansweredTime()
     time.didSend(at(0))
     #expect(time.time(at(59_000)) == .seconds(59))

@@ -1,5 +1,5 @@
-// Answers that no provider should give, over the wire: none may crash us, none may cost a token or pass for a success
-// that it is not, and none may take more memory than its limit.
+// Answers that no provider should give, over the network: none may crash the gateway, delete a token, count as a success
+// unless it is one, or use more memory than its limit.
 
 import HTTP2TestSupport
 import Runtime
@@ -7,7 +7,7 @@ import Testing
 
 @testable import Providers
 
-/// A body, and the statuses it comes with.
+/// A body, and the statuses with which it is sent.
 struct HostileBody: Sendable, CustomTestStringConvertible {
   static let statuses = [200, 302, 400, 403, 404, 410, 418, 429, 500, 502, 503, 599]
 
@@ -23,7 +23,7 @@ struct HostileBody: Sendable, CustomTestStringConvertible {
     self.init(description, Array(text.utf8), statuses: statuses)
   }
 
-  /// Everything that any of the three providers takes for an answer, with `word` put behind each word.
+  /// Every word that one of the three providers reads in an answer, each with `word` appended.
   static func answer(_ word: String, padding: Int = 0) -> String {
     """
     {"padding":"\(String(repeating: "x", count: padding))","reason":"Unregistered\(word)","timestamp":1,\
@@ -62,7 +62,7 @@ struct HostileBody: Sendable, CustomTestStringConvertible {
   ]
 }
 
-/// A provider's one token, for good.
+/// A token source that always returns the same token.
 private struct FixedToken: ProviderTokenSource {
   func token(replacing refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken {
     ProviderToken(value: Array("t".utf8), issuedAtMilliseconds: 0, renewAtMilliseconds: .max / 2)
@@ -70,10 +70,10 @@ private struct FixedToken: ProviderTokenSource {
 }
 
 @Suite(.timeLimit(.minutes(10))) struct HostileBodiesTests {
-  /// Hexadecimal, so that APNs' tokens may have it; the status that is asked for follows.
+  /// Hexadecimal, as APNs requires of tokens; the requested status follows.
   private static let mark = "c0de0"
 
-  /// Answers each request with the status its device token asks for.
+  /// Answers each request with the status in its device token.
   private func server(_ body: [UInt8], _ fields: [(String, String)] = []) throws -> HTTP2TestServer {
     try HTTP2TestServer { exchange in
       let text = (exchange.message.headers.text(":path") ?? "") + String(decoding: exchange.message.body, as: UTF8.self)
@@ -86,7 +86,7 @@ private struct FixedToken: ProviderTokenSource {
     }
   }
 
-  /// A large body leaves in pieces, whether or not the client says anything meanwhile.
+  /// A large body is sent in pieces, whether or not the client sends anything meanwhile.
   private static func flush(_ connection: HTTP2TestServer.Connection, timesMax: Int) {
     connection.flushLater()
     guard timesMax > 0 else { return }
@@ -125,7 +125,7 @@ private struct FixedToken: ProviderTokenSource {
   }
 
   private func outcomes(_ kind: Kind, _ server: HTTP2TestServer, _ statuses: [Int]) async throws -> [Int: PushOutcome] {
-    defer { withExtendedLifetime(server) {} }  // no client holds it
+    defer { withExtendedLifetime(server) {} }  // no client keeps the server alive
     return switch kind {
     case .apns: await outcomes(try apns(server), statuses)
     case .fcm: await outcomes(try fcm(server), statuses)
@@ -140,8 +140,10 @@ private struct FixedToken: ProviderTokenSource {
 
   // MARK: - Bodies
 
-  @Test("APNs", arguments: HostileBody.all)
-  func apns(body: HostileBody) async throws {
+  @Test(arguments: HostileBody.all)
+  func `no body of APNs crashes the gateway, deletes a token or counts as a success unless it is one`(body: HostileBody)
+    async throws
+  {
     let outcomes = try await outcomes(.apns, server(body.bytes), body.statuses)
     for (status, outcome) in outcomes {
       let reason = "status \(status) without a readable reason"
@@ -157,8 +159,10 @@ private struct FixedToken: ProviderTokenSource {
     }
   }
 
-  @Test("FCM", arguments: HostileBody.all)
-  func fcm(body: HostileBody) async throws {
+  @Test(arguments: HostileBody.all)
+  func `no body of FCM crashes the gateway, deletes a token or counts as a success unless it is one`(body: HostileBody)
+    async throws
+  {
     let outcomes = try await outcomes(.fcm, server(body.bytes), body.statuses)
     for (status, outcome) in outcomes {
       let reason = "HTTP\(status)"
@@ -184,13 +188,15 @@ private struct FixedToken: ProviderTokenSource {
     }
   }
 
-  @Test("Expo's tickets", arguments: HostileBody.all)
-  func expo(body: HostileBody) async throws {
+  @Test(arguments: HostileBody.all)
+  func `no body of Expo's tickets crashes the gateway, deletes a token or counts as a success unless it is one`(
+    body: HostileBody
+  ) async throws {
     let outcomes = try await outcomes(.expo, server(body.bytes), body.statuses)
     for (status, outcome) in outcomes {
       if body.bytes.count > ExpoConfiguration().answerBytesMax {
         #expect(outcome == .unknown(reason: "ResponseTooLarge"))
-      } else if status == 200, outcome != expoRefusal(200) {  // a 200 with an error that nobody can read is one, too
+      } else if status == 200, outcome != expoRefusal(200) {  // a 200 with an unreadable error is also an error
         #expect(outcome == .unknown(reason: "MalformedAnswer"))
       } else {
         #expect(outcome == expoRefusal(status))
@@ -198,8 +204,10 @@ private struct FixedToken: ProviderTokenSource {
     }
   }
 
-  @Test("Expo's receipts", arguments: HostileBody.all)
-  func receipts(body: HostileBody) async throws {
+  @Test(arguments: HostileBody.all)
+  func `no body of Expo's receipts crashes the gateway, deletes a token or counts as a success unless it is one`(
+    body: HostileBody
+  ) async throws {
     let server = try server(body.bytes)
     let provider = expo(server)
     defer { withExtendedLifetime(server) {} }
@@ -218,7 +226,7 @@ private struct FixedToken: ProviderTokenSource {
     provider.loop.stop()
   }
 
-  @Test func anAnswerIsReadUpToItsLimitAndNoFurther() async throws {
+  @Test func `an answer is read only up to its size limit`() async throws {
     for (padding, isRead) in [(60_000, true), (70_000, false)] {
       let padding = String(repeating: "x", count: padding)
       let server = try server(Array(#"{"padding":"\#(padding)","name":"n","reason":"Unregistered"}"#.utf8))
@@ -232,9 +240,9 @@ private struct FixedToken: ProviderTokenSource {
     }
   }
 
-  // MARK: - What is believed is still only a word
+  // MARK: - Values of valid answers
 
-  @Test func aMessageIDThatIsNoWordIsNotKept() async throws {
+  @Test func `a message id that is not one word is not stored`() async throws {
     for id in [#"a\u0000b"#, #"a\nb"#, "", String(repeating: "x", count: 257), "né"] {
       let body = #"{"name":"\#(id)","data":[{"status":"ok","id":"\#(id)"}]}"#
       let server = try server(Array(body.utf8), [("apns-id", String(repeating: "x", count: 257))])
@@ -245,7 +253,7 @@ private struct FixedToken: ProviderTokenSource {
   }
 
   @Test(arguments: ["99999999999999999999", #""now""#, "1.5e300", "null"])
-  func aTimeOfDeathThatIsNoneIsNotKnown(timestamp: String) async throws {
+  func `an invalid time of death counts as unknown`(timestamp: String) async throws {
     let server = try server(Array(#"{"reason":"Unregistered","timestamp":\#(timestamp)}"#.utf8))
     #expect(try await outcomes(.apns, server, [410]) == [410: .tokenInvalid(reason: "Unregistered", since: nil)])
   }
@@ -255,7 +263,7 @@ private struct FixedToken: ProviderTokenSource {
   @Test(arguments: [
     "99999999999999999999", "-5", "soon", "", "Fri, 31 Dec 9999 23:59:59 GMT", "Sat, 01 Jan 0000 00:00:00 GMT",
   ])
-  func noRetryAfterAsksForMoreThanADay(value: String) async throws {
+  func `Retry-After is limited to a day`(value: String) async throws {
     for date in ["Fri, 31 Dec 9999 23:59:59 GMT", "Sat, 01 Jan 0000 00:00:00 GMT", "today"] {
       let server = try server([], [("retry-after", value), ("date", date)])
       for kind in Kind.allCases {
@@ -270,7 +278,7 @@ private struct FixedToken: ProviderTokenSource {
   }
 
   @Test(arguments: ["1000", "3"])
-  func aBodyOfAnotherLengthThanPromisedIsNoAnswer(length: String) async throws {
+  func `a body whose length differs from Content-Length is no answer`(length: String) async throws {
     let body = Array(#"{"name":"n","data":[{"status":"ok","id":"i"}]}"#.utf8)
     let server = try server(body, [("content-length", length)])
     for kind in Kind.allCases {
@@ -282,7 +290,7 @@ private struct FixedToken: ProviderTokenSource {
     }
   }
 
-  @Test func overHTTP1ABodyMayEndWithItsConnectionButNotBeforeItsLength() async throws {
+  @Test func `over HTTP 1 a body may end with its connection, but not before its Content-Length`() async throws {
     let server = try CurlTestServer.shared.get()
     func outcome(_ path: String) async -> PushOutcome? {
       await outcomes(expo(url: "https://localhost:\(server.port)/\(path)?", caFile: server.caFile), [200])[200]

@@ -1,4 +1,4 @@
-// A server with little patience for connections that have nothing to do, over real sockets.
+// Tests of a server that soon closes idle connections, over real sockets.
 
 import HTTP2TestSupport
 import Runtime
@@ -8,13 +8,13 @@ import Testing
 @testable import Providers
 
 @Suite("Connections closed while idle", .timeLimit(.minutes(10))) struct IdleEndTests {
-  /// How long the server keeps a connection that has nothing to do: longer than `HTTP2ConnectionPoolSettings.idleAfter`.
+  /// The time after which the server closes an idle connection: longer than `HTTP2ConnectionPoolSettings.idleAfter`.
   private static let patience = Nanoseconds.milliseconds(1_600)
-  /// The longest wait for the next connection, and what an idle machine may need besides.
+  /// The longest wait for the next connection, and the time that an idle machine needs in addition.
   private static let bound = Nanoseconds.seconds(2) + .milliseconds(1_500)
 
-  @Test("a connection that the server closes while it is idle is there again within 2 s, each time")
-  func replaced() async throws {
+  @Test
+  func `a connection that the server closes while idle is replaced within 2 s, each time`() async throws {
     let certificates = TestCertificates.shared
     let contexts = try ScriptedPeer.Contexts(
       certificateFile: certificates.certificateFile, keyFile: certificates.keyFile)
@@ -52,7 +52,7 @@ import Testing
     await peer.perform { $0.close() }
   }
 
-  /// Closes a connection that has had no request since it had so many.
+  /// Closes a connection that got no request since it had this number of them.
   private static func closeWhenIdle(_ connection: ScriptedConnection, after count: Int, _ waits: Waits) {
     connection.loop.schedule(at: connection.loop.now + patience) {
       guard connection.requestCount == count else { return }
@@ -61,7 +61,7 @@ import Testing
     }
   }
 
-  /// How long the server waited for the next connection after each that it closed, by its own clock: a test's tasks may come late.
+  /// The server's waits for the next connection after each that it closed, by its own clock, as a test's tasks may be late.
   private final class Waits: Sendable {
     private struct State {
       var closedAt: Instant?

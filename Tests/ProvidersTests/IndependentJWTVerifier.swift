@@ -1,22 +1,22 @@
-// Runs Tests/jwt/verify: PyJWT's verdict on our tokens.
+// Runs Tests/jwt/verify, which verifies our tokens with PyJWT.
 
 import Foundation
 import Runtime
 
-/// Tokens to be verified by a library that shares nothing with ours.
+/// Tokens to be verified by a library that shares no code with ours.
 struct IndependentJWTVerifier {
   private var lines = ""
 
   /// - Parameters:
-  ///   - header: the JSON the token's header must be.
-  ///   - claims: the JSON its claims must be.
+  ///   - header: the expected JSON of the token's header.
+  ///   - claims: the expected JSON of its claims.
   mutating func add(_ token: [UInt8], key: SigningKey, header: String, claims: String) throws {
     let pem = String(decoding: try key.publicKeyPEM(), as: UTF8.self).replacing("\n", with: "\\n")
     lines += #"{"token":"\#(String(decoding: token, as: UTF8.self))","publicKey":"\#(pem)","#
     lines += #""algorithm":"\#(key.algorithm.rawValue)","header":\#(header),"claims":\#(claims)}"# + "\n"
   }
 
-  /// What is wrong with them; empty when nothing is.
+  /// The faults of the tokens; empty if there are none.
   func verify() throws -> String {
     let tests = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
     let process = Process()

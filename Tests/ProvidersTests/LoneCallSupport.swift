@@ -1,25 +1,24 @@
-// One call after a pause, sent and repeated as the dispatcher would do it.
+// One call after a pause, sent and repeated in the same way as by the dispatcher.
 
 import HTTP2TestSupport
 import Runtime
 
 @testable import Providers
 
-/// What became of a lone call.
+/// The result of a lone call.
 struct LoneCall {
-  /// From handing the push over to the provider's yes: each try, and the waits between them as they were meant. The time for
-  /// which the machine was too busy to run a loop, or the test itself, is left out; nil when there was no yes within the ring
-  /// window.
+  /// The time from the request to its acceptance: all attempts, and the planned waits between them. Excludes the time in which
+  /// the machine was too busy to run a loop or the test; nil if the push was not accepted within the ring window.
   var ringTime: Nanoseconds?
-  /// The outcomes of the tries before.
+  /// The outcomes of the earlier attempts.
   var failures: [PushOutcome] = []
-  /// The connection of the try that was accepted.
+  /// The connection of the accepted attempt.
   var connection: Int?
 }
 
 extension ProviderBench {
-  /// Rings a phone: what may have arrived is sent again after the mean first wait of `RetryPolicy`, what certainly has not
-  /// after 20 ms. `peers`: the loops of whatever the push passes through.
+  /// Rings a phone. A push that may have arrived is sent again after the mean first wait of `RetryPolicy`, one that certainly
+  /// has not after 20 ms. `peers`: the loops of all servers and proxies on the way of the push.
   func ring(_ firstTag: Int, past peers: [EventLoop] = [], window: Nanoseconds = .seconds(30)) async -> LoneCall {
     var call = LoneCall()
     let deadline = provider.loop.now + window

@@ -1,5 +1,5 @@
-// All three providers and the token exchange through tinyproxy, and libcurl through proxies that mean no good. What goes through a
-// proxy is counted at both ends: each connection of a server is a tunnel of the proxy.
+// Tests of all three providers and the token exchange through tinyproxy, and of libcurl through hostile proxies. Connections are
+// counted at both ends: each connection of a server is a tunnel of the proxy.
 
 import Foundation
 import HTTP2TestSupport
@@ -12,7 +12,7 @@ import Testing
 
 @testable import Providers
 
-/// Keeps what is logged, values and all.
+/// Keeps the logged messages with their values.
 private final class ProxyLog: Sendable {
   private let kept = Mutex<[String]>([])
   var lines: [String] { kept.withLock { $0 } }
@@ -33,7 +33,7 @@ private final class ProxyLog: Sendable {
 
   var logger: Logger { Logger(label: "test") { _ in Handler(log: self) } }
 
-  /// Waits for a line with this in it.
+  /// Waits for a line that contains this text.
   func line(with words: String) async -> String {
     while true {
       if let line = lines.first(where: { $0.contains(words) }) { return line }
@@ -42,7 +42,7 @@ private final class ProxyLog: Sendable {
   }
 }
 
-/// No wait ever ends by it.
+/// Never ends a wait.
 private struct StoppedClock: GatewayClock {
   func now() -> Instant { Instant(nanoseconds: 0) }
   func wallMilliseconds() -> Int64 { SystemClock().wallMilliseconds() }
@@ -60,7 +60,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
 }
 
 @Suite("Proxies", .timeLimit(.minutes(10))) struct ProxyTests {
-  /// Where no name is known but that of the proxy, which is an address: nothing can be connected to directly.
+  /// Knows no name, and the proxy has a numeric address: no direct connection is possible.
   private static let nameless = NameResolver { _ in .success([]) }
 
   private static func apns(
@@ -78,8 +78,10 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     }
   }
 
-  @Test("APNs: production and sandbox go through the proxy, with a login or without", arguments: [nil, "gateway word"])
-  func apns(login: String?) async throws {
+  @Test(arguments: [nil, "gateway word"])
+  func `APNs' production and sandbox are reached through the proxy, with a login and without`(login: String?)
+    async throws
+  {
     let server = try HTTP2TestServer { $0.accept() }
     let relay = try TinyProxy(login: login)
     let bench = try Self.apns(server, try proxy(relay, login.map { $0.replacing(" ", with: ":") }))
@@ -92,8 +94,8 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     await bench.stop()
   }
 
-  @Test("a login that is not taken is logged and tried again, costs no token, and ends with other credentials")
-  func otherCredentials() async throws {
+  @Test
+  func `a refused proxy login is logged and retried, deletes no token, and ends with other credentials`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let relay = try TinyProxy(login: "gateway word")
     let proxy = try proxy(relay)
@@ -114,13 +116,13 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     await bench.stop()
   }
 
-  @Test("other credentials are tried at once, however long the wait is")
-  func noWait() async throws {
+  @Test
+  func `other proxy credentials are tried at once, however long the wait is`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let relay = try TinyProxy(login: "gateway word")
     let proxy = try proxy(relay)
     let log = ProxyLog()
-    // Longer than the test may take.
+    // Longer than the time limit of the test.
     let bench = try Self.apns(server, proxy, logger: log.logger) {
       $0.backoff.base = .seconds(3600); $0.backoff.max = .seconds(3600)
     }
@@ -133,8 +135,8 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     await bench.stop()
   }
 
-  @Test("other credentials are used by the next exchange of FCM's tokens, however long the wait is")
-  func exchangeWithoutWait() async throws {
+  @Test
+  func `FCM's next token exchange uses other proxy credentials, however long the wait is`() async throws {
     let suite = try await SimulatorSuite.start()
     let relay = try TinyProxy(login: "gateway word")
     let proxy = try proxy(relay)
@@ -149,8 +151,8 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     await suite.stop()
   }
 
-  @Test("FCM and its token exchange go through the proxy")
-  func fcm() async throws {
+  @Test
+  func `FCM and its token exchange use the proxy`() async throws {
     let suite = try await SimulatorSuite.start()
     let relay = try TinyProxy(login: "gateway word")
     let proxy = try proxy(relay, "gateway:word")
@@ -175,14 +177,14 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     #expect(await reports.results(1)[0]?.outcome.isAccepted == true)
     await provider.shutDown(by: SystemClock().now() + .seconds(5))
     loop.stop()
-    // The exchange, and the connections for pushes.
+    // One tunnel for the exchange, and those for pushes.
     #expect(relay.targets.count >= 2)
     #expect(await suite.fcm.counters.connections == relay.targets.count)
     await suite.stop()
   }
 
-  @Test("FCM: a token exchange that finds no tunnel says so")
-  func exchangeWithoutTunnel() async throws {
+  @Test
+  func `the error of an FCM token exchange without a tunnel says so`() async throws {
     let suite = try await SimulatorSuite.start()
     let relay = try TinyProxy(login: "gateway word")
     let account = try FCMServiceAccount.load(file: suite.material.serviceAccountFile)
@@ -209,8 +211,8 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     }
   }
 
-  @Test("Expo goes through the proxy, and uses a tunnel again", arguments: [nil, "gateway word"])
-  func expo(login: String?) async throws {
+  @Test(arguments: [nil, "gateway word"])
+  func `Expo is reached through the proxy, and a tunnel is used again`(login: String?) async throws {
     let server = try HTTP2TestServer { $0.acceptTicket() }
     let relay = try TinyProxy(login: login)
     let bench = Self.expo(server, try proxy(relay, login.map { $0.replacing(" ", with: ":") }))
@@ -222,15 +224,15 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     }
     let count = await server.perform { $0.connectionCount }
     #expect(relay.targets == [String](repeating: "localhost:\(server.port)", count: count))
-    // Without proxies' headers among the server's.
+    // The proxy's headers are not among the server's.
     #expect(await server.perform { $0.requestCount } == 3)
     await bench.stop()
   }
 
-  @Test(
-    "Expo: a login that is not taken is no answer of Expo, costs nothing, and ends with other credentials",
-    arguments: [nil, "gateway:other"])
-  func expoWithoutLogin(login: String?) async throws {
+  @Test(arguments: [nil, "gateway:other"])
+  func `a refused proxy login is no answer of Expo, counts as no attempt, and ends with other credentials`(
+    login: String?
+  ) async throws {
     let server = try HTTP2TestServer { $0.acceptTicket() }
     let relay = try TinyProxy(login: "gateway word")
     let proxy = try proxy(relay, login)
@@ -250,8 +252,8 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     await bench.stop()
   }
 
-  @Test("two apps with proxies of their own share neither")
-  func apart() async throws {
+  @Test
+  func `two apps with different proxies share no connection`() async throws {
     let server = try HTTP2TestServer { $0.acceptTicket() }
     let (first, second) = (try TinyProxy(), try TinyProxy())
     for relay in [first, second] {
@@ -264,7 +266,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     #expect(await server.perform { $0.connectionCount } == 2)
   }
 
-  // MARK: - libcurl and proxies that mean no good
+  // MARK: - libcurl and hostile proxies
 
   /// Owns a client on its loop.
   private actor Caller {
@@ -322,8 +324,8 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
       ("HTTP/1.1 200 OK\r\n\r\n", .close, .tlsFailed, ", through the proxy 127.0.0.1:"),
     ]
 
-  @Test("libcurl: a broken answer is a failure of the proxy, and nothing has left", arguments: hostileAnswers.indices)
-  func hostile(index: Int) async throws {
+  @Test(arguments: hostileAnswers.indices)
+  func `over libcurl a broken answer is a failure of the proxy, and nothing was sent`(index: Int) async throws {
     let (answer, ending, reason, words) = Self.hostileAnswers[index]
     let server = try HTTP2TestServer { $0.respond(200) }
     let relay = try HostileProxy(answer, then: ending)
@@ -336,15 +338,15 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     #expect(await server.perform { $0.connectionCount } == 0)
   }
 
-  @Test("libcurl: a line without an end is a failure of the proxy")
-  func endlessLine() async throws {
+  @Test
+  func `over libcurl a line without an end is a failure of the proxy`() async throws {
     let relay = try HostileProxy("HTTP/1.1 200 OK\r\nA: ", then: .endless(Array("aaaaaaaa".utf8)))
     let failure = try #require(await Self.send("https://localhost:1/", through: relay.port))
     #expect(failure.reason == .proxyFailed && failure.sentAt == nil, "\(failure)")
   }
 
-  @Test("libcurl: silence counts into the time of a connection", arguments: ["", "HTTP/1.1 200 OK\r\n\r\n"])
-  func silence(answer: String) async throws {
+  @Test(arguments: ["", "HTTP/1.1 200 OK\r\n\r\n"])
+  func `over libcurl the time of a silent proxy counts as time to connect`(answer: String) async throws {
     let relay = try HostileProxy(answer)
     let failure = await Self.send("https://localhost:1/", through: relay.port) {
       $0.connectTimeout = .milliseconds(300)
@@ -354,8 +356,8 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     #expect(failure?.detail.hasSuffix(", through the proxy 127.0.0.1:\(relay.port)") == true)
   }
 
-  @Test("libcurl: a proxy whose name is not known, and one that nobody listens at")
-  func absent() async throws {
+  @Test
+  func `over libcurl an unknown proxy name and a closed proxy port are failures of the proxy`() async throws {
     let unknown = await Self.send("https://localhost:1/", through: 1) {
       $0.proxy = HTTPProxy(host: "proxy.test", port: 1)
     }
@@ -366,8 +368,8 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     #expect(refused?.detail.hasSuffix(", through the proxy 127.0.0.1:\(port)") == true)
   }
 
-  @Test("libcurl: a name of the proxy is looked up by our resolver, and its addresses are raced")
-  func named() async throws {
+  @Test
+  func `over libcurl our resolver looks up the proxy's name, and its addresses are raced`() async throws {
     let server = try HTTP2TestServer { $0.acceptTicket() }
     let relay = try TinyProxy()
     let failure = await Self.send("https://localhost:\(server.port)/", through: relay.port) {
@@ -382,8 +384,8 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     #expect(relay.targets == ["localhost:\(server.port)"])
   }
 
-  @Test("the environment names no proxy, and none to be gone without")
-  func environment() async throws {
+  @Test
+  func `the environment selects no proxy, and exempts no host from one`() async throws {
     await #expect(processExitsWith: .success) {
       for name in ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] { setenv(name, "http://127.0.0.1:1", 1) }
       for name in ["no_proxy", "NO_PROXY"] { setenv(name, "*", 1) }
@@ -392,7 +394,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
       let direct = Caller(configuration)
       guard case .success = await direct.send("https://localhost:\(server.port)/") else { exit(2) }
       await direct.stop()
-      // What NO_PROXY says would let the request through.
+      // With NO_PROXY obeyed, the request would be sent directly.
       let relay = try HostileProxy("HTTP/1.1 403 Forbidden\r\n\r\n")
       configuration.proxy = HTTPProxy(host: "127.0.0.1", port: relay.port)
       let proxied = Caller(configuration)

@@ -1,4 +1,4 @@
-// What a template chooses of a push's envelope, as FCM and Expo get it.
+// Tests of the fields that a template chooses for a push, as FCM and Expo get them.
 
 import Foundation
 import PushModel

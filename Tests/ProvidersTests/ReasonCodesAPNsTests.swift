@@ -1,4 +1,4 @@
-// Every reason of APNs, from the simulator over the wire to its outcome.
+// Tests of every reason of APNs, from the simulator over the network to its outcome.
 
 import Runtime
 import Simulators
@@ -27,7 +27,7 @@ private let rows: [ReasonCode] = [
   resent(403, "ExpiredProviderToken"),
   row(403, "InvalidProviderToken", .unauthorized(reason: "InvalidProviderToken")),
   row(403, "MissingProviderToken", .unauthorized(reason: "MissingProviderToken")),
-  // Told to a connection for good, so a new one is tried before it is believed.
+  // A connection keeps such a refusal, so it counts only after a new connection was tried.
   row(403, "UnrelatedKeyIdInToken", .unauthorized(reason: "UnrelatedKeyIdInToken")),
   row(403, "BadEnvironmentKeyInToken", .unauthorized(reason: "BadEnvironmentKeyInToken")),
   row(403, "BadEnvironmentKeyIdInToken", .unauthorized(reason: "BadEnvironmentKeyIdInToken")),
@@ -45,7 +45,7 @@ private let rows: [ReasonCode] = [
   row(503, "ServiceUnavailable", .unavailable(reason: "ServiceUnavailable", after: nil)),
   row(503, "Shutdown", .unavailable(reason: "Shutdown", after: nil)),
 
-  // The same again and again, or once only, or with a Retry-After.
+  // The same reason repeatedly, or once, or with a Retry-After.
   row(400, "IdleTimeout", .unavailable(reason: "RefusedRepeatedly", after: nil), "always"),
   row(403, "ExpiredProviderToken", .unauthorized(reason: "ExpiredProviderToken"), "always"),
   row(429, "TooManyProviderTokenUpdates", .unavailable(reason: "RefusedRepeatedly", after: nil), "always"),
@@ -72,7 +72,7 @@ private func row(
     .reason(reason, retryAfter: retryAfter, timestamp: since), .outcome(outcome, status: status))
 }
 
-/// Costs no attempt: said once, the push is sent again, and accepted.
+/// Counts as no attempt: after the first refusal the push is sent again, and accepted.
 private func resent(_ status: UInt16, _ reason: String) -> ReasonCode {
   ReasonCode("\(status) \(reason)", .reason(reason), count: 1, .accepted)
 }
@@ -107,7 +107,7 @@ private final class SignedTokens: ProviderTokenSource {
 
 @Suite(.simulators(.apns, rows, token: token), .serialized, .timeLimit(.minutes(10)))
 struct ReasonCodesAPNsTests {
-  @Test func theTableHoldsExactlyTheDocumentedReasons() {
+  @Test func `the table contains exactly the documented reasons`() {
     let tested = Set(rows.map { $0.name.split(separator: " ").prefix(2).joined(separator: " ") })
       .subtracting(["502 html", "500 malformed"])
     #expect(Set(APNsReasonTable.rows.map { "\($0.status) \($0.reason)" }) == tested)
@@ -115,8 +115,8 @@ struct ReasonCodesAPNsTests {
     #expect(Set(APNsReason.allCases.map { "\($0.status) \($0.rawValue)" }) == tested)
   }
 
-  @Test("APNs answers", arguments: rows.indices.map { RowIndex($0, rows) })
-  func outcome(index: RowIndex) async throws {
+  @Test(arguments: rows.indices.map { RowIndex($0, rows) })
+  func `every answer of APNs has its documented outcome`(index: RowIndex) async throws {
     let simulators = try #require(SimulatorsTrait.simulators)
     var pool = APNsConfiguration.defaultPool
     pool.backoff.base = .milliseconds(1)
@@ -130,7 +130,7 @@ struct ReasonCodesAPNsTests {
       tokens: SignedTokens(simulators.material), loop: EventLoop(name: "apns-test"), logger: silent)
     let row = rows[index.place]
     row.check(await provider.result(ofPushTo: token(index.place), body: #"{"aps":{},"callId":"c1"}"#))
-    // Whatever came of it, APNs did say so.
+    // Whatever the outcome, APNs gave this answer.
     let reason = String(row.name.split(separator: " ")[1])
     #expect(await simulators.apnsProduction.counters.refused[reason, default: 0] >= 1)
   }

@@ -1,5 +1,5 @@
-// Every error of Expo's push service, in tickets, in receipts and of whole requests, from the simulator over the wire to
-// its outcome.
+// Tests of every error of Expo's push service, in tickets, in receipts and for whole requests, from the simulator over the
+// network to its outcome.
 
 import Runtime
 import Simulators
@@ -7,7 +7,7 @@ import Testing
 
 @testable import Providers
 
-/// The errors of one push, as tickets and as receipts mean them.
+/// The errors of one push, in tickets and in receipts.
 private let pushErrors: [(code: String, ticket: PushOutcome, receipt: PushOutcome)] = [
   same("DeviceNotRegistered", .tokenInvalid(reason: "DeviceNotRegistered", since: nil)),
   same("MessageTooBig", .rejected(reason: "MessageTooBig")),
@@ -23,7 +23,7 @@ private func same(_ code: String, _ outcome: PushOutcome) -> (String, PushOutcom
   (code, outcome, outcome)
 }
 
-/// The errors of a whole request; for a request of one message those about several are the last word.
+/// The errors of a whole request; for a request with one message, errors about several messages are final.
 private let requestErrors: [(code: String, status: UInt16, outcome: PushOutcome)] = [
   ("TOO_MANY_REQUESTS", 429, .throttled(reason: "TOO_MANY_REQUESTS", after: .seconds(7), isLaneWide: true)),
   ("PUSH_TOO_MANY_EXPERIENCE_IDS", 400, .rejected(reason: "PUSH_TOO_MANY_EXPERIENCE_IDS")),
@@ -63,7 +63,7 @@ struct ReasonCodesExpoTests {
     return ExpoProvider(configuration: configuration, loop: EventLoop(name: "expo-test"))
   }
 
-  @Test func theTablesHoldExactlyTheDocumentedCodes() {
+  @Test func `the tables contain exactly the documented codes`() {
     let codes: Set = [
       "DeviceNotRegistered", "MessageTooBig", "MessageRateExceeded", "MismatchSenderId", "InvalidCredentials",
       "DeveloperError", "ExpoError", "ProviderError",
@@ -74,13 +74,13 @@ struct ReasonCodesExpoTests {
     #expect(ExpoReasonTable.requests.map(\.code) == requestErrors.map(\.code))
   }
 
-  @Test("Expo answers", arguments: rows.indices.map { RowIndex($0, rows) })
-  func outcome(index: RowIndex) async throws {
+  @Test(arguments: rows.indices.map { RowIndex($0, rows) })
+  func `every answer of Expo has its documented outcome`(index: RowIndex) async throws {
     rows[index.place].check(try await provider().result(ofPushTo: token(index.place), body: body))
   }
 
-  @Test("A receipt says", arguments: pushErrors.indices)
-  func receipt(index: Int) async throws {
+  @Test(arguments: pushErrors.indices)
+  func `every receipt has its documented outcome`(index: Int) async throws {
     let provider = try provider()
     let reports = ProviderReports()
     await provider.start { reports.receive($0) }
@@ -99,8 +99,8 @@ struct ReasonCodesExpoTests {
     provider.loop.stop()
   }
 
-  @Test("A question for receipts is refused as a whole", arguments: requestErrors.indices)
-  func receiptsRequest(index: Int) async throws {
+  @Test(arguments: requestErrors.indices)
+  func `every refusal of a whole receipts request has its documented outcome`(index: Int) async throws {
     let provider = try provider()
     await provider.start { _ in }
     let (code, _, outcome) = requestErrors[index]
@@ -110,7 +110,7 @@ struct ReasonCodesExpoTests {
     provider.loop.stop()
   }
 
-  @Test func ofManyProjectsInOneRequestOnlyWhatExpoRefusesByItselfFails() async throws {
+  @Test func `in a request with many projects only the messages that Expo refuses by themselves fail`() async throws {
     let mixed = try #require(rows.firstIndex { $0.name.hasSuffix("PUSH_TOO_MANY_EXPERIENCE_IDS") })
     let results = try await provider().results(
       ofPushesTo: (0..<9).map { $0 == 4 ? token(mixed) : "ExponentPushToken[plain-\($0)]" }, body: body)
@@ -123,7 +123,7 @@ struct ReasonCodesExpoTests {
     }
   }
 
-  @Test func requestsThatAreTooLongForExpoLeaveInHalves() async throws {
+  @Test func `requests that are too long for Expo are sent in halves`() async throws {
     let provider = try provider {
       $0.messagesMax = 250
       $0.requestsMax = 1

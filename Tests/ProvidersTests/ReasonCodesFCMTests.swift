@@ -1,4 +1,4 @@
-// Every answer of FCM, from the simulator over the wire to its outcome.
+// Tests of every answer of FCM, from the simulator over the network to its outcome.
 
 import Runtime
 import Simulators
@@ -19,7 +19,7 @@ private let rows: [ReasonCode] = [
     "400 INVALID_ARGUMENT saying in words that it is the token", .reason("INVALID_TOKEN"),
     .outcome(.tokenInvalid(reason: "INVALID_ARGUMENT", since: nil), status: 400)),
   row(401, "THIRD_PARTY_AUTH_ERROR", .rejected(reason: "THIRD_PARTY_AUTH_ERROR"), of: "FcmError"),
-  // Once: another access token is fetched, the push is sent again, no attempt is counted.
+  // If it happens once, another access token is fetched, the push is sent again, and no attempt is counted.
   ReasonCode("401 UNAUTHENTICATED once", .reason("UNAUTHENTICATED"), count: 1, .accepted),
   row(401, "UNAUTHENTICATED", .unauthorized(reason: "UNAUTHENTICATED"), of: "always"),
   row(403, "SENDER_ID_MISMATCH", .tokenInvalid(reason: "SENDER_ID_MISMATCH", since: nil), of: "FcmError"),
@@ -91,7 +91,7 @@ private func token(_ index: Int) -> String { "row-\(index)-android" }
 
 @Suite(.simulators(.fcm, rows, token: token), .serialized, .timeLimit(.minutes(10)))
 struct ReasonCodesFCMTests {
-  @Test func theTableHoldsExactlyTheDocumentedCodes() {
+  @Test func `the table contains exactly the documented codes`() {
     let tested = rows.map { $0.name.split(separator: " ").prefix(2).joined(separator: " ") }
     let known = Set(FCMReasonTable.rows.map { "\($0.status) \($0.code)" })
     #expect(known == Set(tested).subtracting(["502 HTML", "500 half"]))
@@ -103,8 +103,8 @@ struct ReasonCodesFCMTests {
       ])
   }
 
-  @Test("FCM answers", arguments: rows.indices.map { RowIndex($0, rows) })
-  func outcome(index: RowIndex) async throws {
+  @Test(arguments: rows.indices.map { RowIndex($0, rows) })
+  func `every answer of FCM has its documented outcome`(index: RowIndex) async throws {
     let simulators = try #require(SimulatorsTrait.simulators)
     let account = try FCMServiceAccount.load(file: simulators.material.serviceAccountFile)
     let loop = EventLoop(name: "fcm-test")

@@ -1,5 +1,5 @@
-// What the tests of the reason codes have in common: simulators with a fault for each row, and a push for each row. The
-// rows are written down from docs/protocols.md; that the code's tables hold exactly them is a test of its own.
+// Shared by the tests of the reason codes: simulators with a fault for each row, and a push for each row. The rows were
+// written by hand from docs/protocols.md; other tests check that the tables in the sources contain exactly these.
 
 import Logging
 import PushModel
@@ -9,7 +9,7 @@ import Testing
 
 @testable import Providers
 
-/// An answer of a provider, and what must become of the push that gets it.
+/// An answer of a provider, and the expected outcome of the push.
 struct ReasonCode: Sendable, CustomTestStringConvertible {
   enum Expected: Sendable {
     case outcome(PushOutcome, status: UInt16)
@@ -19,7 +19,7 @@ struct ReasonCode: Sendable, CustomTestStringConvertible {
 
   let name: String
   let fault: Fault
-  /// The fault befalls so many requests; nil for all of the row's.
+  /// The number of requests that get the fault; nil for all of the row.
   let count: Int?
   let expected: Expected
 
@@ -32,7 +32,7 @@ struct ReasonCode: Sendable, CustomTestStringConvertible {
 
   var testDescription: String { name }
 
-  /// Checks a result and that the fault was met.
+  /// Checks a result, and that the simulator used the fault.
   func check(_ result: PushResult?, sourceLocation: SourceLocation = #_sourceLocation) {
     switch expected {
     case .outcome(let outcome, let status):
@@ -67,7 +67,7 @@ struct SimulatorsTrait: SuiteTrait, TestScoping {
 }
 
 extension Trait where Self == SimulatorsTrait {
-  /// Simulators in which each row's token meets the row's fault.
+  /// Simulators in which the token of each row gets the fault of the row.
   static func simulators(
     _ provider: SimulatedProvider, _ rows: [ReasonCode], token: (Int) -> String
   ) -> SimulatorsTrait {
@@ -84,7 +84,7 @@ extension PushProvider {
     await results(ofPushesTo: [token], body: body)[0]
   }
 
-  /// Starts, sends a push to each token at once, shuts down. Results by the token's place.
+  /// Starts, sends a push to each token at once, shuts down. Returns the results in the order of the tokens.
   func results(ofPushesTo tokens: [String], body: String) async -> [UInt64: PushResult] {
     let reports = ProviderReports()
     start { reports.receive($0) }
@@ -109,7 +109,7 @@ extension PushRequest {
 
 let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
 
-/// A row's place, shown in reports by the row's name.
+/// The index of a row, which test reports show by the row's name.
 struct RowIndex: Sendable, CustomTestStringConvertible {
   let place: Int
   let testDescription: String

@@ -1,4 +1,4 @@
-// Retry-After: RFC 9110's three date forms, seconds, and nonsense.
+// Tests of Retry-After: the three date forms of RFC 9110, seconds, and invalid values.
 
 import Runtime
 import Testing
@@ -16,21 +16,19 @@ import Testing
   @Test(arguments: [
     ("0", 0), ("7", 7), ("0120", 120), ("86400", 86_400), ("86401", 86_400), ("999999999999999999", 86_400),
   ])
-  func seconds(text: String, seconds: Int64) {
+  func `a number of seconds is read`(text: String, seconds: Int64) {
     #expect(parse(text) == .seconds(seconds))
   }
 
-  @Test(
-    "All three date forms",
-    arguments: ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"])
-  func dates(text: String) {
+  @Test(arguments: ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"])
+  func `all three date forms are read`(text: String) {
     #expect(HTTPDate.seconds(Array(text.utf8)) == Self.moment)
     #expect(parse(text, now: Self.moment - 30) == .seconds(30))
     #expect(parse(text, now: Self.moment + 30) == .seconds(0))
     #expect(parse(text, now: 0) == RetryAfter.max)
   }
 
-  @Test func aDateIsMeasuredFromTheAnswersOwnDate() {
+  @Test func `a date is measured from the answer's own Date`() {
     let later = "Sun, 06 Nov 1994 08:50:07 GMT"
     #expect(parse(later, date: "Sun, 06 Nov 1994 08:49:37 GMT", now: Self.moment + 3600) == .seconds(30))
     #expect(parse(later, date: "nonsense", now: Self.moment + 10) == .seconds(20))
@@ -45,7 +43,7 @@ import Testing
       ("Fri, 31 Dec 9999 23:59:59 GMT", 7_258_118_400), ("Wed, 01 Jan 2200 00:00:00 GMT", 7_258_118_400),
       ("Sat, 01 Jan 0999 00:00:00 GMT", 0),
     ] as [(String, Int64)])
-  func calendar(text: String, seconds: Int64) {
+  func `every day of the calendar is read as its time`(text: String, seconds: Int64) {
     #expect(HTTPDate.seconds(Array(text.utf8)) == seconds)
   }
 
@@ -55,7 +53,7 @@ import Testing
     "Sun, 32 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 25:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 CET",
     "Sun, xx Nov 1994 08:49:37 GMT", "9999999999999999999",
   ])
-  func nonsense(text: String) {
+  func `an invalid value counts as missing`(text: String) {
     #expect(parse(text) == nil)
   }
 }

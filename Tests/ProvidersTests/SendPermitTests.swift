@@ -1,4 +1,4 @@
-// Nothing leaves while the permit has lapsed: not what is handed over then, not what waited for a stream or a connection.
+// While the permit has lapsed nothing is sent: no new requests, and none that waited for a stream or a connection.
 
 import HTTP2TestSupport
 import Logging
@@ -34,7 +34,7 @@ private struct OneToken: ProviderTokenSource {
     }
   }
 
-  /// An FCM provider with one stream, and the server it sends to, which answers when it is told to.
+  /// An FCM provider with one stream, and its server, which answers when the test says so.
   private static func fcm(
     _ body: (HTTP2Provider, ProviderReports, SendPermit, _ other: SendPermit, HTTP2TestServer) async throws -> Void
   ) async throws {
@@ -57,8 +57,8 @@ private struct OneToken: ProviderTokenSource {
     loop.stop()
   }
 
-  @Test("what is handed over without a permit comes back at once, and the server hears of nothing")
-  func lapsed() async throws {
+  @Test
+  func `a request without a permit is returned at once, and the server gets nothing`() async throws {
     try await Self.fcm { provider, reports, permit, _, server in
       await provider.send([Self.request(1, permit)])
       let results = await reports.results(1)
@@ -68,8 +68,10 @@ private struct OneToken: ProviderTokenSource {
     }
   }
 
-  @Test("a request whose permit lapsed while it waited for a stream is not sent, and one with another permit is")
-  func waiting() async throws {
+  @Test
+  func `a request whose permit lapsed while it waited for a stream is not sent, and one with another permit is`()
+    async throws
+  {
     try await Self.fcm { provider, reports, permit, other, server in
       await Self.set(permit, .distantFuture, on: provider.loop)
       await provider.send([Self.request(1, permit), Self.request(2, permit), Self.request(3, other)])
@@ -92,8 +94,8 @@ private struct OneToken: ProviderTokenSource {
     }
   }
 
-  @Test("a message to Expo is refused without a permit, also if that lapses while it connects")
-  func expo() async throws {
+  @Test
+  func `a message to Expo is refused without a permit, also if it lapses while the connection is made`() async throws {
     let server = try CurlTestServer()
     let loop = EventLoop(name: "permit-test")
     let permit = SendPermit(on: loop)
@@ -105,7 +107,7 @@ private struct OneToken: ProviderTokenSource {
     await provider.send([Self.request(1, permit)])
     #expect(await reports.results(1)[1]?.outcome == .refused(reason: "LeaseUnconfirmed"))
     await Self.set(permit, .distantFuture, on: loop)
-    // In one turn: the request is made, and nothing may leave any more.
+    // In one turn the request is made and the permit lapses.
     await withCheckedContinuation { continuation in
       loop.execute {
         provider.assumeIsolated { $0.send([Self.request(2, permit)]) }

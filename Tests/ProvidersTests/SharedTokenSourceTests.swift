@@ -1,4 +1,4 @@
-// Several replicas, one token.
+// Tests of a provider token that several replicas share.
 
 import Runtime
 import Synchronization
@@ -8,7 +8,7 @@ import Testing
 
 @Suite("Shared provider tokens", .timeLimit(.minutes(10)))
 struct SharedTokenSourceTests {
-  /// What the database does, in memory.
+  /// The database's part, in memory.
   final class Store: SharedTokenStore {
     struct Unreachable: Error {}
     private let state = Mutex<(token: ProviderToken?, isDown: Bool)>((nil, false))
@@ -54,8 +54,8 @@ struct SharedTokenSourceTests {
     }
   }
 
-  @Test("eight connections of three replicas use one token a period, however they race")
-  func onePerPeriod() async throws {
+  @Test
+  func `eight connections of three replicas use one token in each period, however they race`() async throws {
     let replicas = (0..<3).map { _ in replica() }
     for _ in 0..<3 {
       let used = try await withThrowingTaskGroup(of: [UInt8].self) { group in
@@ -67,8 +67,8 @@ struct SharedTokenSourceTests {
     }
   }
 
-  @Test("a refused token is replaced only when it is 20 minutes old")
-  func refused() async throws {
+  @Test
+  func `a refused token is replaced only when it is 20 minutes old`() async throws {
     let source = replica()
     let first = try await source.token(replacing: nil)
     #expect(try await source.token(replacing: first) == first)
@@ -76,8 +76,10 @@ struct SharedTokenSourceTests {
     #expect(try await source.token(replacing: first) != first)
   }
 
-  @Test("while the database is away the known token serves on; without one there is a clear error")
-  func unreachable() async throws {
+  @Test
+  func `while the database is unavailable the known token stays in use, and without one there is a clear error`()
+    async throws
+  {
     let source = replica()
     let first = try await source.token(replacing: nil)
     store.goDown()

@@ -1,4 +1,4 @@
-// FCM and Expo from the files of an installation to the strict simulators, over real TLS.
+// FCM and Expo with the files of an installation, sent to the strict simulators over real TLS.
 
 import Logging
 import PushModel
@@ -17,7 +17,7 @@ import Testing
       expiresAtMilliseconds: SystemClock().wallMilliseconds() + 30_000)
   }
 
-  @Test func fcmTakesPushesSentWithAnAccessTokenGrantedToTheServiceAccountsFile() async throws {
+  @Test func `the FCM simulator accepts pushes with an access token for the service account's file`() async throws {
     let suite = try await SimulatorSuite.start()
     let account = try FCMServiceAccount.load(file: suite.material.serviceAccountFile)
     let loop = EventLoop(name: "fcm-test")
@@ -53,7 +53,7 @@ import Testing
     await suite.stop()
   }
 
-  @Test func expoTakesBatchesSentWithTheAccessTokenOfItsFile() async throws {
+  @Test func `the Expo simulator accepts batches with the access token of its file`() async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.requiresExpoAccessToken = true
     let suite = try await SimulatorSuite.start(configuration)

@@ -1,4 +1,4 @@
-// Lone calls over a connection that answers PINGs and nothing else, providers that are slow, and peers that hang up.
+// Lone calls over a connection that answers only PINGs, slow providers, and peers that close connections.
 
 import HTTP2TestSupport
 import Runtime
@@ -7,7 +7,7 @@ import Testing
 @testable import Providers
 
 @Suite("Unresponsive connections", .timeLimit(.minutes(10))) struct UnresponsiveConnectionTests {
-  /// From now on the connections there are answer no request; new ones do.
+  /// From now on existing connections answer no request, and new ones do.
   private static func deafen(_ server: HTTP2TestServer) async {
     await server.perform { server in
       let deaf = server.connectionCount
@@ -33,20 +33,20 @@ import Testing
     await bench.stop()
   }
 
-  @Test("APNs: with one connection the first call rings within 5 s, later ones at once")
-  func apns() async throws {
+  @Test
+  func `over APNs with one connection, the first call rings within 5 s, later ones at once`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     try await Self.expectRings(try ProviderBench.apns(server) { $0.connectionsMax = 1 }, server)
   }
 
-  @Test("FCM: with one connection the first call rings within 5 s, later ones at once")
-  func fcm() async throws {
+  @Test
+  func `over FCM with one connection, the first call rings within 5 s, later ones at once`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     try await Self.expectRings(try ProviderBench.fcm(server) { $0.connectionsMax = 1 }, server)
   }
 
-  @Test("forty calls at once over a connection that went deaf all ring, each sent twice at most")
-  func manyCalls() async throws {
+  @Test
+  func `forty simultaneous calls over an unresponsive connection all ring, each sent at most twice`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let bench = try ProviderBench.apns(server) { $0.connectionsMax = 1 }
     await bench.start()
@@ -61,8 +61,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("a provider that is slower than one wait is waited for: nothing is sent twice, and one connection more is all")
-  func slowProvider() async throws {
+  @Test
+  func `a provider slower than one wait gets no push twice, and at most one connection more`() async throws {
     let server = try HTTP2TestServer { exchange in
       let loop = exchange.connection.loop
       loop.schedule(at: loop.now + .seconds(5)) { exchange.accept() }
@@ -79,8 +79,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("a peer that answers one request and hangs up is connected to a few times, and calls over it ring")
-  func hangsUp() async throws {
+  @Test
+  func `a peer that closes after each answer gets a few connections, and calls over it ring`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.accept()
       let connection = exchange.connection
@@ -99,8 +99,8 @@ import Testing
     await bench.stop()
   }
 
-  @Test("the last stream ids of a connection: pushes go on over the next one")
-  func lastStreamIDs() async throws {
+  @Test
+  func `after the last stream ids of a connection, pushes are sent over the next one`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
     let bench = try ProviderBench.apns(server) {
       $0.connectionsMax = 1

@@ -108,7 +108,7 @@ private func failure(_ result: Result<String?, TLSError>) -> TLSError? {
 }
 
 /// Changes its keys as soon as a connection is open, then sends a byte.
-// @unchecked: touched on the loop only.
+// @unchecked: used only on the loop.
 private final class KeyChangingServer: TLSStreamDelegate, @unchecked Sendable {
   let loop = EventLoop(name: "key-server")
   let port: UInt16
@@ -147,7 +147,7 @@ private final class KeyChangingServer: TLSStreamDelegate, @unchecked Sendable {
 }
 
 /// Waits for the first byte, or for an error before it.
-// @unchecked: touched on the loop only.
+// @unchecked: used only on the loop.
 private final class FirstByte: TLSStreamDelegate, @unchecked Sendable {
   private let loop = EventLoop(name: "tls-listener")
   private var stream: TLSStream?

@@ -64,8 +64,8 @@ def expo(name):
     return f"ExponentPushToken[{SALT[:22 - len(name)].ljust(22 - len(name), '0')}{name}]"
 
 
-# Sockets that are bound and do not listen: nobody else is given their ports as long as this process lives, and whoever asks for
-# one of them by its number gets it.
+# Sockets that are bound and do not listen: the system gives their ports to no other socket while this process
+# runs, except to a program that asks for one by its number.
 HELD = []
 
 
