@@ -46,14 +46,15 @@ import Testing
     let key = try SigningKey.generate(for: .es256)
     let verifier = try key.verifyingKey()
     var shortNumbers = 0
-    for number in 0..<1_000 {
+    var number = 0
+    while number < 1_000 || shortNumbers == 0 {
+      number += 1
       let message = Array("\(number)".utf8)
       let signature = try key.sign(message)
       #expect(signature.count == 64)
       #expect(verifier.verify(signature, of: message))
       if signature[0] == 0 || signature[32] == 0 { shortNumbers += 1 }
     }
-    #expect(shortNumbers > 0)
   }
 
   @Test(arguments: [SignatureAlgorithm.es256, .rs256])
