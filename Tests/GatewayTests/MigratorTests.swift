@@ -3,6 +3,7 @@
 import Foundation
 import Queue
 import Runtime
+import Settings
 import TestSupport
 import Testing
 
@@ -98,6 +99,50 @@ import Testing
     let migrator = migrator([], [Self.digit, Self.roles])
     // Nor files that the newer release does not have, because it may have moved their functions.
     #expect(migrator.pendingFunctions(after: [recorded(other, by: release)]).isEmpty == !isDue)
+  }
+
+  // MARK: Whether a gateway can serve
+
+  @Test(arguments: ["1.2.4", "1.3.0", "1.3.7", "2.0.0", "2.0.1"])
+  func `a gateway serves the schema of the next minor release`(release: String) throws {
+    let migrator = migrator([Self.one], [Self.digit, Self.roles])
+    let files = [recorded(Self.digit), recorded(Self.roles, by: release)]
+    #expect(try migrator.readiness(after: [Self.one, Self.two].map(applied), files) == .isNewer(release: release))
+    #expect(try migrator.readiness(after: [applied(Self.one)], files) == .isNewer(release: release))
+  }
+
+  @Test(arguments: ["1.4.0", "2.1.0", "3.0.0"])
+  func `a gateway does not serve the schema of a later release`(release: String) throws {
+    let files = [recorded(Self.digit), recorded(Self.roles, by: release)]
+    for applied in [[Self.one], [Self.one, Self.two]].map({ $0.map(applied) }) {
+      let error = #expect(throws: MigrationError.self) {
+        try migrator([Self.one], [Self.digit, Self.roles]).readiness(after: applied, files)
+      }
+      #expect(error == .tooNew(release: release))
+      #expect(error?.description.contains("use push-gateway \(release)") == true)
+    }
+  }
+
+  @Test func `a migration that no newer release has recorded is refused`() {
+    let files = [Self.digit, Self.roles].map { recorded($0) }
+    #expect(throws: MigrationError.unknown("0002_two")) {
+      try migrator([Self.one], [Self.digit, Self.roles]).readiness(after: [Self.one, Self.two].map(applied), files)
+    }
+  }
+
+  @Test func `a newer schema without one of this release's migrations is refused`() {
+    #expect(throws: MigrationError.skipped("0002_two")) {
+      try migrator([Self.one, Self.two]).readiness(
+        after: [Self.one, Self.three].map(applied), [recorded(Self.roles, by: "1.3.0")])
+    }
+  }
+
+  @Test func `between its migrations and its functions, a newer release is waited for`() throws {
+    let migrator = migrator([Self.one], [Self.digit, Self.roles])
+    #expect(try migrator.readiness(after: [Self.one, Self.two].map(applied), []) == .isBeingMigrated)
+    #expect(
+      try migrator.readiness(after: [applied(Self.one)], [])
+        == .lacks(Migrator.Pending(functions: [Self.digit, Self.roles])))
   }
 
   // MARK: What the binary carries
@@ -420,6 +465,30 @@ import Testing
           name: "t", sql: "select to_regproc('push.digit') is null, current_setting('lock_timeout') = '0'"))
       #expect(rows.bool(0, 0) && rows.bool(0, 1))
       await long.close()
+      await connection.close()
+    }
+  }
+
+  @Test func `before it serves, a gateway accepts the next release's schema, and refuses a later one's`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      await #expect(throws: SchemaCheck.Failure.self) { try await SchemaCheck.refuse(database.url) }
+      try await Migrator().migrate(connection)
+      try await SchemaCheck.refuse(database.url)
+      let numbers = try #require(GatewayVersion.current.split(separator: ".").compactMap { Int($0) } as [Int]?)
+      func record(_ release: String) async throws {
+        try await connection.script("update push.schema_functions set release = '\(release)';")
+      }
+      try await connection.script(
+        "insert into push.schema_migration values (9999, 'next', sha256('next'), clock_timestamp(), 1);")
+      await #expect(throws: MigrationError.unknown("9999_next")) { try await SchemaCheck.refuse(database.url) }
+      try await record("\(numbers[0]).\(numbers[1] + 1).0")
+      try await SchemaCheck.refuse(database.url)
+      await #expect(throws: MigrationError.unknown("9999_next")) { try await Migrator().migrate(connection) }
+      try await record("\(numbers[0]).\(numbers[1] + 2).0")
+      await #expect(throws: MigrationError.tooNew(release: "\(numbers[0]).\(numbers[1] + 2).0")) {
+        try await SchemaCheck.refuse(database.url)
+      }
       await connection.close()
     }
   }

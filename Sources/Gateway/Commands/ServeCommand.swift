@@ -113,8 +113,8 @@ struct ServeCommand: AsyncParsableCommand {
             failureTerminationBehavior: .gracefullyShutdownGroup)
         ],
         gracefulShutdownSignals: [.sigterm, .sigint], logger: groupLogger))
-    // One of several databases with an old schema must not stop the others: it is tried again and again.
-    if configuration.databases.count == 1 { try await SchemaCheck.refuseOldSchema(of: configuration.databases[0].url) }
+    // One of several databases with another schema must not stop the others: it is tried again and again.
+    if configuration.databases.count == 1 { try await SchemaCheck.refuse(configuration.databases[0].url) }
     try await group.run()
   }
 

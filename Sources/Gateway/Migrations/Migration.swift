@@ -69,6 +69,8 @@ enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
   case changed(String)
   /// The database has a migration that this version does not know.
   case unknown(String)
+  /// A release has migrated the schema that is more than one minor version newer.
+  case tooNew(release: String)
   /// A migration was not applied, but a later one was.
   case skipped(String)
   /// The server refused a file, and all of it was rolled back.
@@ -87,6 +89,8 @@ enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
       "migration \(title) was applied to this database with other content: migrations must not be edited; use the push-gateway that applied it, or one whose file is unchanged"
     case .unknown(let title):
       "the database has migration \(title), which push-gateway \(GatewayVersion.current) does not know: a newer version applied it; use that version or a later one"
+    case .tooNew(let release):
+      "push-gateway \(release) has migrated this schema, and push-gateway \(GatewayVersion.current) serves only its own and that of the next minor release: use push-gateway \(release)"
     case .skipped(let title):
       "migration \(title) was never applied, but a later one was, so push.schema_migration is incomplete: restore it, or begin with an empty database"
     case .locked(let title):

@@ -30,6 +30,17 @@ struct Migrator: Sendable {
     var isEmpty: Bool { migrations.isEmpty && functions.isEmpty }
   }
 
+  /// Whether a gateway of this release can serve a database.
+  enum Readiness: Equatable, Sendable {
+    /// The schema is this release's.
+    case isCurrent
+    /// A newer release has migrated the schema, and this release can serve it.
+    case isNewer(release: String)
+    /// A newer release has applied its migrations, but not yet its functions.
+    case isBeingMigrated
+    case lacks(Pending)
+  }
+
   /// In order of their versions.
   let migrations: [Migration]
   /// In the order of their application. The last one grants rights on what the others create.
@@ -78,12 +89,43 @@ struct Migrator: Sendable {
     _ = try await connection.query(Self.unlock)
   }
 
-  /// Returns what is missing without applying anything, for the start of a gateway.
+  /// Returns what is missing without applying anything.
   func pending(on connection: PostgresConnection) async throws -> Pending {
-    let tables = try await connection.query(Self.exist)
-    let applied = tables.bool(0, 0) ? try await self.applied(on: connection) : []
-    let recorded = tables.bool(0, 1) ? try await self.recorded(on: connection) : []
-    if applied.isEmpty, tables.bool(0, 2) { throw MigrationError.unrecorded }
+    let (applied, recorded) = try await records(on: connection)
+    return try pending(after: applied, recorded)
+  }
+
+  /// Returns whether a gateway of this release can serve the database.
+  ///
+  /// - Throws: `MigrationError` if it cannot, and `migrate` of this release would not help.
+  func readiness(on connection: PostgresConnection) async throws -> Readiness {
+    let (applied, recorded) = try await records(on: connection)
+    return try readiness(after: applied, recorded)
+  }
+
+  /// Decides whether a gateway of this release can serve a database with these.
+  ///
+  /// During an upgrade, gateways of the former release run on the schema of the new one, and may be restarted. Each
+  /// release therefore keeps what the one before it uses (docs/compatibility.md). Older releases are not considered.
+  func readiness(after applied: [Applied], _ recorded: [Recorded]) throws(MigrationError) -> Readiness {
+    let last = migrations.map(\.version).max() ?? 0
+    let later = applied.filter { $0.version > last }
+    let known = try pending(after: applied.filter { $0.version <= last })
+    let newest = recorded.map(\.release).max { Self.isRelease($1, after: $0) }
+    guard let newest, Self.isRelease(newest, after: release) else {
+      if let unknown = later.first {
+        if recorded.isEmpty { return .isBeingMigrated }
+        throw .unknown(Migration(version: unknown.version, name: unknown.name, sql: "").title)
+      }
+      let pending = try pending(after: applied, recorded)
+      return pending.isEmpty ? .isCurrent : .lacks(pending)
+    }
+    if let skipped = known.first { throw .skipped(skipped.title) }
+    guard Self.isNext(newest, after: release) else { throw .tooNew(release: newest) }
+    return .isNewer(release: newest)
+  }
+
+  private func pending(after applied: [Applied], _ recorded: [Recorded]) throws(MigrationError) -> Pending {
     let migrations = try pending(after: applied)
     // After a migration, all functions are applied again.
     return Pending(migrations: migrations, functions: pendingFunctions(after: migrations.isEmpty ? recorded : []))
@@ -120,10 +162,18 @@ struct Migrator: Sendable {
 
   /// Whether a release is newer than another. Compares the numbers and ignores suffixes.
   private static func isRelease(_ release: String, after other: String) -> Bool {
-    func numbers(_ text: String) -> [Int] {
-      text.prefix { $0 != "-" && $0 != "+" }.split(separator: ".").map { Int($0) ?? 0 }
-    }
-    return numbers(other).lexicographicallyPrecedes(numbers(release))
+    numbers(other).lexicographicallyPrecedes(numbers(release))
+  }
+
+  /// Whether a newer release is of the same or the next minor version, or the first one of the next major version.
+  private static func isNext(_ release: String, after other: String) -> Bool {
+    let (newer, older) = (numbers(release), numbers(other))
+    guard newer.count >= 2, older.count >= 2 else { return false }
+    return newer[0] == older[0] ? newer[1] <= older[1] + 1 : newer[0] == older[0] + 1 && newer[1] == 0
+  }
+
+  private static func numbers(_ release: String) -> [Int] {
+    release.prefix { $0 != "-" && $0 != "+" }.split(separator: ".").map { Int($0) ?? 0 }
   }
 
   private func applyPending(
@@ -173,6 +223,14 @@ struct Migrator: Sendable {
       if error.code == .server(sqlState: "55P03") { throw .locked(title) }
       throw .failed(title, reason: error.description)
     }
+  }
+
+  private func records(on connection: PostgresConnection) async throws -> ([Applied], [Recorded]) {
+    let tables = try await connection.query(Self.exist)
+    let applied = tables.bool(0, 0) ? try await self.applied(on: connection) : []
+    let recorded = tables.bool(0, 1) ? try await self.recorded(on: connection) : []
+    if applied.isEmpty, tables.bool(0, 2) { throw MigrationError.unrecorded }
+    return (applied, recorded)
   }
 
   private func applied(on connection: PostgresConnection) async throws -> [Applied] {

@@ -59,8 +59,8 @@ final class DatabaseService: Sendable {
 
   /// Waits for the database, and begins to claim.
   ///
-  /// - Throws: `CancellationError` if the task was cancelled, `SchemaCheck.Failure` if the schema is too old, or a lasting error of
-  ///   the database.
+  /// - Throws: `CancellationError` if the task was cancelled, `SchemaCheck.Failure` if the schema is too old, `MigrationError` if
+  ///   it is too new, or a lasting error of the database.
   func start() async throws {
     try await SchemaCheck.wait(for: database.url, outbox.loop, logger)
     await outbox.open { [relay] in relay.hear($0) }

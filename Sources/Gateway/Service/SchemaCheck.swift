@@ -18,17 +18,18 @@ enum SchemaCheck {
     }
   }
 
-  /// Refuses a database without this version's schema, before any listener is opened. If the database does not answer
-  /// within two seconds, returns without a result: `wait` waits for it.
+  /// Refuses a database that this version cannot serve, before any listener is opened. If the database does not answer
+  /// within two seconds, or is being migrated, returns without a result: `wait` waits for it.
   ///
-  /// - Throws: `Failure.isOutdated`; or the database's error if it is not a temporary one.
-  static func refuseOldSchema(of url: String) async throws {
+  /// - Throws: `Failure.isOutdated`; `MigrationError` if the schema is too new; or the database's error if it is not a
+  ///   temporary one.
+  static func refuse(_ url: String) async throws {
     let (result, report) = AsyncThrowingStream<Void, any Error>.makeStream()
     Task {
       let loop = EventLoop(name: "schema")
       defer { loop.stop() }
       do {
-        try await check(url, loop)
+        _ = try await check(url, loop)
         report.finish()
       } catch {
         report.finish(throwing: (error as? PostgresError)?.isTransient == true ? nil : error)
@@ -41,22 +42,31 @@ enum SchemaCheck {
     for try await _ in result {}
   }
 
-  /// Returns once the database can be reached and has this version's schema.
+  /// Returns once the database can be reached and has a schema that this version can serve.
   static func wait(for url: String, _ loop: EventLoop, _ logger: Logger) async throws {
     while true {
       do {
-        return try await check(url, loop)
+        switch try await check(url, loop) {
+        case .isNewer(let release):
+          logger.notice(
+            "A newer release has migrated the schema; this gateway serves it", metadata: ["release": "\(release)"])
+          return
+        case .isBeingMigrated:
+          logger.warning("A newer release is migrating the schema; waiting for its functions")
+        case .isCurrent, .lacks: return
+        }
       } catch let error as PostgresError where error.isTransient {
         logger.warning("The database cannot be reached; waiting for it", metadata: ["reason": "\(error)"])
-        try await Task.sleep(for: .seconds(1))
       }
+      try await Task.sleep(for: .seconds(1))
     }
   }
 
-  private static func check(_ url: String, _ loop: EventLoop) async throws {
+  private static func check(_ url: String, _ loop: EventLoop) async throws -> Migrator.Readiness {
     let connection = try await PostgresConnection.connect(to: url, applicationName: "push-gateway start", on: loop)
-    let pending = try await Migrator().pending(on: connection)
+    let readiness = try await Migrator().readiness(on: connection)
     await connection.close()
-    guard pending.isEmpty else { throw Failure.isOutdated(missing: pending.titles) }
+    if case .lacks(let pending) = readiness { throw Failure.isOutdated(missing: pending.titles) }
+    return readiness
   }
 }
