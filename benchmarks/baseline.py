@@ -32,10 +32,10 @@ def program(root: pathlib.Path, say: Callable[[str], None]) -> pathlib.Path:
         return path
     commit = recorded()
     directory = root / ".local" / "bench-baseline" / commit
-    built = directory / "push-gateway"
-    if not os.access(built, os.X_OK):
-        build(root, commit, directory, built, say)
-    return built
+    try:
+        return build(root, commit, directory, ("push-gateway",), say)
+    except NoBaseline as error:
+        raise NoBaseline(f"{error} (benchmarks/baseline.txt)") from None
 
 
 def recorded() -> str:
@@ -48,14 +48,14 @@ def recorded() -> str:
 
 
 def build(
-    root: pathlib.Path, commit: str, directory: pathlib.Path, built: pathlib.Path, say: Callable[[str], None]
-) -> None:
-    """Builds the commit from an archive of its files, as `make release` does, and keeps only the program."""
+    root: pathlib.Path, commit: str, directory: pathlib.Path, products: tuple[str, ...], say: Callable[[str], None]
+) -> pathlib.Path:
+    """The first of a commit's programs: built from an archive of its files, as `make release` does, unless they are in `directory`."""
+    if all(os.access(directory / product, os.X_OK) for product in products):
+        return directory / products[0]
     known = subprocess.run(["git", "-C", root, "cat-file", "-e", commit + "^{commit}"], capture_output=True, check=False)
     if known.returncode != 0:
-        raise NoBaseline(
-            f"commit {commit[:9]}, which benchmarks/baseline.txt names, is not in this clone; a shallow clone gets it "
-            f"by: git fetch --unshallow")
+        raise NoBaseline(f"commit {commit[:9]} is not in this clone; a shallow clone gets it by: git fetch --unshallow")
     say(f"building commit {commit[:9]} for release, to compare with: several minutes, once")
     source = directory / "source"
     shutil.rmtree(source, ignore_errors=True)
@@ -65,11 +65,13 @@ def build(
     with tarfile.open(archive) as files:
         files.extractall(source, filter="data")
     archive.unlink()
-    command = [
-        os.environ.get("SWIFT") or "swift", "build", "--package-path", source, "-c", "release", "--product", "push-gateway",
-        "--static-swift-stdlib"]
-    with Process("build", command, directory) as building:
-        if building.wait(PATIENCE) != 0:
-            raise NoBaseline(f"commit {commit[:9]} could not be built, see {building.output} and {building.errors}")
-    (source / ".build" / "release" / "push-gateway").rename(built)
+    for product in products:
+        command = [
+            os.environ.get("SWIFT") or "swift", "build", "--package-path", source, "-c", "release", "--product", product,
+            "--static-swift-stdlib"]
+        with Process("build", command, directory) as building:
+            if building.wait(PATIENCE) != 0:
+                raise NoBaseline(f"commit {commit[:9]} could not be built, see {building.output} and {building.errors}")
+        (source / ".build" / "release" / product).rename(directory / product)
     shutil.rmtree(source)
+    return directory / products[0]

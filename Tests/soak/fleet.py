@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 import urllib.request
+from collections.abc import Mapping
 
 from benchmarks.processes import BenchError, Process, run
 from Tests.soak.calls import APP, RULES
@@ -35,9 +36,10 @@ class Gateway:
 
     def __init__(
         self, number: int, binary: pathlib.Path, simulators: Simulators, directory: pathlib.Path,
-        proxy: Proxy | None = None, url: str = "",
+        proxy: Proxy | None = None, url: str = "", environment: Mapping[str, str] | None = None,
     ) -> None:
         self.number = number
+        self._environment = environment or {}
         self._proxy = proxy
         self._url = url
         """How it reaches Postgres without a proxy."""
@@ -74,14 +76,20 @@ class Gateway:
                 "PUSH_GATEWAY_LOG_LEVEL": os.environ.get("PUSH_GATEWAY_SOAK_LOG_LEVEL", "notice"),
                 "PUSH_GATEWAY_LOG_FORMAT": "json",
                 "PUSH_GATEWAY_SHUTDOWN_DRAIN_SECONDS": "5",
+                **self._environment,
             })
 
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=1) as answer:
-                return answer.status == 200
+            self.read("/readyz")
         except OSError:
             return False
+        return True
+
+    def read(self, path: str) -> str:
+        """What its listener of health and metrics answers; OSError if it does not."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=1) as answer:
+            return answer.read().decode()
 
     def wait_until_ready(self, seconds: float = 60) -> None:
         limit = time.monotonic() + seconds
@@ -97,6 +105,15 @@ class Gateway:
         if self._process is not None:
             self._process.wait(10)
         self._process = None
+
+    def replace(self, binary: pathlib.Path) -> None:
+        """Stops it as an init system does, and starts another program in its place."""
+        if self._process is not None:
+            os.kill(self._process.pid, signal.SIGTERM)
+            if (status := self._process.wait(30)) != 0:
+                self.ended.append(f"gateway {self.number}, life {self._lives}: status {status} after SIGTERM, see {self._process.errors}")
+        self._binary = binary
+        self.start()
 
     def freeze(self) -> None:
         self.is_frozen = True
