@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image image-pin site deb test-shards test-failover test-upgrade
+.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image site deb test-shards test-failover test-upgrade
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,11 +93,8 @@ tarball-check: setup ## build the tarball twice, in two folders, and compare the
 deb: ## the Debian packages of the last commit, into dist/, installed and used in a Debian 12 of their own: as root, half an hour
 	@SWIFT="$(SWIFT)" scripts/deb.sh
 
-image: ## the container image of a release; its bases must be pinned by digest
-	@scripts/image.sh build
-
-image-pin: ## look up the digests of the image's bases and write them into deploy/image-bases: needs Docker and a network
-	@scripts/image.sh pin
+image: build ## the container image of the last commit (OCI), into dist/, started with runc: as root, a quarter of an hour
+	@SWIFT="$(SWIFT)" scripts/image.sh
 
 site: ## the documentation as a static site, checked: dist/site, with search, for use without a network
 	@$(if $(SITE),SITE='$(SITE)' )scripts/site.sh

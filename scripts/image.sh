@@ -1,66 +1,104 @@
 #!/bin/sh
-# Builds the container image of a release; its base images are pinned by digest.
+# Builds the container image of the last commit from Debian packages, and starts it. It needs neither Docker nor a registry.
 #
-#   scripts/image.sh pin              look up the digests of deploy/image-bases, and write them there; commit that
-#   scripts/image.sh check            whether every base has a digest
-#   scripts/image.sh build [TAG]      check, then build push-gateway:VERSION (or TAG)
+#   scripts/image.sh [FOLDER]         into FOLDER; default: dist. A release build, about ten minutes, and the check
+#   scripts/image.sh build [FOLDER]   without the check
+#   scripts/image.sh check [FOLDER]   the check of the image in FOLDER: a minute
 #
-# A tag such as debian:bookworm-slim names another image next week; a digest does not. `docker build -f deploy/Dockerfile .` and
-# compose take the tags, for trying things out. IMAGE_BASES names another file than deploy/image-bases.
+# PROGRAMS=FOLDER packs the program in that folder instead of building it, to work on the image; do not publish that one.
+# DEBIAN_MIRROR and DEBIAN_SECURITY_MIRROR are the sources of Debian packages. Both parts need root.
 set -eu
 cd "$(dirname "$0")/.."
-bases=${IMAGE_BASES:-deploy/image-bases}
+
+say() { echo "== $*"; }
 fail() { echo "image.sh: $*" >&2; exit 1; }
 
-# The lines NAME=IMAGE of the file.
-settings() { grep -E '^[A-Z_]+=' "$bases" || fail "$bases names no image"; }
+what=all
+case ${1:-} in
+  build | check) what=$1 && shift ;;
+  -*) sed -n '4,9s/^# *//p' "$0" >&2 && exit 64 ;;
+esac
+output=${1:-dist}
+mkdir -p "$output"
+output=$(cd "$output" && pwd)
+root=$PWD
+[ "$(id -u)" = 0 ] || fail "needs root, for the owners of the image's files: sudo scripts/image.sh"
+version=$(sed -n 's/.*current = "\(.*\)".*/\1/p' Sources/Settings/GatewayVersion.swift)
+image=$output/push-gateway-$version-oci.tar
 
-# Every base image of the Dockerfile must be in the file, and every image in the file must be pinned.
-check() {
-  faults=
-  # shellcheck disable=SC2013 # one image a line, without blanks
-  for image in $(sed -n 's/^FROM  *\(--[^ ]*  *\)*\([^ ]*\).*/\2/p' deploy/Dockerfile); do
-    # A stage of its own.
-    [ "$image" != base ] || continue
-    name=$(expr "$image" : '\${\([A-Z_]*\)}$') || fail "deploy/Dockerfile begins with $image, and not with an argument of $bases"
-    settings | grep -q "^$name=" || fail "$bases does not say what $name is"
-  done
-  if grep -qi '^# *syntax *=' deploy/Dockerfile; then fail "deploy/Dockerfile has a line # syntax=: one more image, without a digest"; fi
-  for setting in $(settings); do
-    expr "$setting" : '[A-Z_]*=[^@]*@sha256:[0-9a-f]\{64\}$' >/dev/null || faults="$faults ${setting#*=}"
-  done
-  [ -z "$faults" ] || fail "no digest:$faults. Where there are Docker and a network: make image-pin, and commit $bases"
-}
+# curl is only for the health check; its library is needed anyway.
+packages=ca-certificates,curl,libcurl4,libjemalloc2,libnghttp2-14,libpq5,libssl3,libstdc++6,zlib1g
 
-pin() {
-  command -v docker >/dev/null || fail "there is no docker here to ask the registry"
-  for setting in $(settings); do
-    image=${setting#*=}
-    image=${image%@*}
-    digest=$(docker buildx imagetools inspect "$image" --format '{{.Manifest.Digest}}')
-    expr "$digest" : 'sha256:[0-9a-f]\{64\}$' >/dev/null || fail "the registry has no digest for $image: $digest"
-    sed "s|^${setting%%=*}=.*|${setting%%=*}=$image@$digest|" "$bases" >"$bases.part"
-    mv "$bases.part" "$bases"
-    echo "$image@$digest"
-  done
+# What the image needs of Debian: no apt, no set-uid programs, no logs and caches, which would also differ from build to build.
+debian() {
+  mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+  security=${DEBIAN_SECURITY_MIRROR:-http://deb.debian.org/debian-security}
+  mmdebstrap --quiet --variant=essential --include="$packages" \
+    --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --dpkgopt='path-exclude=/usr/share/info/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
+    --dpkgopt='path-include=/usr/share/doc/*/copyright' \
+    --customize-hook='echo push-gateway:x:10001: >>"$1/etc/group"' \
+    --customize-hook='echo push-gateway:x:10001:10001::/var/lib/push-gateway:/usr/sbin/nologin >>"$1/etc/passwd"' \
+    --customize-hook='install --directory --owner=10001 --group=10001 "$1/var/lib/push-gateway"' \
+    --customize-hook='install --directory "$1/etc/push-gateway"' \
+    --customize-hook='find "$1" -xdev -type f -perm /6000 -exec chmod a-s {} +' \
+    --customize-hook='rm -rf "$1/etc/apt" "$1/var/lib/apt" "$1/etc/dpkg/dpkg.cfg.d" "$1/etc/hostname" "$1/etc/resolv.conf"' \
+    --customize-hook='rm -f "$1"/etc/passwd- "$1"/etc/group- "$1"/etc/shadow- "$1"/etc/gshadow- "$1/var/cache/ldconfig/aux-cache"' \
+    --customize-hook='rm -rf "$1"/var/log/* "$1"/var/cache/apt "$1"/var/cache/debconf/* "$1"/var/lib/dpkg/*-old' \
+    bookworm "$1" "deb $mirror bookworm main" "deb $mirror bookworm-updates main" "deb $security bookworm-security main"
 }
 
 build() {
-  check
-  [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed: git status"
-  command -v docker >/dev/null || fail "there is no docker here"
-  scripts/sbom.py --pin
-  version=$(sed -n 's/.*current = "\(.*\)".*/\1/p' Sources/Settings/GatewayVersion.swift)
-  arguments=
-  for setting in $(settings); do arguments="$arguments --build-arg $setting"; done
-  # shellcheck disable=SC2086 # the arguments are words
-  SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) docker build --pull -f deploy/Dockerfile $arguments \
-    --label "org.opencontainers.image.revision=$(git rev-parse HEAD)" \
-    --label "org.opencontainers.image.version=$version" -t "${1:-push-gateway:$version}" .
+  . scripts/lib/release.sh
+  [ -z "${PROGRAMS:-}" ] || PROGRAMS=$(cd "$PROGRAMS" && pwd)
+  scripts/setup.sh --also mmdebstrap
+  release_source
+  stage=$release_folder/stage
+  documents=$stage/usr/share/doc/push-gateway
+  mkdir -p "$stage/usr/local/bin" "$documents"
+  if [ -n "${PROGRAMS:-}" ]; then
+    say "PROGRAMS: packs the program in $PROGRAMS, which need not be of this commit, without an SBOM of it"
+    strip --strip-debug -o "$stage/usr/local/bin/push-gateway" "$PROGRAMS/push-gateway"
+    echo '{"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": []}' >"$release_folder/program.cdx.json"
+  else
+    release_packages
+    say "Building"
+    release_build push-gateway "0x$release_commit"
+    strip --strip-debug -o "$stage/usr/local/bin/push-gateway" .build/release/push-gateway
+    SBOM_TOOLS="${SBOM_TOOLS:-$root/.local/sbom}" \
+      scripts/sbom.py --program "$stage/usr/local/bin/push-gateway" --output "$release_folder/program.cdx.json"
+    scripts/sbom.py --program "$stage/usr/local/bin/push-gateway" --licences "$documents/licences"
+  fi
+  [ "$("$stage/usr/local/bin/push-gateway" --version)" = "$version" ] || fail "the program does not say that it is $version"
+  cp LICENSE NOTICE "$documents/"
+
+  say "Debian 12 without what the program does not need"
+  debian "$release_folder/debian.tar"
+  say "Packing"
+  scripts/oci_image.py sbom "$release_folder/program.cdx.json" "$release_folder/debian.tar" "$documents/push-gateway.cdx.json"
+  python3 - "$(dpkg --print-architecture)" "$version" "$release_commit" >"$release_folder/image.json" <<'PYTHON'
+import json, sys
+description = json.load(open("deploy/image.json"))
+architecture, version, commit = sys.argv[1:]
+description["architecture"] = architecture
+description["config"]["Labels"] |= {"org.opencontainers.image.version": version, "org.opencontainers.image.revision": commit}
+json.dump(description, sys.stdout)
+PYTHON
+  mv "$stage" "$release_folder/program"
+  scripts/oci_image.py pack --output "$image" --name "push-gateway:$version" --config "$release_folder/image.json" \
+    "$release_folder/debian.tar" "$release_folder/program"
+  cp "$release_folder/program/usr/share/doc/push-gateway/push-gateway.cdx.json" "${image%.tar}.cdx.json"
+  (cd "$output" && sha256sum "$(basename "$image")" | tee "$(basename "$image").sha256")
+  cd "$root"
+  rm -rf "$release_folder"
+  trap - EXIT
 }
 
-case ${1:-} in
-  pin | check) "$1" ;;
-  build) shift && build "$@" ;;
-  *) sed -n '2,9p' "$0" >&2; exit 64 ;;
-esac
+check() {
+  [ -e "$image" ] || fail "there is no $image: scripts/image.sh build"
+  scripts/setup.sh --also runc
+  exec /usr/bin/python3 Tests/image/run.py "$image"
+}
+
+[ "$what" = check ] || build
+[ "$what" = build ] || check

@@ -36,7 +36,7 @@ strip --strip-debug -o "$stage/bin/push-gateway" .build/release/push-gateway
 
 say "Contents"
 cp -R LICENSE NOTICE migrations docs deploy README.md CHANGELOG.md openapi.yaml "$stage/"
-rm -rf "$stage/deploy/Dockerfile" "$stage/deploy/Dockerfile.dockerignore" "$stage/deploy/compose.yaml" "$stage/deploy/image-bases"
+rm -rf "$stage/deploy/Dockerfile" "$stage/deploy/Dockerfile.dockerignore" "$stage/deploy/compose.yaml" "$stage/deploy/image.json"
 scripts/sbom.py --program "$stage/bin/push-gateway" --page
 scripts/sbom.py --program "$stage/bin/push-gateway" --licences "$stage/licences"
 SBOM_TOOLS="${SBOM_TOOLS:-$root/.local/sbom}" \

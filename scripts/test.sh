@@ -79,6 +79,7 @@ program_tests() {
   Tests/supply/run.py
   Tests/deploy/run.sh
   Tests/debian/run.py
+  Tests/image/static.py
   Tests/upgrade/surface.py --check "$PUSH_GATEWAY"
   Tests/prometheus/run.sh
   Tests/integrations/run.py
