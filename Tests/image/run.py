@@ -56,8 +56,9 @@ def contents(image):
     """The image at rest."""
     config, entries = image.config["config"], image.entries()
     check("its user is a number other than root", config["User"] == f"{USER}:{USER}", config["User"])
+    wanted = ("title", "version", "revision", "licenses")
     check("every label of a release is there", all(
-        config["Labels"].get(f"org.opencontainers.image.{name}") for name in ("title", "version", "revision", "licenses")), config["Labels"])
+        config["Labels"].get(f"org.opencontainers.image.{name}") for name in wanted), config["Labels"])
     for path in (config["Entrypoint"][0], "/usr/bin/curl", "/usr/share/doc/push-gateway/LICENSE", "/usr/share/doc/push-gateway/NOTICE",
                  "/usr/share/doc/push-gateway/push-gateway.cdx.json", "/etc/ssl/certs/ca-certificates.crt"):
         check(f"it has {path}", path in entries)
