@@ -80,7 +80,6 @@ program_tests() {
   Tests/deploy/run.sh
   Tests/debian/run.py
   Tests/image/static.py
-  Tests/upgrade/surface.py --check "$PUSH_GATEWAY"
   Tests/prometheus/run.sh
   Tests/integrations/run.py
   Tests/docs/live.py
