@@ -3,34 +3,54 @@
 from __future__ import annotations
 
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 
 from benchmarks.harness import BenchError, Row, number
 from benchmarks.results import Measured
 
+HEADING = re.compile(r"\| \*\*(\w+)\*\*( \(.*\))? \| \| \| \|")
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
 def update(document: pathlib.Path, measured: Mapping[str, Measured], order: Sequence[str]) -> None:
-    """Writes the table into a Markdown file that has the two comments."""
+    """Writes the table into a Markdown file that has the two comments. What was not measured here keeps its rows."""
     text = document.read_text()
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise BenchError(f"{document} needs one line {BEGIN} and, after it, one line {END}")
     before, rest = text.split(BEGIN)
-    document.write_text(f"{before}{BEGIN}\n\n{render(measured, order)}\n{END}{rest.split(END)[1]}")
+    old, after = rest.split(END)
+    document.write_text(f"{before}{BEGIN}\n\n{render(measured, order, sections(old))}\n{END}{after}")
 
 
-def render(measured: Mapping[str, Measured], order: Sequence[str]) -> str:
-    """The machine and date of the measurements, and the table."""
+def render(measured: Mapping[str, Measured], order: Sequence[str], old: Mapping[str, Sequence[str]]) -> str:
+    """The machine and date of the measurements, and the table. `old`: lines of benchmarks that were measured elsewhere."""
     known = [measured[name] for name in order if name in measured]
     if not known:
         return "Nothing was measured yet.\n"
     newest = max(known, key=lambda of: of.date)
     lines = [circumstances(newest), "", "| what | measured | target | reached |", "|---|---|---|---|"]
-    for of in known:
-        lines.append(f"| **{of.benchmark}**{aside(of, newest)} | | | |")
-        lines += [line(row) for row in of.rows]
+    for name in order:
+        if name in measured:
+            lines.append(f"| **{name}**{aside(measured[name], newest)} | | | |")
+            lines += [line(row) for row in measured[name].rows]
+        else:
+            lines += old.get(name, [])
     return "\n".join(lines) + "\n"
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """The lines of each benchmark in a table. A heading that says nothing of where and when gets what stands above the table."""
+    found: dict[str, list[str]] = {}
+    above = next((line for line in text.splitlines() if line and not line.startswith("|")), "").rstrip(".")
+    lines: list[str] | None = None
+    for each in text.splitlines():
+        if heading := HEADING.fullmatch(each):
+            when = heading[2] or (f" ({above})" if above else "")
+            lines = found.setdefault(heading[1], [f"| **{heading[1]}**{when} | | | |"])
+        elif lines is not None and each.startswith("|"):
+            lines.append(each)
+    return found
 
 
 def circumstances(of: Measured) -> str:

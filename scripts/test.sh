@@ -80,6 +80,7 @@ program_tests() {
   Tests/deploy/run.sh
   Tests/debian/run.py
   Tests/image/static.py
+  Tests/kubernetes/run.py
   Tests/prometheus/run.sh
   Tests/integrations/run.py
   Tests/docs/live.py
