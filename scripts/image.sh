@@ -29,7 +29,8 @@ image=$output/push-gateway-$version-oci.tar
 # curl is only for the health check; its library is needed anyway.
 packages=ca-certificates,curl,libcurl4,libjemalloc2,libnghttp2-14,libpq5,libssl3,libstdc++6,zlib1g
 
-# What the image needs of Debian: no apt, no set-uid programs, no logs and caches, which would also differ from build to build.
+# What the image needs of Debian, without set-uid programs. Packing leaves out what deploy/image.json says: it belongs to the machine
+# that builds, or differs from build to build.
 debian() {
   mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
   security=${DEBIAN_SECURITY_MIRROR:-http://deb.debian.org/debian-security}
@@ -42,9 +43,6 @@ debian() {
     --customize-hook='install --directory --owner=10001 --group=10001 "$1/var/lib/push-gateway"' \
     --customize-hook='install --directory "$1/etc/push-gateway"' \
     --customize-hook='find "$1" -xdev -type f -perm /6000 -exec chmod a-s {} +' \
-    --customize-hook='rm -rf "$1/etc/apt" "$1/var/lib/apt" "$1/etc/dpkg/dpkg.cfg.d" "$1/etc/hostname" "$1/etc/resolv.conf"' \
-    --customize-hook='rm -f "$1"/etc/passwd- "$1"/etc/group- "$1"/etc/shadow- "$1"/etc/gshadow- "$1/var/cache/ldconfig/aux-cache"' \
-    --customize-hook='rm -rf "$1"/var/log/* "$1"/var/cache/apt "$1"/var/cache/debconf/* "$1"/var/lib/dpkg/*-old' \
     bookworm "$1" "deb $mirror bookworm main" "deb $mirror bookworm-updates main" "deb $security bookworm-security main"
 }
 

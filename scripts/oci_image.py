@@ -80,7 +80,8 @@ def pack(output, name, description, layers):
         return {"mediaType": kind, "digest": digest, "size": len(data), **others}
 
     created = datetime.fromtimestamp(EPOCH, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    archives = [path.read_bytes() if path.is_file() else folder_archive(path) for path in layers]
+    without = description.get("without", [])
+    archives = [archive_without(path, without) if path.is_file() else folder_archive(path) for path in layers]
     config = blob(CONFIG, text({
         "created": created, "architecture": description["architecture"], "os": "linux", "config": description["config"],
         "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(archive).hexdigest() for archive in archives]},
@@ -118,6 +119,24 @@ def add(tar, path, data, mode=0o644):
     entry = tarfile.TarInfo(path)
     entry.size, entry.mode, entry.mtime = len(data), mode, EPOCH
     tar.addfile(entry, io.BytesIO(data))
+
+
+def archive_without(file, without):
+    """A tar file, sorted, without some paths and what is below them; of a path that ends with a slash the folder itself stays."""
+    data = io.BytesIO()
+    with tarfile.open(file) as old, tarfile.open(fileobj=data, mode="w", format=tarfile.PAX_FORMAT) as new:
+        for entry in sorted(old, key=lambda entry: os.path.normpath(entry.name)):
+            path = "/" + os.path.normpath(entry.name)
+            if path == "/." or any(path == each or path.startswith(each.rstrip("/") + "/") for each in without):
+                continue
+            entry.name = path[1:]
+            if entry.islnk():
+                entry.linkname = os.path.normpath(entry.linkname)
+            entry.mtime = min(int(entry.mtime), EPOCH) if EPOCH else int(entry.mtime)
+            entry.uname = entry.gname = ""
+            entry.pax_headers = {}
+            new.addfile(entry, old.extractfile(entry) if entry.isreg() else None)
+    return data.getvalue()
 
 
 def folder_archive(folder):

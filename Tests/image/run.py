@@ -70,7 +70,7 @@ def contents(image):
     own = [path for path, entry in entries.items() if entry.uid == USER]
     check("its user owns one folder", own == ["/var/lib/push-gateway"], own)
     bad = [path for path in entries if re.search(r"\.(pem|key|p8)$", path) and not path.startswith(("/etc/ssl/certs", "/usr/share"))
-           or path.startswith(("/etc/apt/", "/root/.", "/var/lib/apt/", "/var/log/"))]
+           or path.startswith(("/etc/apt/", "/root/", "/tmp/", "/var/cache/", "/var/lib/apt/", "/var/log/"))]
     check("it has no keys, no sources of packages and no logs", not bad, bad)
     sbom = json.loads(file(image, "/usr/share/doc/push-gateway/push-gateway.cdx.json"))
     listed = {part["name"] for part in sbom["components"] if part.get("purl", "").startswith("pkg:deb/")}

@@ -99,6 +99,13 @@ def main():
         ours = {**{name: config[name] for name in ("User", "Entrypoint", "Cmd")}, "Healthcheck": config["Healthcheck"]["Test"]}
         check("the Dockerfile says the same", says == ours, f"{says} {ours}")
 
+        given = work / "given.tar"
+        with tarfile.open(given, "w") as tar:
+            for path in ("./var/log/a.log", "./etc/apt/sources.list", "./etc/aptitude", "./bin/b"):
+                oci_image.add(tar, path, b"")
+        with tarfile.open(fileobj=io.BytesIO(oci_image.archive_without(given, ["/var/log/", "/etc/apt"]))) as tar:
+            check("a layer comes without what the image leaves out, sorted", tar.getnames() == ["bin/b", "etc/aptitude"], tar.getnames())
+
         status = work / "layer.tar"
         with tarfile.open(status, "w") as tar:
             oci_image.add(tar, "./var/lib/dpkg/status", b"Package: libpq5\nStatus: install ok installed\nArchitecture: amd64\n"
