@@ -6,7 +6,7 @@
   scripts/oci_image.py unpack FILE FOLDER              the root file system into FOLDER/rootfs, the configuration into FOLDER/config.json
   scripts/oci_image.py sbom PROGRAM-SBOM LAYER FILE    the program's SBOM, and the Debian packages that are installed in LAYER
 
-The same layers and configuration give the same bytes: entries are sorted, and no time is later than SOURCE_DATE_EPOCH. The formats
+The same layers and configuration give the same bytes: folders are sorted, and no time is later than SOURCE_DATE_EPOCH. The formats
 are those of the OCI image specification 1.0 and of CycloneDX 1.6.
 """
 
@@ -28,6 +28,8 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 LAYOUT = {"imageLayoutVersion": "1.0.0"}
+# Python 3.11 of Debian 12 trusts every archive; newer ones have to be told.
+TRUSTED = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
 
 
@@ -122,10 +124,10 @@ def add(tar, path, data, mode=0o644):
 
 
 def archive_without(file, without):
-    """A tar file, sorted, without some paths and what is below them; of a path that ends with a slash the folder itself stays."""
+    """A tar file without some paths and what is below them; of a path that ends with a slash the folder itself stays."""
     data = io.BytesIO()
     with tarfile.open(file) as old, tarfile.open(fileobj=data, mode="w", format=tarfile.PAX_FORMAT) as new:
-        for entry in sorted(old, key=lambda entry: os.path.normpath(entry.name)):
+        for entry in old:
             path = "/" + os.path.normpath(entry.name)
             if path == "/." or any(path == each or path.startswith(each.rstrip("/") + "/") for each in without):
                 continue
@@ -209,7 +211,7 @@ class Image:
         (folder / "rootfs").mkdir(parents=True)
         for layer in self.layers:
             with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
-                tar.extractall(folder / "rootfs", numeric_owner=True, filter="fully_trusted")
+                tar.extractall(folder / "rootfs", numeric_owner=True, **TRUSTED)
         (folder / "config.json").write_bytes(text(self.config))
 
 

@@ -104,7 +104,7 @@ def main():
             for path in ("./var/log/a.log", "./etc/apt/sources.list", "./etc/aptitude", "./bin/b"):
                 oci_image.add(tar, path, b"")
         with tarfile.open(fileobj=io.BytesIO(oci_image.archive_without(given, ["/var/log/", "/etc/apt"]))) as tar:
-            check("a layer comes without what the image leaves out, sorted", tar.getnames() == ["bin/b", "etc/aptitude"], tar.getnames())
+            check("a layer comes without what the image leaves out", tar.getnames() == ["etc/aptitude", "bin/b"], tar.getnames())
 
         status = work / "layer.tar"
         with tarfile.open(status, "w") as tar:
