@@ -79,6 +79,7 @@ program_tests() {
   Tests/supply/run.py
   Tests/deploy/run.sh
   Tests/debian/run.py
+  Tests/upgrade/surface.py --check "$PUSH_GATEWAY"
   Tests/image/static.py
   Tests/kubernetes/run.py
   Tests/prometheus/run.sh

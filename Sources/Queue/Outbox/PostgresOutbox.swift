@@ -176,7 +176,7 @@ public actor PostgresOutbox: OutboxStore {
       let error = PostgresError(
         .connectionLost,
         "more than \(NotificationLimit.countMax) notifications, or \(NotificationLimit.bytesMax) bytes of them, came within a second",
-        hint: "Whoever may connect to the database may send them: pg_stat_activity shows who runs NOTIFY or pg_notify.")
+        hint: "Every login that may connect may send them: pg_stat_activity shows who runs NOTIFY or pg_notify.")
       isListenerResting = true
       return listener.rest(for: NotificationLimit.rest, because: error)
     }

@@ -181,7 +181,7 @@ final class FaultInjector {
       if world.plan.has(.killer), killersLeft > 0, world.random.chance(0.3) {
         killersLeft -= 1
         killers.insert(key)
-        world.tell("fault", "\(key.story) kills whoever sends it")
+        world.tell("fault", "\(key.story) kills the replica that sends it")
       }
     }
   }
