@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image site deb test-shards test-failover test-upgrade
+.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image site deb test-shards test-failover test-upgrade test-clients
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,10 @@ soak-providers: setup ## soak tests with stalls, GOAWAYs, a key rotation, hangs:
 test-failover: release ## promote a standby under Patroni while calls ring, about six minutes (docs/failover.md); SMALL=1, ARGS=…
 	@scripts/setup.sh --also patroni etcd-server haproxy python3-etcd
 	@PUSH_GATEWAY=.build/release/push-gateway scripts/failover.sh $(if $(SMALL),--small) $(ARGS)
+
+test-clients: build ## run the programs of docs/integrations/clients.md in every language: a minute
+	@scripts/setup.sh --also golang-go php-cli
+	@scripts/test-clients.sh
 
 test-upgrade: release ## upgrade a fleet from the previous release and back while calls ring, three minutes and a build; ARGS=…
 	@scripts/test-upgrade.sh $(ARGS)

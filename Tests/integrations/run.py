@@ -13,13 +13,14 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
+import clients  # noqa: E402
 import enclosure  # noqa: E402
 import express  # noqa: E402
 import prosody  # noqa: E402
 import voice  # noqa: E402
 from machine import ROOT, Failure  # noqa: E402
 
-GUIDES = {"prosody": prosody, "express": express, "enclosure": enclosure, "voice": voice}
+GUIDES = {"prosody": prosody, "express": express, "enclosure": enclosure, "voice": voice, "clients": clients}
 
 
 def main():
