@@ -160,6 +160,8 @@ async def use(image, lab):
         started.append(simulators)
         await_("simulators", lambda: '"ready":true' in log.read_text(), simulators, log)
         shutil.copytree(LOCAL / "simulators", LOCAL / "etc")
+        configuration = LOCAL / "etc/gateway.yaml"
+        configuration.write_text(configuration.read_text().replace(f"{LOCAL / 'simulators'}/", ""))
         (LOCAL / "etc/call.jsonl").write_text(json.dumps(CALL) + "\n")
         for path in [LOCAL / "etc", *(LOCAL / "etc").rglob("*")]:
             os.chown(path, USER, USER)

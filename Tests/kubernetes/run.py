@@ -153,7 +153,8 @@ def monitoring(objects):
         if each["kind"] == "Service":
             check(f"the Service {each['metadata']['name']} selects the gateways", each["spec"]["selector"].items() <= labels.items())
     wanted = find(objects, "ServiceMonitor")["spec"]["selector"]["matchLabels"].items()
-    found = [each["metadata"]["name"] for each in objects if each["kind"] == "Service" and wanted <= each["metadata"].get("labels", {}).items()]
+    found = [each["metadata"]["name"] for each in objects
+             if each["kind"] == "Service" and wanted <= each["metadata"].get("labels", {}).items()]
     check("Prometheus scrapes one Service", found == ["push-gateway"], found)
     own = yaml.safe_load(ALERTS.read_text())["groups"]
     check("the alerts are those of deploy/prometheus (Tests/kubernetes/run.py --write)",
