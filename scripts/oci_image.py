@@ -22,6 +22,7 @@ import tarfile
 import uuid
 from datetime import datetime, timezone
 from pathlib import Path
+from urllib.parse import quote
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -222,11 +223,14 @@ def write_sbom(program_sbom, layer, output):
     known = {part["name"]: part for part in sbom["components"] if part.get("purl", "").startswith("pkg:deb/")}
     for package in installed(layer):
         part = known.get(package["Package"])
+        version = quote(package["Version"], safe=":~")
+        purl = f"pkg:deb/debian/{package['Package']}@{version}?arch={package['Architecture']}&distro=debian-12"
         if part is not None:
-            if part["version"] != package["Version"]:
-                raise ImageError(f"the program was linked with {part['name']} {part['version']}, and the image has {package['Version']}")
+            if part["version"] != package["Version"]:  # the machine that linked the program has an older or newer update
+                part |= {"version": package["Version"], "purl": purl}
+                part.pop("components", None)  # the hashes of that machine's files
+                part.pop("properties", None)
             continue
-        purl = f"pkg:deb/debian/{package['Package']}@{package['Version']}?arch={package['Architecture']}&distro=debian-12"
         sbom["components"].append({
             "type": "library", "bom-ref": purl, "name": package["Package"], "version": package["Version"], "purl": purl,
             "scope": "required", "supplier": {"name": package["Maintainer"]}})
