@@ -127,13 +127,17 @@ struct CallRulesTests {
     try await GatewayHarness.with { gateway in
       try await gateway.database.execute(
         """
-        insert into push.outbox (app, payload, ring_seconds, recipients)
-        values ('porteiro', '\(GatewayHarness.baseCallData("call-4"))', 1, '[
+        insert into push.outbox (app, payload, recipients)
+        values ('porteiro', '\(GatewayHarness.baseCallData("call-4"))', '[
           {"userId": "ios", "voipPushToken": "\(String(repeating: "ab", count: 32))",
            "apnsToken": "\(String(repeating: "cd", count: 32))", "platform": "ios", "locale": "nl-NL"},
           {"userId": "android", "fcmToken": "first-phone-of-the-user", "platform": "android"},
           {"userId": "android", "fcmToken": "second-phone-of-the-user", "platform": "android"}]')
         """)
+      _ = try await gateway.simulators.apnsProduction.waitForAccepted(1)
+      _ = try await gateway.simulators.fcm.waitForAccepted(2)
+      try await gateway.settled()
+      try await gateway.lapse("call-4")
       let alert = try #require(
         try await gateway.simulators.apnsProduction.waitForAccepted(2).first { $0.kind == "alert" })
       let message = try #require(try await gateway.simulators.fcm.waitForAccepted(3).last)

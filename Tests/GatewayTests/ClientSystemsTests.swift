@@ -138,8 +138,10 @@ struct ClientSystemsTests {
       for callID in ["answered", "declined", "hung-up"] {
         try await gateway.ring(GatewayHarness.baseCallData(callID), both)
       }
-      try await gateway.ring(GatewayHarness.baseCallData("unanswered"), both, seconds: 4)
+      try await gateway.ring(GatewayHarness.baseCallData("unanswered"), both)
       _ = try await gateway.simulators.fcm.waitForAccepted(8)
+      try await gateway.settled()
+      try await gateway.lapse("unanswered")
       try await gateway.answer("answered", by: "anna")
       try await gateway.end("declined", "declined")
       try await gateway.end("hung-up")
@@ -320,8 +322,12 @@ struct ClientSystemsTests {
          {"userId": "kai", "fcmToken": "\(PhoneToken.fcm("kai"))", "locale": "xx"}]
         """
       let caller = #""from": "jan@example.com", "fromName": "Jan""#
-      try await gateway.ring(#"{"callId": "m-1", \#(caller)}"#, phones, seconds: 4)
-      try await gateway.ring(#"{"callId": "m-2", \#(caller)}"#, phones, kind: "video_call", seconds: 4)
+      try await gateway.ring(#"{"callId": "m-1", \#(caller)}"#, phones)
+      try await gateway.ring(#"{"callId": "m-2", \#(caller)}"#, phones, kind: "video_call")
+      _ = try await gateway.simulators.apnsProduction.waitForAccepted(2)
+      _ = try await gateway.simulators.fcm.waitForAccepted(4)
+      try await gateway.settled()
+      for callID in ["m-1", "m-2"] { try await gateway.lapse(callID) }
       let alerts = try await gateway.simulators.apnsProduction.waitForAccepted(4).filter { $0.kind == "alert" }
       let messages = try await gateway.simulators.fcm.waitForAccepted(8)
       try await gateway.settled()

@@ -90,11 +90,13 @@ struct RuleTests {
       for callID in ["ended", "declined", "answered"] {
         try await gateway.ring(GatewayHarness.baseCallData(callID), Self.iphone)
       }
-      try await gateway.ring(GatewayHarness.baseCallData("missed"), Self.iphone, seconds: 4)
+      try await gateway.ring(GatewayHarness.baseCallData("missed"), Self.iphone)
       let invites = try await gateway.simulators.apnsProduction.waitForAccepted(4)
       try await gateway.end("ended")
       try await gateway.end("declined", "declined")
       try await gateway.answer("answered", by: "somebody else")
+      try await gateway.settled()
+      try await gateway.lapse("missed")
       try await until(gateway, "select bool_and(state <> 'ringing') from push.outbox")
       try await gateway.settled()
       #expect(try await gateway.history() == Array(repeating: "apns invite delivered u", count: 4))
@@ -229,13 +231,13 @@ struct RuleTests {
 
   @Test("rule 7: after a Retry-After longer than the rest of the ring window, the call is missed at once")
   func retryAfterBeyondTheDeadline() async throws {
-    let busy = FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE", retryAfter: 30), count: 1)
+    let busy = FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE", retryAfter: 60), count: 1)
     try await GatewayHarness.with(simulators: faults(busy)) { gateway in
-      try await gateway.ring(GatewayHarness.baseCallData("r7"), Self.android, seconds: 2)
+      try await gateway.ring(GatewayHarness.baseCallData("r7"), Self.android, seconds: 30)
       try await until(gateway, "select exists (select from push.delivery_history where kind = 'invite')")
       let row = try await gateway.database.value(
         """
-        select concat_ws(' ', outcome, attempts, finished_at - created_at < interval '1 s')
+        select concat_ws(' ', outcome, attempts, finished_at < deadline_at)
         from push.delivery_history where kind = 'invite'
         """)
       #expect(row == "expired 1 t")
@@ -271,13 +273,18 @@ struct RuleTests {
         case "fcm": Self.android
         default: #"[{"userId": "u", "pushToken": "\#(PhoneToken.expo("u"))"}]"#
         }
-      try await gateway.ring(GatewayHarness.baseCallData("r8"), phone, seconds: 2)
-      try await until(gateway, "select exists (select from push.delivery_history where kind = 'invite')")
-      let row = try await gateway.database.value(
-        """
-        select concat_ws(' ', outcome, answered_at > deadline_at, reason is not null)
-        from push.delivery_history where kind = 'invite'
-        """)
+      // A busy machine may not send within the two seconds; then another call rings.
+      var row = ""
+      for number in 1... where row.isEmpty {
+        try await gateway.ring(GatewayHarness.baseCallData("r8-\(number)"), phone, seconds: 2)
+        let invites = "push.delivery_history where kind = 'invite' and call_id = 'r8-\(number)'"
+        try await until(gateway, "select exists (select from \(invites))")
+        row = try await gateway.database.value(
+          """
+          select coalesce((select concat_ws(' ', outcome, answered_at > deadline_at, reason is not null)
+          from \(invites) and sent_at is not null), '')
+          """)
+      }
       #expect(row == "delivered_late t t")
     }
   }
