@@ -100,6 +100,9 @@ public actor Dispatcher {
   /// How far a lane's provider's clock is ahead of ours, by the index of the lane, where it was measured.
   public var clockSkews: [Int: Nanoseconds] { machine.clockSkews }
 
+  /// Since when the store is available, also to the dispatcher that this one took over from; nil while it is not.
+  public var availableSince: Instant? { machine.membership.availableSince }
+
   /// The reasons why this dispatcher sends nothing, one sentence each; empty if it sends.
   public var obstacles: [String] { machine.obstacles(loop.now) }
 

@@ -69,7 +69,7 @@ actor DatabaseSupervisor {
     while !Task.isCancelled {
       let service = make(apps)
       do {
-        try await service.start()
+        try await service.start(after: serving)
         return didStart(service)
       } catch is CancellationError {
         return
