@@ -21,6 +21,9 @@ actor DatabaseSupervisor {
   static let retryInterval = Duration.seconds(5)
   /// How long requests in flight of a former service may take. They end sooner: each has its own deadline.
   private static let handOverTime = Nanoseconds.seconds(120)
+  /// Maximum number of former services that still drain, because each has connections of its own. Above it, a change waits; only the
+  /// newest one is then started.
+  static let formerMax = 3
 
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -69,6 +72,9 @@ actor DatabaseSupervisor {
   }
 
   private func start(_ apps: [ServedApp]) async {
+    while handOvers.count >= Self.formerMax, let oldest = handOvers.min(by: { $0.key < $1.key }) {
+      await oldest.value.value
+    }
     while !Task.isCancelled {
       let service = make(apps)
       do {
