@@ -41,6 +41,29 @@ struct PostgresOutboxTests {
     try await outbox.claim(number, [LaneAllowance(lane: lane, limit: 10)], within: ClaimLimits()).deliveries
   }
 
+  @Test("an outbox that has closed is freed: a gateway opens another one at each change of its apps")
+  func freed() async throws {
+    try await TestDatabase.with { database in
+      weak var freed: PostgresOutbox?
+      do {
+        let options = PostgresOutbox.Options(url: database.url, name: "test", version: "0")
+        let outbox = PostgresOutbox(options: options, loop: database.loop, logger: Logger(label: "test"))
+        freed = outbox
+        let events = EventStream()
+        // As in the gateway, where events reach a dispatcher that keeps its store.
+        await outbox.open { [outbox] in
+          _ = outbox
+          events.report($0)
+        }
+        try await events.available()
+        await outbox.close()
+      }
+      // What the loop still holds ends with its next turns.
+      for _ in 0..<6_000 where freed != nil { try await Task.sleep(for: .milliseconds(5)) }
+      #expect(freed == nil)
+    }
+  }
+
   @Test("a commit notifies the outbox")
   func bell() async throws {
     try await withOutbox { database, _, events, _ in

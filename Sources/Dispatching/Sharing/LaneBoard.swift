@@ -14,11 +14,15 @@ public enum LaneNews: Sendable, Equatable {
   case invalidationHeld(note: String)
 }
 
-/// Passes the news of each dispatcher to the others.
+/// Passes the news of each dispatcher to the others, and to one that joins later those that still hold: after a change of the apps, a
+/// new dispatcher takes over while the provider is in trouble or has asked for a pause.
 // @unchecked: used only on the loop's thread, which each access checks.
 public final class LaneBoard: @unchecked Sendable {
   private let loop: EventLoop
   private var readers: [Int: (LaneNews) -> Void] = [:]
+  /// The end of the time for which the circuit was opened last; nil if it has closed since.
+  private var circuitUntil: Instant?
+  private var throttledUntil = Instant(nanoseconds: .min)
 
   public init(on loop: EventLoop) { self.loop = loop }
 
@@ -28,6 +32,8 @@ public final class LaneBoard: @unchecked Sendable {
   func join(_ dispatcher: Int, hear: @escaping (LaneNews) -> Void) {
     loop.checkIsolated()
     readers[dispatcher] = hear
+    if let circuitUntil { hear(.circuitOpened(until: circuitUntil)) }
+    if throttledUntil > loop.now { hear(.throttled(until: throttledUntil)) }
   }
 
   func leave(_ dispatcher: Int) {
@@ -35,8 +41,20 @@ public final class LaneBoard: @unchecked Sendable {
     readers[dispatcher] = nil
   }
 
+  /// The account's credentials have changed: a dispatcher that joins with an open circuit tries at once.
+  public func credentialsChanged() {
+    loop.checkIsolated()
+    if circuitUntil != nil { circuitUntil = loop.now }
+  }
+
   func post(_ news: LaneNews, from dispatcher: Int) {
     loop.checkIsolated()
+    switch news {
+    case .circuitOpened(let until): circuitUntil = until
+    case .circuitClosed: circuitUntil = nil
+    case .throttled(let until): throttledUntil = max(throttledUntil, until)
+    case .invalidationHeld: break  // the database has it
+    }
     for (reader, hear) in readers where reader != dispatcher { hear(news) }
   }
 }

@@ -13,14 +13,17 @@ actor DatabaseSupervisor {
   enum Event: Sendable {
     /// Its first service claims deliveries.
     case serves
-    /// The first service cannot start, for a reason that waiting does not change.
-    case failed(any Error)
+    /// The first service cannot start, for a reason that waiting does not change. It is tried again, and may fail again.
+    case failed(database: String?, any Error)
   }
 
   /// The wait after a start that failed.
   static let retryInterval = Duration.seconds(5)
   /// How long requests in flight of a former service may take. They end sooner: each has its own deadline.
   private static let handOverTime = Nanoseconds.seconds(120)
+  /// Maximum number of former services that still drain, because each has connections of its own. Above it, a change waits; only the
+  /// newest one is then started.
+  static let formerMax = 3
 
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -34,7 +37,9 @@ actor DatabaseSupervisor {
 
   private var serving: DatabaseService?
   private var starting: Task<Void, Never>?
-  private var handOvers: [Task<Void, Never>] = []
+  /// The former services that drain, by their numbers.
+  private var handOvers: [Int: Task<Void, Never>] = [:]
+  private var isStopping = false
 
   /// - Parameters:
   ///   - make: makes a service for a list of apps, with a number of its own.
@@ -57,6 +62,7 @@ actor DatabaseSupervisor {
 
   /// Serves these apps as soon as the database is available. The former service continues until then, and drains after it.
   func serve(_ apps: [ServedApp]) async {
+    guard !isStopping else { return }
     let former = starting
     former?.cancel()
     starting = Task { [weak self] in
@@ -66,17 +72,20 @@ actor DatabaseSupervisor {
   }
 
   private func start(_ apps: [ServedApp]) async {
+    while handOvers.count >= Self.formerMax, let oldest = handOvers.min(by: { $0.key < $1.key }) {
+      await oldest.value.value
+    }
     while !Task.isCancelled {
       let service = make(apps)
       do {
-        try await service.start()
+        try await service.start(after: serving)
         return didStart(service)
       } catch is CancellationError {
         return
       } catch {
         if Task.isCancelled { return }
         logger.error("The database cannot be served; it is tried again", metadata: ["reason": "\(error)"])
-        if serving == nil { report(.failed(error)) }
+        if serving == nil { report(.failed(database: database.name, error)) }
         try? await Task.sleep(for: Self.retryInterval)
       }
     }
@@ -87,11 +96,12 @@ actor DatabaseSupervisor {
     serving = service
     if let observer = service.observer { metrics.connect(observer, gauges, database: database.name) }
     if let former {
-      handOvers.append(
-        Task {
-          let (_, totals) = await end(former, by: loop.now + Self.handOverTime)
-          logger.notice("The former configuration is no longer served", metadata: totals)
-        })
+      guard !isStopping else { return }  // `shutDown` ends both
+      handOvers[former.number] = Task {
+        let (_, totals) = await end(former, by: loop.now + Self.handOverTime)
+        logger.notice("The former configuration is no longer served", metadata: totals)
+        handOvers[former.number] = nil
+      }
     } else {
       report(.serves)
     }
@@ -107,16 +117,22 @@ actor DatabaseSupervisor {
 
   /// Ends everything. Returns whether all outcomes were written.
   func shutDown(by deadline: Instant) async -> Bool {
+    isStopping = true
     starting?.cancel()
-    await starting?.value
+    // First the service that claims: a start may notice its cancellation only when its database answers.
+    let current = serving
     var isDrained = true
-    if let serving {
-      let (wasDrained, totals) = await end(serving, by: deadline)
-      isDrained = wasDrained
-      logger.notice("The gateway has stopped", metadata: totals)
-    }
-    for handOver in handOvers { await handOver.value }
+    if let current { isDrained = await stop(current, by: deadline) }
+    await starting?.value
+    if let serving, serving !== current { isDrained = await stop(serving, by: deadline) && isDrained }
+    for handOver in handOvers.values { await handOver.value }
     await gauges.close()
+    return isDrained
+  }
+
+  private func stop(_ service: DatabaseService, by deadline: Instant) async -> Bool {
+    let (isDrained, totals) = await end(service, by: deadline)
+    logger.notice("The gateway has stopped", metadata: totals)
     return isDrained
   }
 }

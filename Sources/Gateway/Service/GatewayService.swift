@@ -119,6 +119,7 @@ final class GatewayService: Service {
     let supervisors = supervise(factory, loop) { report.yield($0) }
     self.supervisors.withLock { $0 = supervisors }
     for supervisor in supervisors { await supervisor.serve(apps) }
+    if let source { await watch(source, accounts, supervisors) }
     var failure: (any Error)?
     do {
       try await cancelWhenGracefulShutdown { try await self.waitUntilServing(events, count: supervisors.count) }
@@ -126,18 +127,10 @@ final class GatewayService: Service {
     } catch {
       failure = error
     }
+    report.finish()  // a database that is tried again and again would fill it
     if failure == nil, !Self.isToStop {
-      if let source {
-        let watcher = ConfigurationWatcher(
-          source: source, configuration: configuration, accounts: accounts, threshold: threshold, logger: logger
-        ) { [metrics] apps in
-          metrics.setLanes(apps.flatMap(\.lanes))
-          for supervisor in supervisors { await supervisor.serve(apps) }
-        }
-        self.watcher.withLock { $0 = watcher }
-        await watcher.start()
-      }
-      let names = apps.flatMap(\.lanes).map { "\($0.app)/\($0.provider.rawValue)" }.joined(separator: " ")
+      let names = await accounts.apps.flatMap(\.lanes).map { "\($0.app)/\($0.provider.rawValue)" }
+        .joined(separator: " ")
       logger.notice("The gateway serves", metadata: ["lanes": "\(names)"])
       notifier.notify(.ready, status: "serving \(names)")
       try? await gracefulShutdown()
@@ -145,6 +138,18 @@ final class GatewayService: Service {
     await watcher.withLock { $0 }?.stop()
     try await shutDown(supervisors, loop)
     if let failure { throw failure }
+  }
+
+  /// Watches the configuration from now on, also while no database answers.
+  private func watch(_ source: ConfigurationFile, _ accounts: LaneAccounts, _ supervisors: [DatabaseSupervisor]) async {
+    let watcher = ConfigurationWatcher(
+      source: source, configuration: configuration, accounts: accounts, threshold: threshold, logger: logger
+    ) { [metrics] apps in
+      metrics.setLanes(apps.flatMap(\.lanes))
+      for supervisor in supervisors { await supervisor.serve(apps) }
+    }
+    self.watcher.withLock { $0 = watcher }
+    await watcher.start()
   }
 
   private func supervise(
@@ -169,13 +174,13 @@ final class GatewayService: Service {
   ///
   /// - Throws: the error of the only database, or of the last of several, if none can be served.
   private func waitUntilServing(_ events: AsyncStream<DatabaseSupervisor.Event>, count: Int) async throws {
-    var failed = 0
+    var failed: Set<String?> = []
     for await event in events {
       switch event {
       case .serves: return
-      case .failed(let error):
-        failed += 1
-        if failed >= count { throw error }
+      case .failed(let database, let error):
+        failed.insert(database)
+        if failed.count >= count { throw error }
       }
     }
     throw CancellationError()

@@ -125,6 +125,7 @@ actor LaneAccounts {
         guard let rotation = try factory.rotation(of: account.lane, account.kind, to: served.app) else { continue }
         served.accounts[index].lane.identity = rotation.identity
         await rotation.apply()
+        account.board.credentialsChanged()
         logger.notice("A lane's credentials have changed", metadata: metadata)
       } catch {
         logger.error(

@@ -81,9 +81,11 @@ final class OutboxLink {
     }
   }
 
+  /// Closes for good. What it calls is forgotten: its owner is among it.
   func close() {
     isClosed = true
     isUp = false
+    (onUp, onDown, onNotification, onRoundTrip) = (nil, nil, nil, nil)
     retryTimer?.cancel()
     probeTimer?.cancel()
     dialer?.cancel()

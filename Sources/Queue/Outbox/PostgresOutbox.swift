@@ -136,6 +136,7 @@ public actor PostgresOutbox: OutboxStore {
       _ = try? await settlements.query(OutboxStatements.retireGateway, parameters, isolation: self)
     }
     for link in links { link.close() }
+    report = nil
   }
 
   private func linkIsUp() {

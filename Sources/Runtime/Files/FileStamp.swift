@@ -6,13 +6,15 @@ internal import Glibc
 internal import Darwin
 #endif
 
-/// Attributes that change when a file is written or replaced. Links are followed, so it works for a secret that is mounted by a
-/// symbolic link.
+/// Attributes that change when a file is written or replaced, or gets another owner or mode: a secret that everybody could read is
+/// refused until its mode is corrected. Links are followed, so it works for a secret that is mounted by a symbolic link.
 public struct FileStamp: Hashable, Sendable {
   private let device: UInt64
   private let inode: UInt64
   private let size: Int64
   private let modifiedAtNanoseconds: Int64
+  /// Changes also with the owner and the mode.
+  private let changedAtNanoseconds: Int64
 
   /// The current stamp of the file; nil if there is no file.
   public init?(path: String) {
@@ -22,10 +24,15 @@ public struct FileStamp: Hashable, Sendable {
     inode = UInt64(truncatingIfNeeded: status.st_ino)
     size = Int64(status.st_size)
     #if canImport(Darwin)
-    let time = status.st_mtimespec
+    let (modified, changed) = (status.st_mtimespec, status.st_ctimespec)
     #else
-    let time = status.st_mtim
+    let (modified, changed) = (status.st_mtim, status.st_ctim)
     #endif
-    modifiedAtNanoseconds = Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec)
+    modifiedAtNanoseconds = Self.nanoseconds(modified)
+    changedAtNanoseconds = Self.nanoseconds(changed)
+  }
+
+  private static func nanoseconds(_ time: timespec) -> Int64 {
+    Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec)
   }
 }
