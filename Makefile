@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image site deb test-shards test-failover test-upgrade test-clients
+.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image site deb test-shards test-failover test-upgrade test-clients test-xmpp
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,10 @@ test-failover: release ## promote a standby under Patroni while calls ring, abou
 test-clients: build ## run the programs of docs/integrations/clients.md in every language: a minute
 	@scripts/setup.sh --also golang-go php-cli
 	@scripts/test-clients.sh
+
+test-xmpp: build ## run docs/integrations/xmpp.md with Debian's ejabberd as well as Prosody: a minute
+	@scripts/setup.sh --also ejabberd
+	@scripts/test-xmpp.sh
 
 test-upgrade: release ## upgrade a fleet from the previous release and back while calls ring, three minutes and a build; ARGS=…
 	@scripts/test-upgrade.sh $(ARGS)

@@ -17,7 +17,7 @@ fi
 command -v dpkg-query >/dev/null 2>&1 \
   || fail "not a Debian system: install the headers of libpq, libnghttp2, libcurl, OpenSSL, zlib and jemalloc, pkg-config, Postgres, nghttp2, curl"
 
-packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client wrk curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody tinyproxy-bin nodejs default-jdk-headless libpostgresql-jdbc-java shellcheck python3-flake8 yamllint"
+packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client wrk curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody prosody-modules tinyproxy-bin nodejs default-jdk-headless libpostgresql-jdbc-java shellcheck python3-flake8 yamllint"
 
 # Checks that each program or library works, however it was installed.
 provided() {

@@ -144,12 +144,26 @@ def program(gateway, objects):
     check("the image is this release's", tags == {version} or not shutil.which("kubectl"), tags)
 
 
+def selects(selector, labels):
+    """Whether a selector fits a pod; an empty one fits every pod."""
+    return (selector.get("matchLabels") or {}).items() <= labels.items() and all(
+        each["operator"] == "In" and labels.get(each["key"]) in each["values"] for each in selector.get("matchExpressions") or ())
+
+
 def monitoring(objects):
     labels = find(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
     for each in objects:
         if each["kind"] in ("PodDisruptionBudget", "NetworkPolicy"):
             selector = each["spec"].get("selector") or each["spec"]["podSelector"]
-            check(f"the {each['kind']} selects the gateways", (selector.get("matchLabels") or {}).items() <= labels.items(), selector)
+            own = {**labels, "app.kubernetes.io/name": "push-gateway"}  # which kustomize adds
+            check(f"the {each['kind']} selects the gateways", selects(selector, own), selector)
+            check(f"the {each['kind']} selects no other pod", not selects(selector, {"app.kubernetes.io/component": "database"}), selector)
+        if each["kind"] == "NetworkPolicy":
+            peers = {rule["ports"][0]["port"]: rule["from"][0]["podSelector"] for rule in each["spec"]["ingress"]}
+            others = {"app.kubernetes.io/name": "prometheus"}
+            check("any pod of the namespace reaches the API", selects(peers["api"], others), peers["api"])
+            check("metrics are for pods with a label", selects(peers["ops"], {**others, "push-gateway/ops": "true"})
+                  and not selects(peers["ops"], others), peers["ops"])
         if each["kind"] == "Service":
             check(f"the Service {each['metadata']['name']} selects the gateways", each["spec"]["selector"].items() <= labels.items())
     wanted = find(objects, "ServiceMonitor")["spec"]["selector"]["matchLabels"].items()

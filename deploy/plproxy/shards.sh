@@ -61,9 +61,10 @@ of() { cat "$work/url.$1"; }
 
 status() {
   for number in $shards; do
-    sql "$(of "$number")" -c "select format('shard %s: map %s since %s, %s slots', push.own_shard(), m.generation, m.since::timestamptz(0),
-        cardinality(array_positions(m.shards, push.own_shard()::smallint)))
-      from push.shard_map m where m.until is null" || echo "shard $number: does not answer"
+    sql "$(of "$number")" -c "select coalesce((
+        select format('shard %s: map %s since %s, %s slots', push.own_shard(), m.generation, m.since::timestamptz(0),
+          cardinality(array_positions(m.shards, push.own_shard()::smallint)))
+        from push.shard_map m where m.until is null), 'shard $number: has no map yet: apply')" || echo "shard $number: does not answer"
   done
   for number in $dead; do echo "shard $number: dead, not asked"; done
   for url in $routers; do
