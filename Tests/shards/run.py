@@ -167,6 +167,37 @@ def many_calls(machine, results):
     results.equal("so does a SELECT", error and (error[0], "push.call(" in error[3]), ("0A000", True))
 
 
+def a_row_is_refused(machine, results):
+    """The error of a row in COPY would print its line, with the tokens."""
+    router = machine.router
+    calls = [f"refused-{SALT}-{number}" for number in range(3)]
+    with router.connect("backend") as connection:
+        cursor = connection.cursor()
+        try:
+            with cursor.copy("copy push.outbox (recipients, payload, app) from stdin") as copy:
+                for call, more in zip(calls, ({}, {"from": 7}, {})):
+                    copy.write_row((json.dumps(phone(call)), payload(call, **more), APP))
+            outcome = "accepted"
+        except psycopg.Error as error:
+            diagnosis = error.diag
+            outcome = (diagnosis.sqlstate, diagnosis.message_primary)
+            said = " ".join(filter(None, [str(error), diagnosis.message_detail, diagnosis.message_hint, diagnosis.context]))
+        results.equal("a faulty row of a COPY is refused", outcome, ("22023", f"payload.from: must be a string (call {calls[1]})"))
+        results.check("its error prints nothing of the line", said if fcm(calls[1]) in said or "COPY outbox" in said else None)
+        results.check("and says that earlier rows are enqueued", None if "Rows before this one are enqueued" in said else said)
+        log = (router.directory / "postgres.log").read_text()
+        results.check("nor does the router's log", "it does" if f'"userId": "{calls[1]}"' in log else None)
+        results.equal("earlier rows are enqueued, later ones are not", [len(machine.where(call)) for call in calls], [1, 0, 0])
+        results.equal(
+            "the next statement of the session is not affected",
+            connection.execute(
+                "insert into push.outbox (app, payload, recipients) values (%s, %s, %s) returning call_id",
+                (APP, payload(calls[2]), json.dumps(phone(calls[2]))),
+            ).fetchall(),
+            [(calls[2],)],
+        )
+
+
 def one_local_transaction(machine, results):
     """A backend whose own tables are in a shard."""
     shard = machine.shards[2]
@@ -872,6 +903,7 @@ def from_one_database(machine, results):
 TESTS = [
     calls_through_the_router,
     many_calls,
+    a_row_is_refused,
     one_local_transaction,
     rights,
     devices_and_operators,

@@ -490,11 +490,20 @@ select null::bigint as id, null::text as app, null::text as kind, null::text as 
 where push_router.no_rows();
 comment on view push.outbox is 'takes rows as push.outbox of a shard does, and sends each to the shard that owns its id; has no rows';
 
+
+-- An error in this trigger would print the line of a COPY, with its tokens. So the first error of a statement is kept until all rows
+-- have been read, no further row is sent, and push_router.raise_row_fault raises the error.
 create or replace function push_router.insert_call() returns trigger
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_made record;
+  v_made    record;
+  v_message text;
+  v_detail  text;
+  v_hint    text;
 begin
+  if coalesce(current_setting('push_router.row_fault', true), '') <> '' then
+    return null;
+  end if;
   select b.* into v_made from push.enqueue_batch(array[jsonb_strip_nulls(jsonb_build_object('app', new.app, 'kind', new.kind, 'call_id',
       new.call_id, 'ring_seconds', new.ring_seconds, 'traceparent', new.traceparent))
     || jsonb_build_object('payload', new.payload, 'recipients', new.recipients)]) b;
@@ -505,9 +514,38 @@ begin
   new.call_id := v_made.call_id;
   new.state := case when push.is_call(coalesce(new.kind, 'incoming_call')) then 'ringing' else 'ended' end;
   return new;
+exception when query_canceled or others then
+  get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
+  perform set_config('push_router.row_fault', jsonb_build_object('state', sqlstate, 'message', v_message, 'detail', v_detail,
+    'hint', v_hint)::text, true);
+  return null;
 end
 $$;
 create or replace trigger insert_call instead of insert on push.outbox for each row execute function push_router.insert_call();
+
+create or replace function push_router.forget_row_fault() returns trigger language plpgsql set search_path = push, pg_temp as $$
+begin
+  perform set_config('push_router.row_fault', '', true);
+  return null;
+end
+$$;
+create or replace trigger forget_row_fault before insert on push.outbox for each statement execute function push_router.forget_row_fault();
+
+create or replace function push_router.raise_row_fault() returns trigger language plpgsql set search_path = push, pg_temp as $$
+declare
+  v_fault jsonb := nullif(current_setting('push_router.row_fault', true), '');
+begin
+  if v_fault is not null then
+    perform set_config('push_router.row_fault', '', true);
+    raise exception using errcode = v_fault ->> 'state', message = v_fault ->> 'message', detail = v_fault ->> 'detail',
+      hint = regexp_replace(v_fault ->> 'hint', '^Nothing of this statement was (enqueued|done)\.',
+        'Rows before this one are enqueued, and those after it are not: correct it and repeat all of them, what was enqueued is then a duplicate.');
+  end if;
+  return null;
+end
+$$;
+create or replace trigger raise_row_fault after insert on push.outbox for each statement execute function push_router.raise_row_fault();
+
 -- Never runs: it has Postgres look for the rows, which says what to do instead.
 create or replace function push_router.keep_call() returns trigger language plpgsql as $$ begin return null; end $$;
 create or replace trigger keep_call instead of update or delete on push.outbox for each row execute function push_router.keep_call();
