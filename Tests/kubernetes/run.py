@@ -144,6 +144,27 @@ def program(gateway, objects):
     check("the image is this release's", tags == {version} or not shutil.which("kubectl"), tags)
 
 
+def matches(selector, labels):
+    return (selector.get("matchLabels") or {}).items() <= labels.items() and all(
+        labels.get(each["key"]) in each["values"] for each in selector.get("matchExpressions") or [] if each["operator"] == "In")
+
+
+def network(objects):
+    """Whom the policy concerns and admits. kustomize adds labels to some selectors and not to others."""
+    policy = find(objects, "NetworkPolicy")["spec"]
+    pods = [find(objects, kind)["spec"]["template"]["metadata"]["labels"] for kind in ("Deployment", "Job")]
+    check("the policy concerns every pod of the base", shutil.which("kubectl") is None or all(matches(policy["podSelector"], pod) for pod in pods))
+    check("and no other pod of the namespace, such as Postgres", not matches(policy["podSelector"], {"app": "postgres"}), policy["podSelector"])
+
+    def admitted(labels):
+        return {port["port"] for rule in policy["ingress"] if any(matches(peer["podSelector"], labels) for peer in rule["from"])
+                for port in rule["ports"]}
+
+    check("any pod of the namespace reaches the API", admitted({"app": "backend"}) == {"api"}, admitted({"app": "backend"}))
+    prometheus = {"app": "prometheus", "push-gateway/ops": "true"}
+    check("a pod with the label for operators reaches the metrics", "ops" in admitted(prometheus), admitted(prometheus))
+
+
 def monitoring(objects):
     labels = find(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
     for each in objects:
@@ -187,6 +208,7 @@ def main():
     objects = rendered()
     schemas(objects)
     program(gateway, objects)
+    network(objects)
     monitoring(objects)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
