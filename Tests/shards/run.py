@@ -288,6 +288,8 @@ def rights(machine, results):
         "42501",
     )
     error = fault(router, "create user mapping for tenant server push options (user 'push')", login="tenant")
+    error = fault(router, "lock table push.outbox in access exclusive mode", login="tenant")
+    results.equal("it cannot keep others from inserting", error and error[0], "42501")
     results.equal("no login maps itself to another", error and error[:2], ("42501", "user mappings are made by a superuser"))
     error = fault(router, "alter user mapping for tenant server push options (set user 'push')", login="tenant")
     results.equal("nor changes its mapping", error and error[0], "42501")

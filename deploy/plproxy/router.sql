@@ -1146,7 +1146,9 @@ grant execute on function push_router.enqueue_call, push.enqueue_call, push_rout
   push.enqueue_batch, push_router.insert_call, push_router.keep_call, push_router.answer_call, push.answer_call, push_router.decline_call,
   push.decline_call, push_router.end_call, push.end_call, push_router.report_ringing, push.report_ringing, push_router.register_device,
   push.register_device, push_router.drop_device, push.drop_device to push_enqueuer, push_tenant;
-grant insert, select, update on push.outbox to push_enqueuer, push_tenant;
+-- UPDATE of some columns only: with a right to the whole view, a login could lock it, and all others would wait.
+revoke update on push.outbox from push_enqueuer, push_tenant;
+grant insert, select, update (state, answered_by, end_reason) on push.outbox to push_enqueuer, push_tenant;
 grant select on push.shard_map, push_router.shard to push_enqueuer, push_tenant, push_ops;
 grant select on push.shards, push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.audit,
   push.router_faults to push_ops;
