@@ -147,6 +147,13 @@ def many_calls(machine, results):
         {row[2] for row in router.rows("select n, call_id, duplicate from push.enqueue_batch(%s::jsonb[])", rows, login="backend")},
         {True},
     )
+    error = fault(
+        router, "select push.enqueue_batch(%s::jsonb[])", [*rows[:20], json.dumps({"app": APP, "payload": {"callId": f"no-{SALT}"}})]
+    )
+    results.check(
+        "a batch with a faulty call says which, and that others may be enqueued",
+        None if error and error[0] == "22023" and f"no-{SALT}" in error[1] and "may have been enqueued" in error[3] else f"{error}",
+    )
     with router.connect("backend") as connection:
         inserted = connection.execute(
             "insert into push.outbox (app, payload, recipients) values (%s, %s, %s), (%s, %s, %s) returning call_id, state",
@@ -281,6 +288,8 @@ def rights(machine, results):
         [(1,)],
     )
     results.equal("its own call it ends", router.sql("select push.end_call(%s)", mine, login="tenant"), True)
+    error = fault(router, "lock table push.outbox in access exclusive mode", login="tenant")
+    results.equal("it cannot keep others from inserting", error and error[0], "42501")
     results.equal("a tenant does not see what operators see", fault(router, "select * from push.lanes", login="tenant")[0], "42501")
     results.equal(
         "operators do not enqueue",
@@ -288,8 +297,6 @@ def rights(machine, results):
         "42501",
     )
     error = fault(router, "create user mapping for tenant server push options (user 'push')", login="tenant")
-    error = fault(router, "lock table push.outbox in access exclusive mode", login="tenant")
-    results.equal("it cannot keep others from inserting", error and error[0], "42501")
     results.equal("no login maps itself to another", error and error[:2], ("42501", "user mappings are made by a superuser"))
     error = fault(router, "alter user mapping for tenant server push options (set user 'push')", login="tenant")
     results.equal("nor changes its mapping", error and error[0], "42501")
@@ -902,6 +909,36 @@ def from_one_database(machine, results):
     )
 
 
+def a_slot_moves_under_a_batch(machine, results):
+    """The router repeats a batch while the map changes. Messages without an id must not be enqueued again."""
+    router, shards = machine.router, machine.shards
+    generation, slots = router.rows("select generation, shards from push.shard_map where until is null")[0]
+    moving = ids(machine, 0, 1, "moving")[0]
+    slots[slot_of(moving)] = 1
+    for number, shard in enumerate(shards):
+        shard.sql("select push.use_shard_map(%s, %s::int[], %s)", generation + 1, slots, number)
+    chat = f"chat-{SALT}"
+    message = {"app": APP, "kind": "message", "payload": {"chatId": chat, "from": "ana"}, "recipients": phone(chat)}
+    calls = [json.dumps(message)] * 3 + [json.dumps({"app": APP, "payload": json.loads(payload(moving)), "recipients": []})]
+    made = []
+    batch = threading.Thread(
+        target=lambda: made.extend(
+            router.rows("select call_id, duplicate from push.enqueue_batch(%s::jsonb[]) order by n", calls, login="backend")
+        )
+    )
+    batch.start()
+    time.sleep(1)
+    router.sql("select push.use_shard_map(%s, %s::int[])", generation + 1, slots)
+    batch.join()
+    found = [
+        row[0] for shard in shards for row in shard.rows("select call_id from push.outbox where payload ->> 'chatId' = %s", chat)
+    ]
+    want = sorted(row[0] for row in made[:3])
+    results.equal("messages without an id are enqueued once, although the batch is repeated", sorted(found), want)
+    results.equal("and are no duplicates", [row[1] for row in made], [False] * 4)
+    results.equal("the call is enqueued, too", machine.where(moving), [1])
+
+
 TESTS = [
     calls_through_the_router,
     many_calls,
@@ -915,7 +952,7 @@ TESTS = [
     a_shard_is_added,
     a_shard_is_closed,
 ]
-ALONE = [from_one_database]
+ALONE = [from_one_database, a_slot_moves_under_a_batch]
 
 
 def main():

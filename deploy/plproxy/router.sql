@@ -363,6 +363,20 @@ $$;
 comment on function push_router.place_for is
   'the shard in which a call is enqueued: where it is already, else the owner of its slot. p_call_id, p_app: of the call';
 
+create or replace function push_router.new_id() returns text
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_id text;
+begin
+  for v_try in 1..100 loop
+    v_id := gen_random_uuid();
+    exit when not exists (select from push_router.shard s where s.shard = push.shard_of(v_id) and s.is_off);
+  end loop;
+  return v_id;
+end
+$$;
+comment on function push_router.new_id is 'a UUID for a message without an id; of a shard that is not switched off, if there is one';
+
 -- Enqueueing ------------------------------------------------------------------------------------------------------------
 
 create or replace function push_router.enqueue_call(
@@ -425,6 +439,8 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_until     timestamptz := clock_timestamp() + interval '5 s';
+  v_calls     jsonb[];
+  v_unnamed   int[];
   v_ids       text[];
   v_shards    int[];
   v_moved     int[];
@@ -434,9 +450,17 @@ declare
   v_detail    text;
   v_hint      text;
 begin
+  -- A message without an id gets it here and not on a shard: if the batch is repeated below, it must not be enqueued again.
+  v_unnamed := array(
+    select c.ordinal::int - 1 from unnest(calls) with ordinality c(call, ordinal)
+    where push.is_message(c.call ->> 'kind')
+      and coalesce(c.call ->> 'call_id', push.given_call_id(c.call ->> 'kind', c.call -> 'payload')) is null);
+  v_calls := array(
+    select case when c.ordinal - 1 = any (v_unnamed) then c.call || jsonb_build_object('call_id', push_router.new_id()) else c.call end
+    from unnest(calls) with ordinality c(call, ordinal) order by c.ordinal);
   v_ids := array(
     select coalesce(c.call ->> 'call_id', push.given_call_id(coalesce(c.call ->> 'kind', 'incoming_call'), c.call -> 'payload'))
-    from unnest(calls) with ordinality c(call, ordinal) order by c.ordinal);
+    from unnest(v_calls) with ordinality c(call, ordinal) order by c.ordinal);
   loop
     begin
       v_shards := array(
@@ -452,19 +476,23 @@ begin
           select array[f."position", f.place] from push_router.find_where(
             array(select push_router.ask(s) from unnest(v_earlier) s), v_moved,
             array(select v_ids[p] from unnest(v_moved) with ordinality m(p, o) order by o),
-            array(select coalesce(calls[p] ->> 'app', 'default') from unnest(v_moved) with ordinality m(p, o) order by o)) f
+            array(select coalesce(v_calls[p] ->> 'app', 'default') from unnest(v_moved) with ordinality m(p, o) order by o)) f
         loop
           v_shards[v_found[1]] := v_found[2];
         end loop;
       end if;
-      return query select b.n, b.outbox_id, b.call_id, b.duplicate
-        from push_router.enqueue_batch(v_shards, array(select generate_series(0, cardinality(calls) - 1)), calls) b order by b.n;
+      return query select b.n, b.outbox_id, b.call_id, b.duplicate and b.n <> all (v_unnamed)
+        from push_router.enqueue_batch(v_shards, array(select generate_series(0, cardinality(v_calls) - 1)), v_calls) b order by b.n;
       return;
     exception when others then
       get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
       if sqlstate <> '22S01' or clock_timestamp() > v_until then
-        perform push_router.fail(case when v_message like 'PL/Proxy function %' then push_router.silent_one(v_shards) end, sqlstate,
-          v_message, v_detail, v_hint);
+        if (select count(distinct s) from unnest(v_shards) s) > 1 then
+          v_hint := regexp_replace(v_hint, 'Nothing of this statement was (enqueued|done)\.',
+            'Calls of other shards may have been enqueued: correct the batch and repeat all of it, what was enqueued is then a duplicate.');
+        end if;
+        perform push_router.fail(case when v_message like 'PL/Proxy function %' then push_router.silent_one(v_shards)
+          else (select min(s) from unnest(v_shards) s having min(s) = max(s)) end, sqlstate, v_message, v_detail, v_hint);
       end if;
     end;
     perform pg_sleep(0.05);
@@ -1139,6 +1167,7 @@ comment on view push.router_faults is 'what is wrong with the set-up of this rou
 revoke execute on all functions in schema push, push_router from public;
 grant execute on function push_router.server_shards, push_router.fail, push_router.ask, push_router.find_calls, push_router.has_call,
   push_router.place_of, push_router.place_for, push_router.ping, push_router.greet, push_router.look, push_router.silent_one, push_router.no_rows,
+  push_router.new_id,
   push.slot_of, push.shard_of, push.shards_of, push.is_call, push.is_message, push.given_call_id,
   push_router.call, push.call, push_router.timeline, push.timeline, push_router.skipped_recipients, push.skipped_recipients
   to push_enqueuer, push_tenant, push_ops;
