@@ -939,6 +939,76 @@ def a_slot_moves_under_a_batch(machine, results):
     results.equal("the call is enqueued, too", machine.where(moving), [1])
 
 
+def a_dead_shard_returns(machine, results):
+    router = machine.router
+    gone, stays, passed, late = (f"{name}-{SALT}" for name in ("gone", "stays", "passed", "late"))
+    for user in (gone, stays, passed):
+        router.rows("select push.register_device(%s, %s, 'fcm', %s)", user, APP, fcm(user), login="backend")
+    machine.apply(["shard", "shard", "dead"])
+    results.equal(
+        "while a shard is dead, a device is registered without an error",
+        [
+            fault(router, "select push.register_device(%s, %s, 'fcm', %s)", user, APP, fcm(token))
+            for user, token in ((late, late), (f"{passed}-on", passed))
+        ],
+        [None, None],
+    )
+    results.equal("and dropped", fault(router, "select push.drop_device(%s, 'fcm', %s)", APP, fcm(gone)), None)
+    error = fault(router, "select push.set_shard(2, false)", login="ops")
+    results.check("it is not switched on by hand", None if error and error[0] == "55000" and "shards.sh" in error[3] else f"{error}")
+    machine.apply()
+    users = "select string_agg(user_id, ' ' order by user_id) from push.devices where user_id like %s"
+    results.equal(
+        "when it is back, it has the devices as they are now",
+        [shard.sql(users, f"%{SALT}%") for shard in machine.shards],
+        [" ".join(sorted([late, stays, f"{passed}-on"]))] * 3,
+    )
+    results.equal("and is asked again", router.sql("select bool_and(answers) from push.shards", login="ops"), True)
+    results.equal("a shard that is asked has no note", router.sql("select count(*) from push_router.shard where note is not null"), 0)
+
+
+def mistakes_in_the_file(machine, results):
+    """A file that cannot be right is refused before any database is changed."""
+    router = machine.router
+
+    def maps():
+        return [shard.rows("select generation, md5(shards::text) from push.shard_map where until is null") for shard in machine.shards]
+
+    def refused(what, words, *, shards=None):
+        before, listed = maps(), machine.shards
+        machine.shards = shards or listed
+        done = machine.apply(check=False)
+        machine.shards = listed
+        results.check(what, None if done.returncode and "Nothing was changed" in done.stderr and words in done.stderr else str(done))
+        results.equal("nothing was changed", maps(), before)
+        results.equal("also on the router", router.sql("select count(*) from push_router.shard"), 3)
+
+    refused("a shard that is listed twice is refused", "leads to shard 1", shards=[*machine.shards, machine.shards[1]])
+    new = machine.add_shard()
+    refused("so is a database that is listed twice", "same database", shards=[*machine.shards, new])
+    refused("and one without the logins that routers have", "backend (push_enqueuer)")
+    machine.login_at(new, "backend", "push_enqueuer")
+    machine.login_at(new, "ops", "push_ops")
+    machine.login_at(new, "tenant", app="tenants")
+    new.rows("select push.register_device('own', %s, 'fcm', %s)", APP, fcm("own"))
+    refused("and one with devices of its own", "does not have: 1")
+    results.equal("which keeps them", new.sql("select count(*) from push.devices"), 1)
+    new.sql("delete from push.devices")
+    machine.serve()
+    machine.apply()
+    results.equal("corrected, it is accepted", len({str(map_) for map_ in maps()}), 1)
+
+    # Two operators at the same time, with different files.
+    number = router.sql("select max(generation) + 1 from push.shard_map")
+    for shard, open_ in ((0, "{0,1,2}"), (1, "{0,1,2,3}")):
+        machine.shards[shard].sql(
+            "select push.use_shard_map(%s, push.spread_slots(%s::int[], array_fill(-1, array[1024])), %s)", number, open_, shard
+        )
+    # What shard 0 has is what the file says.
+    machine.apply(["shard", "shard", "shard", "closed"])
+    results.equal("two maps of the same number are replaced by one", len({str(map_) for map_ in maps()}), 1)
+
+
 TESTS = [
     calls_through_the_router,
     many_calls,
@@ -952,7 +1022,7 @@ TESTS = [
     a_shard_is_added,
     a_shard_is_closed,
 ]
-ALONE = [from_one_database, a_slot_moves_under_a_batch]
+ALONE = [from_one_database, a_slot_moves_under_a_batch, a_dead_shard_returns, mistakes_in_the_file]
 
 
 def main():

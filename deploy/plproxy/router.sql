@@ -201,7 +201,13 @@ comment on function push.use_shard_map is
 create or replace function push.set_shard(p_shard int, p_is_off boolean, p_note text default null) returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 begin
-  update push_router.shard s set is_off = p_is_off, note = case when p_is_off then left(p_note, 500) end where s.shard = p_shard;
+  if not p_is_off and exists (select from push_router.shard s where s.shard = p_shard and s.is_off and s.note = 'dead') then
+    raise exception using errcode = 'object_not_in_prerequisite_state', message = format('shard %s is marked as dead', p_shard),
+      hint = 'Write shard, or closed, into the file and run deploy/plproxy/shards.sh FILE apply: it copies the devices to it that it has missed.';
+  end if;
+  update push_router.shard s set is_off = p_is_off,
+    note = case when s.is_off and s.note = 'dead' then s.note when p_is_off then left(p_note, 500) end
+    where s.shard = p_shard;
   if not found then
     raise exception using errcode = 'no_data_found', message = format('there is no shard %s', p_shard), hint = 'push.shards lists them.';
   end if;
@@ -980,7 +986,8 @@ $$;
 comment on function push.oldest_ringing is 'as on a shard, over all shards that answer; a warning names the others';
 
 -- What is written to every shard: devices, because calls are spread by call and not by user, and what operators switch. Each
--- function may be repeated, and does what it can: shards that answer have it.
+-- function may be repeated, and does what it can: shards that answer have it. A shard that is marked as dead needs no devices:
+-- when it returns, deploy/plproxy/shards.sh copies them.
 create or replace function push_router.register_device(
   shard int, user_id text, app text, provider text, token text, environment text, platform text, locale text, voip boolean
 ) returns boolean language plproxy as $$
@@ -1004,7 +1011,7 @@ declare
   v_detail  text;
   v_hint    text;
 begin
-  for v_shard in select s.shard from push_router.shard s order by 1 loop
+  for v_shard in select s.shard from push_router.shard s where not (s.is_off and s.note is not distinct from 'dead') order by 1 loop
     begin
       perform push_router.register_device(push_router.ask(v_shard), user_id, app, provider, token, environment, platform, locale, voip);
     exception when others then
@@ -1033,7 +1040,7 @@ declare
   v_detail  text;
   v_hint    text;
 begin
-  for v_shard in select s.shard from push_router.shard s order by 1 loop
+  for v_shard in select s.shard from push_router.shard s where not (s.is_off and s.note is not distinct from 'dead') order by 1 loop
     begin
       v_dropped := push_router.drop_device(push_router.ask(v_shard), app, provider, token) or v_dropped;
     exception when others then
