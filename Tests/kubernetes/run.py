@@ -153,8 +153,10 @@ def network(objects):
     """Whom the policy concerns and admits. kustomize adds labels to some selectors and not to others."""
     policy = find(objects, "NetworkPolicy")["spec"]
     pods = [find(objects, kind)["spec"]["template"]["metadata"]["labels"] for kind in ("Deployment", "Job")]
-    check("the policy concerns every pod of the base", shutil.which("kubectl") is None or all(matches(policy["podSelector"], pod) for pod in pods))
-    check("and no other pod of the namespace, such as Postgres", not matches(policy["podSelector"], {"app": "postgres"}), policy["podSelector"])
+    selector = policy["podSelector"]
+    # Without kubectl, the pods do not have the label that kustomize adds.
+    check("the policy concerns every pod of the base", shutil.which("kubectl") is None or all(matches(selector, pod) for pod in pods), pods)
+    check("and no other pod of the namespace, such as Postgres", not matches(selector, {"app": "postgres"}), selector)
 
     def admitted(labels):
         return {port["port"] for rule in policy["ingress"] if any(matches(peer["podSelector"], labels) for peer in rule["from"])
