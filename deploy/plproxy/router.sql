@@ -238,6 +238,12 @@ begin
         p_message, '^PL/Proxy function [^:]+: (\[[^]]*\] )?', ''), '\s+', ' ', 'g'))),
       hint = 'Other shards are not affected. What was sent may have been done: repeat it when the shard is back, a call that was '
         'enqueued is then a duplicate. push.shards says which shards answer; push.set_shard stops asking one.';
+  elsif p_state = '57014' and coalesce(p_hint, '') = '' then
+    raise exception using errcode = p_state, message = case when p_shard is null then p_message else format('%s: %s', v_name, p_message) end,
+      hint = case when p_shard is null then 'If it was a time limit, a shard accepts connections and does not answer. An operator finds it with: '
+          'select * from push_router.look(N); then: select push.set_shard(N, true).'
+        else format('If it was a time limit, this shard accepts connections and does not answer: select push.set_shard(%s, true) stops asking it.',
+          p_shard) end;
   elsif p_state = '42704' and p_message like 'user mapping not found%' then
     raise exception using errcode = p_state, message = p_message,
       hint = format('As a superuser: create user mapping for %I server %s options (user %L, password ...);', current_user,
@@ -303,7 +309,7 @@ declare
   v_hint    text;
 begin
   return exists (select from push_router.find_calls(push_router.ask(p_shard), array[p_call_id], array[p_app]));
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(p_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -413,7 +419,7 @@ begin
       return query select * from push_router.enqueue_call(v_shard, enqueue_call.payload, enqueue_call.recipients, enqueue_call.app,
         enqueue_call.ring_seconds, enqueue_call.kind, enqueue_call.traceparent);
       return;
-    exception when others then
+    exception when query_canceled or others then
       get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
       -- The slot is moving: this router is about to get the new map.
       if sqlstate <> '22S01' or clock_timestamp() > v_until then
@@ -490,7 +496,7 @@ begin
       return query select b.n, b.outbox_id, b.call_id, b.duplicate and b.n <> all (v_unnamed)
         from push_router.enqueue_batch(v_shards, array(select generate_series(0, cardinality(v_calls) - 1)), v_calls) b order by b.n;
       return;
-    exception when others then
+    exception when query_canceled or others then
       get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
       if sqlstate <> '22S01' or clock_timestamp() > v_until then
         if (select count(distinct s) from unnest(v_shards) s) > 1 then
@@ -602,7 +608,7 @@ declare
 begin
   v_shard := push_router.place_of(answer_call.call_id, answer_call.app);
   return push_router.answer_call(v_shard, answer_call.call_id, answer_call.user_id, answer_call.app, answer_call.device);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -627,7 +633,7 @@ declare
 begin
   v_shard := push_router.place_of(decline_call.call_id, decline_call.app);
   return push_router.decline_call(v_shard, decline_call.call_id, decline_call.user_id, decline_call.app, decline_call.reason, decline_call.device);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -648,7 +654,7 @@ declare
 begin
   v_shard := push_router.place_of(end_call.call_id, end_call.app);
   return push_router.end_call(v_shard, end_call.call_id, end_call.reason, end_call.app);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -671,7 +677,7 @@ declare
 begin
   v_shard := push_router.place_of(report_ringing.call_id, report_ringing.app);
   return push_router.report_ringing(v_shard, report_ringing.call_id, report_ringing.user_id, report_ringing.app);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -694,7 +700,7 @@ declare
 begin
   v_shard := push_router.place_of(call.call_id, call.app);
   return push_router.call(v_shard, call.call_id, call.app, call.after_n, call.devices);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -726,7 +732,7 @@ declare
 begin
   v_shard := push_router.place_of(timeline.call_id, timeline.app);
   return query select * from push_router.timeline(v_shard, timeline.call_id, timeline.app, timeline.first_n, timeline.last_n);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -750,7 +756,7 @@ declare
 begin
   v_shard := push_router.ask((skipped_recipients.p_outbox_id % 1024)::int);
   return query select * from push_router.skipped_recipients(v_shard, skipped_recipients.p_outbox_id);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -775,7 +781,7 @@ declare
 begin
   v_shard := push_router.place_of(requeue.call_id, requeue.app);
   return query select * from push_router.requeue(v_shard, requeue.call_id, requeue.app);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -799,7 +805,7 @@ declare
 begin
   v_shard := push_router.place_of(void_call.call_id, void_call.app);
   return query select * from push_router.void_call(v_shard, void_call.call_id, void_call.reason, void_call.app);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -1014,7 +1020,9 @@ begin
   for v_shard in select s.shard from push_router.shard s where not (s.is_off and s.note is not distinct from 'dead') order by 1 loop
     begin
       perform push_router.register_device(push_router.ask(v_shard), user_id, app, provider, token, environment, platform, locale, voip);
-    exception when others then
+    exception when query_canceled then
+      perform push_router.fail(v_shard, sqlstate, sqlerrm, null, null);
+    when others then
       get stacked diagnostics v_state = returned_sqlstate, v_message = message_text, v_detail = pg_exception_detail,
         v_hint = pg_exception_hint;
       v_failed := v_shard;
@@ -1043,7 +1051,9 @@ begin
   for v_shard in select s.shard from push_router.shard s where not (s.is_off and s.note is not distinct from 'dead') order by 1 loop
     begin
       v_dropped := push_router.drop_device(push_router.ask(v_shard), app, provider, token) or v_dropped;
-    exception when others then
+    exception when query_canceled then
+      perform push_router.fail(v_shard, sqlstate, sqlerrm, null, null);
+    when others then
       get stacked diagnostics v_state = returned_sqlstate, v_message = message_text, v_detail = pg_exception_detail,
         v_hint = pg_exception_hint;
       v_failed := v_shard;
