@@ -268,7 +268,8 @@ begin
   elsif v_shard.is_off then
     raise exception using errcode = 'connection_failure',
       message = format('shard %s (%s) is switched off on this router%s', p_shard, v_shard.name, coalesce(': ' || v_shard.note, '')),
-      hint = format('Other shards are not affected. select push.set_shard(%s, false) switches it on.', p_shard);
+      hint = 'Other shards are not affected. ' || case when v_shard.note = 'dead' then 'It is dead in the file of deploy/plproxy/shards.sh.'
+        else format('select push.set_shard(%s, false) switches it on.', p_shard) end;
   end if;
   return p_shard;
 end
