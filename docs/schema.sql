@@ -1958,7 +1958,7 @@ begin
         returning id, app, call_id
     )
     select a.n, coalesce(m.id, (select o.id from push.outbox o where o.call_id = a.call_id and o.app = a.app)), a.call_id,
-      m.id is null or a.n > (select min(b.n) from asked b where b.app = a.app and b.call_id = a.call_id)
+      m.id is null or a.n > min(a.n) over (partition by a.app, a.call_id)
     from asked a left join made m on m.app = a.app and m.call_id = a.call_id
     order by a.n;
 end

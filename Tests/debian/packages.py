@@ -105,7 +105,8 @@ def contents(packages):
         private = {"/etc/push-gateway/": "drwx------", CONFIGURATION: "-rw-------"}
         for path, mode in paths[name].items():
             wanted = private.get(path) or ("drwxr-xr-x" if path.endswith("/") else
-                                           "-rwxr-xr-x" if path.startswith("/usr/bin/") else "-rw-r--r--")
+                                           "-rwxr-xr-x" if path.startswith("/usr/bin/") or path.endswith("/plproxy/shards.sh")
+                                           else "-rw-r--r--")
             if mode != wanted:
                 odd.append(f"{path} {mode}")
     equal("everything is root's; modes are 0755 and 0644, but 0700 and 0600 in /etc/push-gateway", odd, [])

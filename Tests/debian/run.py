@@ -152,6 +152,11 @@ def lists():
             if not source.startswith("debian/made/") and not glob.glob(source):
                 missing.append(f"{path.name}: {source}")
     check("every file that deploy/debian lists exists", missing)
+    sources = [source for lines in installed.values() for source, _ in lines]
+    named = {word for page in (ROOT / "docs").glob("*.md")
+             for word in re.findall(r"deploy/(?:grafana|patroni|plproxy|prometheus|psql)/[a-z_-]+\.[a-z]+", page.read_text())}
+    check(f"the package has the {len(named)} files of deploy/ that the documentation tells operators to use", sorted(
+        word for word in named if not any(word == each or word.startswith(f"{each}/") for each in sources)))
     check("both packages have a program, completions of three shells, and man pages", [
         name for name in ("push-gateway", "push-gateway-lab")
         if [folder for source, folder in installed[f"{name}.install"] if source.startswith("debian/made/")]

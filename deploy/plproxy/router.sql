@@ -201,7 +201,13 @@ comment on function push.use_shard_map is
 create or replace function push.set_shard(p_shard int, p_is_off boolean, p_note text default null) returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 begin
-  update push_router.shard s set is_off = p_is_off, note = case when p_is_off then left(p_note, 500) end where s.shard = p_shard;
+  if not p_is_off and exists (select from push_router.shard s where s.shard = p_shard and s.is_off and s.note = 'dead') then
+    raise exception using errcode = 'object_not_in_prerequisite_state', message = format('shard %s is marked as dead', p_shard),
+      hint = 'Write shard, or closed, into the file and run deploy/plproxy/shards.sh FILE apply: it copies the devices to it that it has missed.';
+  end if;
+  update push_router.shard s set is_off = p_is_off,
+    note = case when s.is_off and s.note = 'dead' then s.note when p_is_off then left(p_note, 500) end
+    where s.shard = p_shard;
   if not found then
     raise exception using errcode = 'no_data_found', message = format('there is no shard %s', p_shard), hint = 'push.shards lists them.';
   end if;
@@ -232,6 +238,12 @@ begin
         p_message, '^PL/Proxy function [^:]+: (\[[^]]*\] )?', ''), '\s+', ' ', 'g'))),
       hint = 'Other shards are not affected. What was sent may have been done: repeat it when the shard is back, a call that was '
         'enqueued is then a duplicate. push.shards says which shards answer; push.set_shard stops asking one.';
+  elsif p_state = '57014' and coalesce(p_hint, '') = '' then
+    raise exception using errcode = p_state, message = case when p_shard is null then p_message else format('%s: %s', v_name, p_message) end,
+      hint = case when p_shard is null then 'If it was a time limit, a shard accepts connections and does not answer. An operator finds it with: '
+          'select * from push_router.look(N); then: select push.set_shard(N, true).'
+        else format('If it was a time limit, this shard accepts connections and does not answer: select push.set_shard(%s, true) stops asking it.',
+          p_shard) end;
   elsif p_state = '42704' and p_message like 'user mapping not found%' then
     raise exception using errcode = p_state, message = p_message,
       hint = format('As a superuser: create user mapping for %I server %s options (user %L, password ...);', current_user,
@@ -256,7 +268,8 @@ begin
   elsif v_shard.is_off then
     raise exception using errcode = 'connection_failure',
       message = format('shard %s (%s) is switched off on this router%s', p_shard, v_shard.name, coalesce(': ' || v_shard.note, '')),
-      hint = format('Other shards are not affected. select push.set_shard(%s, false) switches it on.', p_shard);
+      hint = 'Other shards are not affected. ' || case when v_shard.note = 'dead' then 'It is dead in the file of deploy/plproxy/shards.sh.'
+        else format('select push.set_shard(%s, false) switches it on.', p_shard) end;
   end if;
   return p_shard;
 end
@@ -297,7 +310,7 @@ declare
   v_hint    text;
 begin
   return exists (select from push_router.find_calls(push_router.ask(p_shard), array[p_call_id], array[p_app]));
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(p_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -363,6 +376,20 @@ $$;
 comment on function push_router.place_for is
   'the shard in which a call is enqueued: where it is already, else the owner of its slot. p_call_id, p_app: of the call';
 
+create or replace function push_router.new_id() returns text
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_id text;
+begin
+  for v_try in 1..100 loop
+    v_id := gen_random_uuid();
+    exit when not exists (select from push_router.shard s where s.shard = push.shard_of(v_id) and s.is_off);
+  end loop;
+  return v_id;
+end
+$$;
+comment on function push_router.new_id is 'a UUID for a message without an id; of a shard that is not switched off, if there is one';
+
 -- Enqueueing ------------------------------------------------------------------------------------------------------------
 
 create or replace function push_router.enqueue_call(
@@ -393,7 +420,7 @@ begin
       return query select * from push_router.enqueue_call(v_shard, enqueue_call.payload, enqueue_call.recipients, enqueue_call.app,
         enqueue_call.ring_seconds, enqueue_call.kind, enqueue_call.traceparent);
       return;
-    exception when others then
+    exception when query_canceled or others then
       get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
       -- The slot is moving: this router is about to get the new map.
       if sqlstate <> '22S01' or clock_timestamp() > v_until then
@@ -425,6 +452,8 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_until     timestamptz := clock_timestamp() + interval '5 s';
+  v_calls     jsonb[];
+  v_unnamed   int[];
   v_ids       text[];
   v_shards    int[];
   v_moved     int[];
@@ -434,9 +463,17 @@ declare
   v_detail    text;
   v_hint      text;
 begin
+  -- A message without an id gets it here and not on a shard: if the batch is repeated below, it must not be enqueued again.
+  v_unnamed := array(
+    select c.ordinal::int - 1 from unnest(calls) with ordinality c(call, ordinal)
+    where push.is_message(c.call ->> 'kind')
+      and coalesce(c.call ->> 'call_id', push.given_call_id(c.call ->> 'kind', c.call -> 'payload')) is null);
+  v_calls := array(
+    select case when c.ordinal - 1 = any (v_unnamed) then c.call || jsonb_build_object('call_id', push_router.new_id()) else c.call end
+    from unnest(calls) with ordinality c(call, ordinal) order by c.ordinal);
   v_ids := array(
     select coalesce(c.call ->> 'call_id', push.given_call_id(coalesce(c.call ->> 'kind', 'incoming_call'), c.call -> 'payload'))
-    from unnest(calls) with ordinality c(call, ordinal) order by c.ordinal);
+    from unnest(v_calls) with ordinality c(call, ordinal) order by c.ordinal);
   loop
     begin
       v_shards := array(
@@ -452,19 +489,23 @@ begin
           select array[f."position", f.place] from push_router.find_where(
             array(select push_router.ask(s) from unnest(v_earlier) s), v_moved,
             array(select v_ids[p] from unnest(v_moved) with ordinality m(p, o) order by o),
-            array(select coalesce(calls[p] ->> 'app', 'default') from unnest(v_moved) with ordinality m(p, o) order by o)) f
+            array(select coalesce(v_calls[p] ->> 'app', 'default') from unnest(v_moved) with ordinality m(p, o) order by o)) f
         loop
           v_shards[v_found[1]] := v_found[2];
         end loop;
       end if;
-      return query select b.n, b.outbox_id, b.call_id, b.duplicate
-        from push_router.enqueue_batch(v_shards, array(select generate_series(0, cardinality(calls) - 1)), calls) b order by b.n;
+      return query select b.n, b.outbox_id, b.call_id, b.duplicate and b.n <> all (v_unnamed)
+        from push_router.enqueue_batch(v_shards, array(select generate_series(0, cardinality(v_calls) - 1)), v_calls) b order by b.n;
       return;
-    exception when others then
+    exception when query_canceled or others then
       get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
       if sqlstate <> '22S01' or clock_timestamp() > v_until then
-        perform push_router.fail(case when v_message like 'PL/Proxy function %' then push_router.silent_one(v_shards) end, sqlstate,
-          v_message, v_detail, v_hint);
+        if (select count(distinct s) from unnest(v_shards) s) > 1 then
+          v_hint := regexp_replace(v_hint, 'Nothing of this statement was (enqueued|done)\.',
+            'Calls of other shards may have been enqueued: correct the batch and repeat all of it, what was enqueued is then a duplicate.');
+        end if;
+        perform push_router.fail(case when v_message like 'PL/Proxy function %' then push_router.silent_one(v_shards)
+          else (select min(s) from unnest(v_shards) s having min(s) = max(s)) end, sqlstate, v_message, v_detail, v_hint);
       end if;
     end;
     perform pg_sleep(0.05);
@@ -490,11 +531,20 @@ select null::bigint as id, null::text as app, null::text as kind, null::text as 
 where push_router.no_rows();
 comment on view push.outbox is 'takes rows as push.outbox of a shard does, and sends each to the shard that owns its id; has no rows';
 
+
+-- An error in this trigger would print the line of a COPY, with its tokens. So the first error of a statement is kept until all rows
+-- have been read, no further row is sent, and push_router.raise_row_fault raises the error.
 create or replace function push_router.insert_call() returns trigger
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_made record;
+  v_made    record;
+  v_message text;
+  v_detail  text;
+  v_hint    text;
 begin
+  if coalesce(current_setting('push_router.row_fault', true), '') <> '' then
+    return null;
+  end if;
   select b.* into v_made from push.enqueue_batch(array[jsonb_strip_nulls(jsonb_build_object('app', new.app, 'kind', new.kind, 'call_id',
       new.call_id, 'ring_seconds', new.ring_seconds, 'traceparent', new.traceparent))
     || jsonb_build_object('payload', new.payload, 'recipients', new.recipients)]) b;
@@ -505,9 +555,38 @@ begin
   new.call_id := v_made.call_id;
   new.state := case when push.is_call(coalesce(new.kind, 'incoming_call')) then 'ringing' else 'ended' end;
   return new;
+exception when query_canceled or others then
+  get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
+  perform set_config('push_router.row_fault', jsonb_build_object('state', sqlstate, 'message', v_message, 'detail', v_detail,
+    'hint', v_hint)::text, true);
+  return null;
 end
 $$;
 create or replace trigger insert_call instead of insert on push.outbox for each row execute function push_router.insert_call();
+
+create or replace function push_router.forget_row_fault() returns trigger language plpgsql set search_path = push, pg_temp as $$
+begin
+  perform set_config('push_router.row_fault', '', true);
+  return null;
+end
+$$;
+create or replace trigger forget_row_fault before insert on push.outbox for each statement execute function push_router.forget_row_fault();
+
+create or replace function push_router.raise_row_fault() returns trigger language plpgsql set search_path = push, pg_temp as $$
+declare
+  v_fault jsonb := nullif(current_setting('push_router.row_fault', true), '');
+begin
+  if v_fault is not null then
+    perform set_config('push_router.row_fault', '', true);
+    raise exception using errcode = v_fault ->> 'state', message = v_fault ->> 'message', detail = v_fault ->> 'detail',
+      hint = regexp_replace(v_fault ->> 'hint', '^Nothing of this statement was (enqueued|done)\.',
+        'Rows before this one are enqueued, and those after it are not: correct it and repeat all of them, what was enqueued is then a duplicate.');
+  end if;
+  return null;
+end
+$$;
+create or replace trigger raise_row_fault after insert on push.outbox for each statement execute function push_router.raise_row_fault();
+
 -- Never runs: it has Postgres look for the rows, which says what to do instead.
 create or replace function push_router.keep_call() returns trigger language plpgsql as $$ begin return null; end $$;
 create or replace trigger keep_call instead of update or delete on push.outbox for each row execute function push_router.keep_call();
@@ -530,7 +609,7 @@ declare
 begin
   v_shard := push_router.place_of(answer_call.call_id, answer_call.app);
   return push_router.answer_call(v_shard, answer_call.call_id, answer_call.user_id, answer_call.app, answer_call.device);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -555,7 +634,7 @@ declare
 begin
   v_shard := push_router.place_of(decline_call.call_id, decline_call.app);
   return push_router.decline_call(v_shard, decline_call.call_id, decline_call.user_id, decline_call.app, decline_call.reason, decline_call.device);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -576,7 +655,7 @@ declare
 begin
   v_shard := push_router.place_of(end_call.call_id, end_call.app);
   return push_router.end_call(v_shard, end_call.call_id, end_call.reason, end_call.app);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -599,7 +678,7 @@ declare
 begin
   v_shard := push_router.place_of(report_ringing.call_id, report_ringing.app);
   return push_router.report_ringing(v_shard, report_ringing.call_id, report_ringing.user_id, report_ringing.app);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -622,7 +701,7 @@ declare
 begin
   v_shard := push_router.place_of(call.call_id, call.app);
   return push_router.call(v_shard, call.call_id, call.app, call.after_n, call.devices);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -654,7 +733,7 @@ declare
 begin
   v_shard := push_router.place_of(timeline.call_id, timeline.app);
   return query select * from push_router.timeline(v_shard, timeline.call_id, timeline.app, timeline.first_n, timeline.last_n);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -678,7 +757,7 @@ declare
 begin
   v_shard := push_router.ask((skipped_recipients.p_outbox_id % 1024)::int);
   return query select * from push_router.skipped_recipients(v_shard, skipped_recipients.p_outbox_id);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -703,7 +782,7 @@ declare
 begin
   v_shard := push_router.place_of(requeue.call_id, requeue.app);
   return query select * from push_router.requeue(v_shard, requeue.call_id, requeue.app);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -727,7 +806,7 @@ declare
 begin
   v_shard := push_router.place_of(void_call.call_id, void_call.app);
   return query select * from push_router.void_call(v_shard, void_call.call_id, void_call.reason, void_call.app);
-exception when others then
+exception when query_canceled or others then
   get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
   perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
 end
@@ -914,7 +993,8 @@ $$;
 comment on function push.oldest_ringing is 'as on a shard, over all shards that answer; a warning names the others';
 
 -- What is written to every shard: devices, because calls are spread by call and not by user, and what operators switch. Each
--- function may be repeated, and does what it can: shards that answer have it.
+-- function may be repeated, and does what it can: shards that answer have it. A shard that is marked as dead needs no devices:
+-- when it returns, deploy/plproxy/shards.sh copies them.
 create or replace function push_router.register_device(
   shard int, user_id text, app text, provider text, token text, environment text, platform text, locale text, voip boolean
 ) returns boolean language plproxy as $$
@@ -938,10 +1018,12 @@ declare
   v_detail  text;
   v_hint    text;
 begin
-  for v_shard in select s.shard from push_router.shard s order by 1 loop
+  for v_shard in select s.shard from push_router.shard s where not (s.is_off and s.note is not distinct from 'dead') order by 1 loop
     begin
       perform push_router.register_device(push_router.ask(v_shard), user_id, app, provider, token, environment, platform, locale, voip);
-    exception when others then
+    exception when query_canceled then
+      perform push_router.fail(v_shard, sqlstate, sqlerrm, null, null);
+    when others then
       get stacked diagnostics v_state = returned_sqlstate, v_message = message_text, v_detail = pg_exception_detail,
         v_hint = pg_exception_hint;
       v_failed := v_shard;
@@ -967,10 +1049,12 @@ declare
   v_detail  text;
   v_hint    text;
 begin
-  for v_shard in select s.shard from push_router.shard s order by 1 loop
+  for v_shard in select s.shard from push_router.shard s where not (s.is_off and s.note is not distinct from 'dead') order by 1 loop
     begin
       v_dropped := push_router.drop_device(push_router.ask(v_shard), app, provider, token) or v_dropped;
-    exception when others then
+    exception when query_canceled then
+      perform push_router.fail(v_shard, sqlstate, sqlerrm, null, null);
+    when others then
       get stacked diagnostics v_state = returned_sqlstate, v_message = message_text, v_detail = pg_exception_detail,
         v_hint = pg_exception_hint;
       v_failed := v_shard;
@@ -1101,6 +1185,7 @@ comment on view push.router_faults is 'what is wrong with the set-up of this rou
 revoke execute on all functions in schema push, push_router from public;
 grant execute on function push_router.server_shards, push_router.fail, push_router.ask, push_router.find_calls, push_router.has_call,
   push_router.place_of, push_router.place_for, push_router.ping, push_router.greet, push_router.look, push_router.silent_one, push_router.no_rows,
+  push_router.new_id,
   push.slot_of, push.shard_of, push.shards_of, push.is_call, push.is_message, push.given_call_id,
   push_router.call, push.call, push_router.timeline, push.timeline, push_router.skipped_recipients, push.skipped_recipients
   to push_enqueuer, push_tenant, push_ops;
@@ -1108,7 +1193,9 @@ grant execute on function push_router.enqueue_call, push.enqueue_call, push_rout
   push.enqueue_batch, push_router.insert_call, push_router.keep_call, push_router.answer_call, push.answer_call, push_router.decline_call,
   push.decline_call, push_router.end_call, push.end_call, push_router.report_ringing, push.report_ringing, push_router.register_device,
   push.register_device, push_router.drop_device, push.drop_device to push_enqueuer, push_tenant;
-grant insert, select, update on push.outbox to push_enqueuer, push_tenant;
+-- UPDATE of some columns only: with a right to the whole view, a login could lock it, and all others would wait.
+revoke update on push.outbox from push_enqueuer, push_tenant;
+grant insert, select, update (state, answered_by, end_reason) on push.outbox to push_enqueuer, push_tenant;
 grant select on push.shard_map, push_router.shard to push_enqueuer, push_tenant, push_ops;
 grant select on push.shards, push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.audit,
   push.router_faults to push_ops;

@@ -58,6 +58,7 @@ done <"$file"
 [ -n "$open" ] || fail "$file: names no open shard"
 
 of() { cat "$work/url.$1"; }
+refuse() { fail "$1. Nothing was changed"; }
 
 status() {
   for number in $shards; do
@@ -75,17 +76,69 @@ status() {
 
 # --- The map ---
 read_maps() {
-  generation=0
+  generation=0 conflict='' places=' '
   for number in $shards; do
     sql "$(of "$number")" -c "select coalesce((select m.generation || ' ' || m.shards::text from push.shard_map m where m.until is null), '0')" \
       >"$work/map.$number" 2>"$work/error" || fail "shard $number: $(head -n 1 "$work/error"): all shards must answer (or say \`dead\`), and have the \
 schema of this version: push-gateway migrate. Nothing was changed"
+    place=$(sql "$(of "$number")" -c "select coalesce(push.own_shard(), $number),
+      md5(current_database() || ' ' || pg_postmaster_start_time()::text)")
+    [ "${place%%|*}" = "$number" ] || refuse "$file: shard $number: this URL leads to shard ${place%%|*}"
+    case $places in *" ${place#*|} "*) refuse "$file: shard $number: this URL leads to the same database as one before it" ;; esac
+    places="$places${place#*|} "
     read -r its_generation its_map <"$work/map.$number" || true
     if [ "$its_generation" -gt "$generation" ]; then
-      generation=$its_generation
+      generation=$its_generation conflict=''
       printf %s "$its_map" >"$work/map"
+    elif [ "$its_generation" -gt 0 ] && [ "$its_generation" -eq "$generation" ] && [ "$its_map" != "$(cat "$work/map")" ]; then
+      # Two of this script ran at the same time, with different files. A map with the next number replaces both.
+      conflict=t
     fi
   done
+}
+
+# Each login that a router maps needs its roles on every shard, else its calls fail there. That is no reason not to switch off a dead one.
+check_logins() {
+  for url in $routers; do
+    logins=$(sql "$url" -c "select string_agg(distinct format('(%L, %L)', coalesce(
+        (select substring(o from 6) from unnest(u.umoptions) o where o like 'user=%'), l.rolname), r.role), ', ')
+      from pg_user_mappings u join pg_roles l on l.oid = u.umuser and not l.rolsuper
+      cross join unnest('{push_enqueuer,push_tenant,push_ops}'::text[]) r(role)
+      where u.srvname in ('push', 'push_ops')
+        and case when to_regrole(r.role) is not null then pg_has_role(l.oid, to_regrole(r.role), 'member') else false end" 2>"$work/error") \
+      || refuse "router: $(head -n 1 "$work/error")"
+    [ -n "$logins" ] || continue
+    for number in $shards; do
+      missing=$(sql "$(of "$number")" -c "select string_agg(format('%s (%s)', l.login, l.role), ', ') from (values $logins) l(login, role)
+        where not coalesce(pg_has_role(to_regrole(quote_ident(l.login)), to_regrole(l.role), 'member'), false)")
+      [ -n "$missing" ] || continue
+      missing="shard $number: logins of the router are missing, or do not have their role: $missing. Create them there, with the passwords of \
+their user mappings, and grant their roles (tenants: push.grant_app)"
+      [ "$generation" -eq 0 ] || [ "$(cut -d' ' -f1 "$work/map.$number")" != 0 ] || refuse "$missing"
+      say "$missing"
+    done
+  done
+}
+
+# A database with calls or devices of its own may only be the first shard: devices that the others do not have would be deleted.
+refuse_used() {
+  [ "$(sql "$(of "$2")" -c "select exists (select from push.outbox)")" = f ] || refuse "shard $2: has calls already; a new shard must be empty"
+  sql "$(of "$2")" -c "copy (select app, provider, token from push.devices) to stdout" | LC_ALL=C sort >"$work/own"
+  [ -s "$work/own" ] || return 0
+  sql "$(of "$1")" -c "copy (select app, provider, token from push.devices) to stdout" | LC_ALL=C sort >"$work/devices"
+  own=$(LC_ALL=C comm -23 "$work/own" "$work/devices" | wc -l)
+  [ "$own" -eq 0 ] || refuse "shard $2: has devices that shard $1 does not have: $own. A new shard must be empty"
+}
+
+# The note of a shard that was dead, until it has the devices.
+returns='it was dead, and its devices are being copied'
+
+# was_dead NUMBER: prints t if a router did not write devices to this shard.
+was_dead() {
+  for url in $routers; do
+    [ "$(sql "$url" -c "select to_regclass('push_router.shard') is not null")" = t ] || continue
+    sql "$url" -c "select true from push_router.shard where shard = $1 and (is_off and note = 'dead' or note = '$returns')"
+  done | head -n 1
 }
 
 set_up_router() {
@@ -107,7 +160,7 @@ set_up_router() {
       case " $dead " in *" $number "*) is_off=true ;; esac
       echo "insert into push_router.shard as s (shard, name, is_off, note) values ($number, $(quote "$(cat "$work/connection.$number")"), \
 $is_off, case when $is_off then 'dead' end) on conflict (shard) do update set name = excluded.name, is_off = excluded.is_off or s.is_off and \
-s.note is distinct from 'dead', note = coalesce(excluded.note, nullif(s.note, 'dead'));"
+s.note is distinct from 'dead', note = coalesce(excluded.note, case when s.is_off and s.note = 'dead' then '$returns' else s.note end);"
       number=$((number + 1))
     done
     echo "grant usage on foreign server push to push_enqueuer, push_tenant, push_ops; grant usage on foreign server push_ops to push_ops;"
@@ -136,7 +189,7 @@ tcp_user_timeout=10000 application_name=push-router options='-c statement_timeou
 quote() { printf "'%s'" "$(printf %s "$1" | sed "s/'/''/g")"; }
 
 # A new shard needs the devices and the dead tokens. Routers write to it already, so what is copied is compared once more afterwards:
-# a device that was dropped meanwhile must not come back.
+# a device that was dropped meanwhile must not come back. A shard that was dead has devices: of two, the one registered later is right.
 copy_devices() {
   from=$1 to=$2
   columns="user_id, app, provider, token, voip, environment, platform, locale, enabled, registered_at, invalidated_at, invalid_reason"
@@ -146,7 +199,11 @@ copy_devices() {
   sql "$(of "$to")" -1 <<SQL
 create temp table d as select $columns from push.devices limit 0;
 \\copy d from '$work/devices'
-insert into push.devices ($columns) select $columns from d on conflict do nothing;
+insert into push.devices as old ($columns) select $columns from d on conflict (sha256(token::bytea), app, provider) do update set
+  user_id = excluded.user_id, voip = excluded.voip, environment = excluded.environment, platform = excluded.platform, locale = excluded.locale,
+  enabled = excluded.enabled, registered_at = excluded.registered_at, invalidated_at = excluded.invalidated_at,
+  invalid_reason = excluded.invalid_reason
+  where $3 and excluded.registered_at > old.registered_at;
 create temp table g as select app, provider, token, user_id, reason, invalidated_at from push.token_invalidations limit 0;
 \\copy g from '$work/gone'
 insert into push.token_invalidations (app, provider, token, user_id, reason, invalidated_at)
@@ -169,10 +226,11 @@ SQL
   say "shard $to: $(sql "$(of "$to")" -c "select count(*) from push.devices") devices, copied from shard $from ($dropped dropped meanwhile)"
 }
 
-# use_map NUMBER: waits for transactions that have enqueued, a second at a time, so that it does not keep others waiting.
+# use_map NUMBER: waits for transactions that have enqueued, 1.5 s at a time, so that it does not keep others waiting for long. Longer than
+# deadlock_timeout (1 s): then Postgres ends an autovacuum of push.outbox, which may take minutes.
 use_map() {
   try=0
-  until sql "$(of "$1")" -v ON_ERROR_STOP=1 -c "set lock_timeout = '1s'" -c "select push.use_shard_map($new, '$map', $1)" 2>"$work/error"; do
+  until sql "$(of "$1")" -v ON_ERROR_STOP=1 -c "set lock_timeout = '1500ms'" -c "select push.use_shard_map($new, '$map', $1)" 2>"$work/error"; do
     try=$((try + 1))
     if [ "$try" -ge "$tries" ] || ! grep -q "lock timeout" "$work/error"; then
       fail "shard $1: $(head -n 1 "$work/error"). Shards before it have map $new and refuse calls of slots that moved: end the \
@@ -217,19 +275,34 @@ apply() {
   first=${shards# }
   first=${first%% *}
   [ "$generation" -gt 0 ] || begin_with_one
+  # A shard with devices and a map is where new shards, and those that were dead, get theirs.
+  source=''
+  if [ "$generation" -gt 0 ]; then
+    source=$(for number in $shards; do
+      [ "$(cut -d' ' -f1 "$work/map.$number")" = 0 ] || [ "$(was_dead "$number")" = t ] || { echo "$number"; break; }
+    done)
+    [ -n "$source" ] || refuse "all shards with a map were dead: which one has the right devices? On each router: update push_router.shard set is_off = false, note = null where shard = N"
+    for number in $shards; do
+      [ "$(cut -d' ' -f1 "$work/map.$number")" != 0 ] || refuse_used "$source" "$number"
+    done
+  fi
+  check_logins
   now=null
   [ "$generation" -eq 0 ] || now="'$(cat "$work/map")'"
   map=$(sql "$(of "$first")" -c "select push.spread_slots('{$open}', $now)")
   new=$generation
-  if [ "$generation" -eq 0 ] || [ "$map" != "$(cat "$work/map")" ]; then new=$((generation + 1)); fi
+  if [ "$generation" -eq 0 ] || [ -n "$conflict" ] || [ "$map" != "$(cat "$work/map")" ]; then new=$((generation + 1)); fi
 
   for url in $routers; do set_up_router "$url"; done
-  # A shard with devices and a map is where new shards get theirs.
-  if [ "$generation" -gt 0 ]; then
-    source=$(for number in $shards; do [ "$(cut -d' ' -f1 "$work/map.$number")" = 0 ] || { echo "$number"; break; }; done)
+  if [ -n "$source" ]; then
     for number in $shards; do
-      [ "$(cut -d' ' -f1 "$work/map.$number")" != 0 ] || copy_devices "$source" "$number"
+      if [ "$(cut -d' ' -f1 "$work/map.$number")" = 0 ]; then
+        copy_devices "$source" "$number" false
+      elif [ "$(was_dead "$number")" = t ]; then
+        copy_devices "$source" "$number" true
+      fi
     done
+    for url in $routers; do sql "$url" -c "update push_router.shard set note = null where note = '$returns'"; done
   fi
   # First those that lose slots: from then on, what they do not have they never will.
   losers='' others=''
