@@ -81,8 +81,11 @@ VirtualHost "{OTHER_HOST}"
 
 {page}
 """)
+        self.start()
+
+    def start(self):
+        machine, directory, other = self.machine, self.directory, {}
         # It refuses to run as root, and so do we.
-        other = {}
         if os.geteuid() == 0:
             other = {"user": "prosody", "group": "prosody", "extra_groups": []}
             machine.run(["chown", "-R", "prosody:prosody", str(directory)])
@@ -292,6 +295,8 @@ class Scene:
         self.away(juliet)
         self.dead()
         self.restarted(juliet)
+        if self.server.rings:
+            self.reconnected(juliet)
         self.calls() if self.server.rings else self.no_calls()
         self.logout()
         self.silence()
@@ -456,6 +461,25 @@ class Scene:
         self.equal("after a restart, messages are announced again", (
             len(self.machine.pushes(token)) - before, self.server.is_registered("juliet")), (1, True))
 
+    def reconnected(self, token):
+        """The XMPP server is restarted; and a program that does not know the component's secret."""
+        wrong = self.receiver.directory / "wrong-secret"
+        wrong.write_text("another")
+        file = self.receiver.directory / "wrong.ini"
+        file.write_text((self.receiver.directory / "push-gateway-xmpp.ini").read_text().replace("component-secret", "wrong-secret"))
+        process, log = self.machine.start("wrong", ["/usr/bin/python3", str(PROGRAM), str(file)])
+        await_("a refusal", lambda: "it refuses the handshake" in log.read_text(), lambda: ended(process, log))
+        stop(process)
+        before, connected = len(self.machine.pushes(token)), self.receiver.said().count("connected:")
+        self.romeo.close()
+        stop(self.server.process)
+        self.server.start()
+        self.receiver.says("connected:", connected + 1)
+        self.romeo = self.server.client("romeo")
+        self.message("juliet")
+        self.machine.push(token, before)
+        self.equal("it connects again when the XMPP server is back", self.receiver.process.poll(), None)
+
     def calls(self):
         """Jingle's messages, which the page's module lets pass."""
         token, node, voip = self.token("nurse"), f"{self.server.name}-nurse", hexadecimal("nurse")
@@ -526,8 +550,15 @@ class Scene:
         client = self.server.client("juliet")
         client.ask(f"<disable xmlns='urn:xmpp:push:0' jid='{SERVICE}'/>")
         command(client, "unregister-push", {"fcm-token": token})
-        client.close()
         self.equal("a phone that logs out is forgotten", self.machine.sql(
+            f"select count(*) from push.devices where token = '{token}'"), "0")
+        # Both at once, without waiting for the first answer.
+        for name, fields in (("register-push", {"device": "one", "fcm-token": token}), ("unregister-push", {"fcm-token": token})):
+            client.send(f"<iq type='set' id='{name}' to='{SERVICE}'><command xmlns='http://jabber.org/protocol/commands' node='{name}'>"
+                        f"{form(fields)}</command></iq>")
+        client.expect(lambda e: e.get("id") == "unregister-push")
+        client.close()
+        self.equal("who registers and logs out has logged out", self.machine.sql(
             f"select count(*) from push.devices where token = '{token}'"), "0")
 
     def silence(self):
