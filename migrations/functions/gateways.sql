@@ -83,7 +83,7 @@ $$;
 create or replace function push.register_app(
   p_app text, p_ring_seconds int, p_escalate_after int default null, p_at_least_once boolean default false,
   p_providers text[] default null, p_missed_calls text default null, p_voip_cancel boolean default null,
-  p_quota int[] default null, p_gateway int default null
+  p_quota int[] default null, p_replica text default null
 ) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
@@ -105,7 +105,7 @@ begin
           coalesce(p_voip_cancel, a.voip_cancel));
   perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
   if p_quota is not null then
-    perform push.configure_quota(p_app, p_quota, p_gateway);
+    perform push.configure_quota(p_app, p_quota, p_replica);
   end if;
 end
 $$;
@@ -116,7 +116,7 @@ comment on function push.register_app is
   'again; p_providers: which of apns, fcm and expo the app has; null: unchanged, and a lane for each of the three; '
   'p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as '
   'push.apps.voip_cancel; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; '
-  'null as a whole: unchanged; p_gateway: what push.register_gateway returned; null: an older gateway';
+  'null as a whole: unchanged; p_replica: name of the gateway, as for push.register_gateway';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
 

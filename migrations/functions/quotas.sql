@@ -55,17 +55,17 @@ comment on column push.quota.updated_at is 'when the row was last changed';
 
 create table if not exists push.quota_of_replica (
   app           text not null,
-  gateway       int not null,
+  replica       text not null,
   calls         int,
   notifications int,
   recipients    int,
   said_at       timestamptz not null default clock_timestamp(),
-  constraint quota_of_replica_pkey primary key (app, gateway)
+  constraint quota_of_replica_pkey primary key (app, replica)
 );
 comment on table push.quota_of_replica is
   'the quota that the configuration of one replica gives an app, so that push.health can report replicas that differ';
 comment on column push.quota_of_replica.app is 'name of the app';
-comment on column push.quota_of_replica.gateway is 'push.gateways.id of the replica';
+comment on column push.quota_of_replica.replica is 'push.gateways.name of the replica';
 comment on column push.quota_of_replica.calls is 'calls a minute; null: no limit';
 comment on column push.quota_of_replica.notifications is 'notifications a minute; null: no limit';
 comment on column push.quota_of_replica.recipients is 'recipients a minute; null: no limit';
@@ -279,18 +279,20 @@ $$;
 comment on function push.make_meters is
   'makes the meters of a quota that are missing. Its caller has the row of push.quota locked. p_id: push.quota.id';
 
-create or replace function push.configure_quota(p_app text, p_quota int[], p_gateway int) returns void
+create or replace function push.configure_quota(p_app text, p_quota int[], p_replica text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_quota push.quota;
   v_found boolean;
 begin
-  if p_gateway is not null then
+  if p_replica is not null then
+    -- A gateway registers its apps just before itself.
     delete from push.quota_of_replica r
-      where r.app = p_app and not exists (select from push.gateways g where g.id = r.gateway and g.alive);
-    insert into push.quota_of_replica (app, gateway, calls, notifications, recipients)
-      values (p_app, p_gateway, p_quota[1], p_quota[2], p_quota[3])
-      on conflict (app, gateway) do update set calls = excluded.calls, notifications = excluded.notifications,
+      where r.app = p_app and r.said_at < clock_timestamp() - interval '1 minute'
+        and not exists (select from push.gateways g where g.name = r.replica and g.alive);
+    insert into push.quota_of_replica (app, replica, calls, notifications, recipients)
+      values (p_app, p_replica, p_quota[1], p_quota[2], p_quota[3])
+      on conflict (app, replica) do update set calls = excluded.calls, notifications = excluded.notifications,
         recipients = excluded.recipients, said_at = clock_timestamp();
   end if;
   select q.* into v_quota from push.quota q where q.app = p_app for update;
@@ -309,7 +311,7 @@ begin
     update push.quota q set configured_calls = p_quota[1], configured_notifications = p_quota[2],
         configured_recipients = p_quota[3], updated_at = clock_timestamp()
       where q.app = p_app;
-    perform push.note_audit('configure_quota', p_app, jsonb_build_object('gateway', p_gateway,
+    perform push.note_audit('configure_quota', p_app, jsonb_build_object('replica', p_replica,
       'calls', p_quota[1], 'notifications', p_quota[2], 'recipients', p_quota[3], 'before', jsonb_build_object(
         'calls', v_quota.configured_calls, 'notifications', v_quota.configured_notifications,
         'recipients', v_quota.configured_recipients)));
@@ -319,7 +321,7 @@ $$;
 comment on function push.configure_quota is
   'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is '
   'right, and push.health reports living replicas that differ. p_quota: calls, notifications and recipients a minute, each '
-  'null for no limit; p_gateway: push.gateways.id of the gateway';
+  'null for no limit; p_replica: push.gateways.name of the gateway';
 
 create or replace function push.set_quota(
   app text, calls_per_minute int default null, notifications_per_minute int default null,
@@ -436,8 +438,9 @@ language sql stable security definer set search_path = push, pg_temp as $$
   select s.app, format('replicas differ on %s: %s', s.app, string_agg(format('%s/%s/%s (%s)', coalesce(s.calls::text, 'none'),
       coalesce(s.notifications::text, 'none'), coalesce(s.recipients::text, 'none'), s.names), ', '))
     from (
-      select r.app, r.calls, r.notifications, r.recipients, string_agg('replica ' || r.gateway, ', ' order by r.gateway) as names
-      from push.quota_of_replica r join push.gateways g on g.id = r.gateway and g.alive
+      select r.app, r.calls, r.notifications, r.recipients, string_agg(r.replica, ', ' order by r.replica) as names
+      from push.quota_of_replica r
+      where exists (select from push.gateways g where g.name = r.replica and g.alive)
       group by r.app, r.calls, r.notifications, r.recipients
     ) s
     group by s.app having count(*) > 1
