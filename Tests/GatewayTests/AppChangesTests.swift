@@ -59,7 +59,7 @@ import Testing
     }
   }
 
-  @Test("a quota holds as soon as the configuration has it, is counted when it refuses, and goes with the configuration")
+  @Test("a quota holds as soon as the configuration has it, is counted when it refuses, and goes with it")
   func quota() async throws {
     try await GatewayHarness.with(watchesFiles: true) { gateway in
       let original = try String(contentsOfFile: gateway.simulators.material.configurationFile, encoding: .utf8)

@@ -41,9 +41,7 @@ struct APIQuotaTests {
     }
   }
 
-  @Test func `calls that share a commit are refused one by one, and those of another app are neither refused nor counted`()
-    async throws
-  {
+  @Test func `calls that share a commit are refused one by one, and those of another app are not`() async throws {
     try await APIHarness.with { api in
       _ = try await api.database.value("select message from push.set_quota('porteiro', 4)")
       _ = try await api.database.value("select message from push.set_quota('other', 1000)")
@@ -67,13 +65,16 @@ struct APIQuotaTests {
     }
   }
 
-  @Test func `a call with more recipients than a minute's quota is invalid, because no retry would help`() async throws {
+  @Test func `a call with more recipients than a minute's quota is invalid, because no retry would help`() async throws
+  {
     try await APIHarness.with { api in
       _ = try await api.database.value("select message from push.set_quota('porteiro', null, null, 2)")
       let users = #"{"payload": {"callId": "many", "from": "a"}, "recipients": ["a", "b", "c"]}"#
       let refused = try await api.send("POST", "/v1/calls", users)
       #expect(refused.status == 422 && refused.field == "recipients" && refused.headers["retry-after"] == nil)
-      #expect(refused.json["detail"] as? String == "this statement has 3 recipients, and the quota of app porteiro is 2 a minute; split it")
+      #expect(
+        refused.json["detail"] as? String
+          == "this statement has 3 recipients, and the quota of app porteiro is 2 a minute; split it")
     }
   }
 }

@@ -21,8 +21,8 @@ def call(call_id, app=APP):
 def fresh(app, limit):
     """A quota with empty meters."""
     owner("select message from push.set_quota(%s, %s)", app, limit)
-    owner("""select count(setval(push.meter(q.id, w), 0, false)) from push.quota q, unnest('{calls,notifications,recipients,refusals}'::text[]) w
-      where q.app = %s""", app)
+    owner("""select count(setval(push.meter(q.id, w), 0, false))
+      from push.quota q, unnest('{calls,notifications,recipients,refusals}'::text[]) w where q.app = %s""", app)
 
 
 def used(app):
@@ -52,7 +52,8 @@ def produce(number):
 
 with ThreadPoolExecutor(8) as pool:
     ended = sum(pool.map(produce, range(8)), [])
-check("of producers at once, as many calls are taken as the quota allows", (ended.count("taken"), ended.count("53Q01"), there("at-once-%")), (3, 61, 3))
+check("of producers at once, as many calls are taken as the quota allows",
+    (ended.count("taken"), ended.count("53Q01"), there("at-once-%")), (3, 61, 3))
 
 # A transaction that stays open blocks nobody, and counts before its commit.
 fresh(APP, 3)
@@ -78,7 +79,8 @@ with connect() as db:
         if ended[-1] != "taken":
             db.execute("rollback to savepoint one")
     db.commit()
-check("a loop within one transaction is stopped, and keeps what it had", (" ".join(ended), there("loop-%")), ("taken taken taken 53Q01 53Q01", 3))
+check("a loop within one transaction is stopped, and keeps what it had",
+    (" ".join(ended), there("loop-%")), ("taken taken taken 53Q01 53Q01", 3))
 
 # COPY, whose errors may print the line.
 fresh(APP, 3)
@@ -97,7 +99,8 @@ def copied(*calls):
             copy(db, *calls)
             return "taken"
         except psycopg.Error as error:
-            said = " ".join(str(getattr(error.diag, field)) for field in ("message_primary", "message_detail", "message_hint", "context"))
+            fields = ("message_primary", "message_detail", "message_hint", "context")
+            said = " ".join(str(getattr(error.diag, field)) for field in fields)
             return f"{error.sqlstate} {'secret' in said}"
 
 
@@ -128,15 +131,17 @@ for login in ("tenant_a", "enqueuer"):
     with connect(login=login, autocommit=True) as db:
         meter = owner("select format('push.meter_%s_calls', id) from push.quota where app = 'tenant_a'")
         for statement in ("select push.set_quota('tenant_a', 1000000)", "select push.set_quota('tenant_a')", f"select setval('{meter}', 0)",
-                f"select nextval('{meter}')", f"select last_value from {meter}", "update push.quota set set_calls = null", "table push.quotas",
-                "delete from push.quota", "select push.use_quota('tenant_b', 1000, 0, 0)", "select push.has_room('tenant_b', 1, 0, 0)",
+                f"select nextval('{meter}')", f"select last_value from {meter}", "update push.quota set set_calls = null",
+                "table push.quotas", "delete from push.quota", "select push.use_quota('tenant_b', 1000, 0, 0)",
+                "select push.has_room('tenant_b', 1, 0, 0)",
                 f"select push.count_on_meter('{meter}', 1000)", f"drop sequence {meter}", "select push.take_refusals()",
                 "select push.register_app('tenant_a', 60, p_quota => '{1000000,null,null}')"):
             check(f"{login}: {statement.split('(')[0]} is not allowed", outcome(db, statement), "42501")
 with connect(login="tenant_a", autocommit=True) as db:
     for index in range(3):
         check(f"a neighbour's app is refused, {index}", outcome(db, INSERT, call(f"theirs-{index}", "tenant_b")), "42501")
-        check(f"by the function, {index}", outcome(db, "select push.enqueue_call(%s, %s, 'tenant_b')", call(f"theirs-{index}")[1:]), "42501")
+        check(f"by the function, {index}",
+            outcome(db, "select push.enqueue_call(%s, %s, 'tenant_b')", call(f"theirs-{index}")[1:]), "42501")
     check("its quota is as it was", used("tenant_b"), "0/0")
     # The setting by which one trigger tells another that there is something to count.
     for value in ("on", "off", ""):
@@ -144,6 +149,7 @@ with connect(login="tenant_a", autocommit=True) as db:
         outcome(db, INSERT, call(f"own-{value}", "tenant_a"))
     check("no setting of a session keeps its calls from being counted", (there("own-%"), used("tenant_a")), (2, "2/1"))
 with connect(autocommit=True) as db:
-    check("the neighbour has its whole quota", [outcome(db, INSERT, call(f"b-{i}", "tenant_b")) for i in range(3)], ["taken", "taken", "53Q01"])
+    check("the neighbour has its whole quota",
+        [outcome(db, INSERT, call(f"b-{i}", "tenant_b")) for i in range(3)], ["taken", "taken", "53Q01"])
 for app in (APP, *TENANTS):
     owner("select message from push.set_quota(%s)", app)

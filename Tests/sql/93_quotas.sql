@@ -35,7 +35,8 @@ select push.register_app(a, 60) from unnest('{wild,calm}'::text[]) a \g /dev/nul
 create function pg_temp.meter(p_minute bigint, p_before bigint, p_count bigint) returns bigint language sql as $$
   select ((p_minute & 524287) << 44) | (p_before << 22) | p_count $$;
 select test.equal('a meter in its own minute is as it was', push.meter_at(pg_temp.meter(1000, 3, 4), 1000), pg_temp.meter(1000, 3, 4));
-select test.equal('in the next one, its count is that of the minute before', push.meter_at(pg_temp.meter(1000, 3, 4), 1001), pg_temp.meter(1001, 4, 0));
+select test.equal('in the next one, its count is that of the minute before', push.meter_at(pg_temp.meter(1000, 3, 4), 1001), pg_temp.meter(1001,
+  4, 0));
 select test.equal('later, nothing is left', push.meter_at(pg_temp.meter(1000, 3, 4), 1002), pg_temp.meter(1002, 0, 0));
 select test.equal('one that is a minute ahead stays', push.meter_at(pg_temp.meter(1000, 3, 4), 999), pg_temp.meter(1000, 3, 4));
 select test.equal('after the clock was set back by more, nothing is left', push.meter_at(pg_temp.meter(1000, 3, 4), 990), pg_temp.meter(990, 0, 0));
@@ -57,7 +58,8 @@ select test.equal('twice is harmless', (select changed from push.set_quota('wild
 select test.equal('the audit has it', (select detail ->> 'note' || ' ' || (detail ->> 'calls') from push.audit where action = 'set_quota'
   and target = 'wild' order by id desc limit 1), 'loop 3');
 
-select test.equal('as many are taken as it allows', (select string_agg(pg_temp.ring('w-' || i), ' ') from generate_series(1, 3) i), 'taken taken taken');
+select test.equal('as many are taken as it allows', (select string_agg(pg_temp.ring('w-' || i), ' ') from generate_series(1, 3) i),
+  'taken taken taken');
 select test.equal('one more is not', pg_temp.error($$insert into push.outbox (app, payload, recipients)
   values ('wild', '{"callId": "w-4", "from": "x"}', '["u"]')$$),
   '53Q01|app: app wild has used up its quota of 3 calls a minute|retry_after_seconds=N');
@@ -68,10 +70,12 @@ select test.equal('nothing of it is left', (select string_agg(app || call_id, ' 
   where app in ('wild', 'calm')), 'wildw-1 wildw-2 wildw-3');
 select test.equal('another app is not affected', pg_temp.ring('c-1', 'calm') || pg_temp.rings('c-2', 'calm'), 'takentaken false');
 select test.equal('a duplicate is taken as ever, and not counted', pg_temp.ring('w-1') || ' ' || pg_temp.rings('w-2'), 'taken taken true');
-select test.equal('a notification is counted for itself', pg_temp.ring('n-1', p_kind => 'message') || pg_temp.ring('n-2', p_kind => 'message'), 'taken53Q01');
+select test.equal('a notification is counted for itself', pg_temp.ring('n-1', p_kind => 'message') || pg_temp.ring('n-2', p_kind => 'message'),
+  'taken53Q01');
 select test.equal('this is what is used', pg_temp.used('wild'), 'calls 3/3, notifications 1/1');
 select test.equal('the batch of the API leaves out what is refused, and says nothing of it',
-  (select string_agg(n::text, ',' order by n) from push.enqueue_calls('[{"app": "wild", "payload": {"callId": "w-5", "from": "x"}, "recipients": ["u"]},
+  (select string_agg(n::text, ',' order by n) from
+  push.enqueue_calls('[{"app": "wild", "payload": {"callId": "w-5", "from": "x"}, "recipients": ["u"]},
     {"app": "calm", "payload": {"callId": "c-3", "from": "x"}, "recipients": ["u"]}]')), '1');
 select test.equal('a batch of calls is refused as a whole', pg_temp.error($$select push.enqueue_batch(array['{"app": "wild", "payload":
   {"callId": "w-6", "from": "x"}, "recipients": []}']::jsonb[])$$) ~ '^53Q01', true);
@@ -91,11 +95,14 @@ select test.equal('calls are answered, declined and ended', (select string_agg(s
 -- Seen by ops.
 select test.equal('refusals are counted, although their transactions were rolled back',
   (select refusals from push.quotas where app = 'wild' and what = 'calls'), 8);
-select test.equal('and reported as unhealthy', (select state || ' ' || (value ~ '^wild at its quota \(.*8 refusals in the last minute') from push.health
+select test.equal('and reported as unhealthy', (select state || ' ' || (value ~ '^wild at its quota \(.*8 refusals in the last minute') from
+  push.health
   where item = 'quotas'), 'warn true');
-select test.equal('a gateway takes them for its metrics', (select string_agg(app || ' ' || count, ',') from push.take_tally() where what = 'refused'), 'wild 8');
+select test.equal('a gateway takes them for its metrics', (select string_agg(app || ' ' || count, ',') from push.take_tally() where what =
+  'refused'), 'wild 8');
 select test.equal('once', (select count(*) from push.take_tally() where what = 'refused'), 0::bigint);
-select test.equal('the gauges have the used part', (select string_agg(what || ' ' || value, ',' order by what) from push.observe() where what ~ 'quota'),
+select test.equal('the gauges have the used part', (select string_agg(what || ' ' || value, ',' order by what) from push.observe() where what ~
+  'quota'),
   'quota_calls 3,quota_notifications 1,quota_recipients 0');
 
 -- Recipients ----------------------------------------------------------------------------------------------------------
@@ -107,7 +114,8 @@ select test.equal('a statement that would never be taken says so', pg_temp.error
   values ('calm', '{"callId": "r-4", "from": "x"}', '["a", "b", "c", "d", "e", "f"]')$$),
   '22023|recipients: this statement has 6 recipients, and the quota of app calm is 5 a minute; split it|');
 select test.equal('without recipients there is nothing to count', pg_temp.ring('r-5', 'calm', p_recipients => '[]'), 'taken');
-select test.equal('a fault of the call comes first', pg_temp.error($$insert into push.outbox (app, payload, recipients) values ('calm', '1', '7')$$) ~ '^22023.payload', true);
+select test.equal('a fault of the call comes first',
+  pg_temp.error($$insert into push.outbox (app, payload, recipients) values ('calm', '1', '7')$$) ~ '^22023.payload', true);
 select test.equal('no room is used up by what another rule refuses', pg_temp.used('calm'), 'recipients 5/5');
 
 -- The configuration and psql ------------------------------------------------------------------------------------------
@@ -118,12 +126,14 @@ select test.equal('a gateway registers the quota of its configuration', pg_temp.
 select test.equal('the audit has that', (select detail ->> 'replica' || ' ' || (detail ->> 'calls') from push.audit where action = 'configure_quota'
   and target = 'calm'), 'quotas 7');
 select push.register_app('calm', 60), push.register_app('calm', 60, null, false, '{fcm}', 'default', false) \g /dev/null
-select test.equal('a gateway that knows no quotas leaves it', (select string_agg(what || "limit", ' ' order by what) from push.quotas where app = 'calm'),
+select test.equal('a gateway that knows no quotas leaves it', (select string_agg(what || "limit", ' ' order by what) from push.quotas where app =
+  'calm'),
   'calls7 recipients9');
 select push.set_quota('calm', 2) \g /dev/null
 select push.register_app('calm', 60, p_quota => '{100,100,null}', p_replica => 'quotas') \g /dev/null
 select test.equal('what is set holds whatever the configuration becomes, and only for its own limit',
-  (select string_agg(concat_ws(' ', what, "limit", configured), ', ' order by what) from push.quotas where app = 'calm'), 'calls 2 100, notifications 100 100');
+  (select string_agg(concat_ws(' ', what, "limit", configured), ', ' order by what) from push.quotas where app = 'calm'),
+  'calls 2 100, notifications 100 100');
 select test.equal('until it is set no more', (select message from push.set_quota('calm')),
   'app calm: 100 calls a minute (as configured), 100 notifications a minute (as configured), no limit of recipients');
 select push.register_app('calm', 60, p_quota => '{null,null,null}', p_replica => 'quotas') \g /dev/null
@@ -133,9 +143,11 @@ select test.equal('and makes nothing for an app that never had one', (select cou
 select push.register_gateway('another', '1') \g /dev/null
 select push.register_app('wild', 60, p_quota => '{600,null,null}', p_replica => 'quotas'),
   push.register_app('wild', 60, p_quota => '{300,null,5}', p_replica => 'another') \g /dev/null
-select test.equal('the replica that registered last is right', (select string_agg(what || "limit", ' ' order by what) from push.quotas where app = 'wild'),
+select test.equal('the replica that registered last is right', (select string_agg(what || "limit", ' ' order by what) from push.quotas where app
+  = 'wild'),
   'calls300 recipients5');
-select test.equal('and health names replicas that differ', (select state || ' ' || substring(value from 'replicas differ.*none \(quotas\)') from push.health where item = 'quotas'),
+select test.equal('and health names replicas that differ', (select state || ' ' || substring(value from 'replicas differ.*none \(quotas\)') from
+  push.health where item = 'quotas'),
   'warn replicas differ on wild: 300/none/5 (another), 600/none/none (quotas)');
 update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where name = 'another';
 select test.equal('but not one that has ended', (select value ~ 'differ' from push.health where item = 'quotas'), false);
