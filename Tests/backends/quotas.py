@@ -57,13 +57,14 @@ check("of producers at once, as many calls are taken as the quota allows",
 
 # A transaction that stays open blocks nobody, and counts before its commit.
 fresh(APP, 3)
-with connect() as slow, connect(autocommit=True) as quick:
-    quick.execute("set lock_timeout = '5s'")
+with connect() as slow, connect(autocommit=True) as quick, psycopg.connect(OWNER, autocommit=True) as operator:
+    for db in (quick, operator):
+        db.execute("set lock_timeout = '5s'")
     check("a transaction enqueues and stays open", outcome(slow, INSERT, call("open-1")), "taken")
     check("another session enqueues meanwhile", outcome(quick, INSERT, call("open-2")), "taken")
     check("by the function, too", outcome(quick, "select push.enqueue_call(%s, %s, %s)", (*call("open-3")[1:], APP)), "taken")
     check("what the open transaction enqueued is counted", outcome(quick, INSERT, call("open-4")), "53Q01")
-    check("nobody waits for a quota to be changed", owner("select changed from push.set_quota(%s, 4)", APP), True)
+    check("nobody waits for a quota to be changed", outcome(operator, "select changed from push.set_quota(%s, 4)", (APP,)), "taken")
     check("and it holds at once", outcome(quick, INSERT, call("open-4")), "taken")
     slow.rollback()
     check("what was rolled back stays counted for its minute", outcome(quick, INSERT, call("open-5")), "53Q01")
@@ -138,11 +139,15 @@ for login in ("tenant_a", "enqueuer"):
                 "select push.register_app('tenant_a', 60, p_quota => '{1000000,null,null}')"):
             check(f"{login}: {statement.split('(')[0]} is not allowed", outcome(db, statement), "42501")
 with connect(login="tenant_a", autocommit=True) as db:
-    for index in range(3):
-        check(f"a neighbour's app is refused, {index}", outcome(db, INSERT, call(f"theirs-{index}", "tenant_b")), "42501")
-        check(f"by the function, {index}",
-            outcome(db, "select push.enqueue_call(%s, %s, 'tenant_b')", call(f"theirs-{index}")[1:]), "42501")
-    check("its quota is as it was", used("tenant_b"), "0/0")
+    for limit in (2, 0):
+        fresh("tenant_b", limit)
+        ended = [outcome(db, INSERT, call("theirs", "tenant_b")),
+            outcome(db, "select push.enqueue_call(%s, %s, 'tenant_b')", call("theirs")[1:]),
+            outcome(db, "select push.enqueue_batch(array[%s])", (Jsonb({"app": "tenant_b", "payload": {"callId": "t", "from": "x"},
+                "recipients": []}),))]
+        check(f"a neighbour's app is refused, whose quota is {limit}", ended, ["42501"] * 3)
+        check("nothing of its quota is used, and no refusal counted", used("tenant_b"), "0/0")
+    fresh("tenant_b", 2)
     # The setting by which one trigger tells another that there is something to count.
     for value in ("on", "off", ""):
         db.execute("select set_config('push.counts_quota', %s, false)", (value,))
