@@ -1062,6 +1062,14 @@ begin
       'Backends are refused from then on. Create another key (push.create_api_key), hand it over, revoke this one (push.revoke_api_key).'
     from (select e.*, row_number() over (order by e.expires_at, e.id) as place from push.expiring_api_keys() e) k;
   return query
+    select 'quotas',
+      coalesce(string_agg(t.trouble, ', ' order by t.place) filter (where t.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'none is used up'),
+      case when count(*) > 0 then 'warn' else 'ok' end,
+      'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
+      'a minute; the one that registered last is right.'
+    from (select q.*, row_number() over (order by q.trouble) as place from push.quota_troubles() q) t;
+  return query
     select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
       'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'
@@ -1348,6 +1356,50 @@ $$;
 
 COMMENT ON FUNCTION push.commit_durably() IS 'makes the commit of this transaction wait for the disk, whatever the session''s setting. For transactions that make pushes visible to people, and for a new gateway';
 
+CREATE FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_quota push.quota;
+  v_found boolean;
+begin
+  if p_replica is not null then
+    -- A gateway registers its apps just before itself.
+    delete from push.quota_of_replica r
+      where r.app = p_app and r.said_at < clock_timestamp() - interval '1 minute'
+        and not exists (select from push.gateways g where g.name = r.replica and g.alive);
+    insert into push.quota_of_replica (app, replica, calls, notifications, recipients)
+      values (p_app, p_replica, p_quota[1], p_quota[2], p_quota[3])
+      on conflict (app, replica) do update set calls = excluded.calls, notifications = excluded.notifications,
+        recipients = excluded.recipients, said_at = clock_timestamp();
+  end if;
+  select q.* into v_quota from push.quota q where q.app = p_app for update;
+  v_found := found;
+  if not v_found and num_nonnulls(p_quota[1], p_quota[2], p_quota[3]) = 0 then
+    return;
+  end if;
+  if not v_found then
+    insert into push.quota (app) values (p_app) on conflict do nothing;
+    select q.* into v_quota from push.quota q where q.app = p_app for update;
+  end if;
+  perform push.make_meters(v_quota.id);
+  if (v_quota.configured_calls, v_quota.configured_notifications, v_quota.configured_recipients)
+    is distinct from (p_quota[1], p_quota[2], p_quota[3])
+  then
+    update push.quota q set configured_calls = p_quota[1], configured_notifications = p_quota[2],
+        configured_recipients = p_quota[3], updated_at = clock_timestamp()
+      where q.app = p_app;
+    perform push.note_audit('configure_quota', p_app, jsonb_build_object('replica', p_replica,
+      'calls', p_quota[1], 'notifications', p_quota[2], 'recipients', p_quota[3], 'before', jsonb_build_object(
+        'calls', v_quota.configured_calls, 'notifications', v_quota.configured_notifications,
+        'recipients', v_quota.configured_recipients)));
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, and push.health reports living replicas that differ. p_quota: calls, notifications and recipients a minute, each null for no limit; p_replica: push.gateways.name of the gateway';
+
 CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -1397,6 +1449,28 @@ end
 $$;
 
 COMMENT ON FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) IS 'APNs accepted these tokens in this environment: corrects registered devices with the other environment. Returns how many. Arrays, by token: p_lane: push.lanes.id; p_token: the token; p_environment: 0 production, 1 sandbox';
+
+CREATE FUNCTION push.count_on_meter(p_meter regclass, p_count bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_minute bigint := floor(date_part('epoch', clock_timestamp()) / 60);
+begin
+  if pg_sequence_last_value(p_meter) is distinct from push.meter_at(pg_sequence_last_value(p_meter), v_minute)
+    or pg_sequence_last_value(p_meter) is null
+  then
+    -- Read and written within one expression: of sessions that begin a minute at the same moment, one may lose what the other
+    -- counts within these microseconds.
+    perform setval(p_meter, push.meter_at(coalesce(pg_sequence_last_value(p_meter), 0), v_minute));
+  end if;
+  if p_count > 1 then
+    perform nextval(p_meter) from generate_series(2, p_count);
+  end if;
+  return nextval(p_meter);
+end
+$$;
+
+COMMENT ON FUNCTION push.count_on_meter(p_meter regclass, p_count bigint) IS 'adds p_count, at least 1, to a meter, and returns its value. Takes effect at once, whatever becomes of the transaction';
 
 CREATE FUNCTION push.count_owed(p_most integer DEFAULT 30000, p_past boolean DEFAULT true) RETURNS TABLE(lane smallint, kind smallint, state smallint, owner integer, count bigint, oldest timestamp with time zone, first_deadline timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1973,6 +2047,18 @@ CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFA
     AS $$
 #variable_conflict use_column
 begin
+  -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
+  if pg_sequence_last_value('push.quota_id_seq') is not null
+    and exists (select from push.quota q where q.app = coalesce(enqueue_call.app, 'default'))
+    and push.is_own(coalesce(enqueue_call.app, 'default'))
+    and not push.has_room(coalesce(enqueue_call.app, 'default'), push.is_call(enqueue_call.kind)::int,
+      (not push.is_call(enqueue_call.kind))::int, push.recipients_in(enqueue_call.recipients))
+    and not exists (select from push.outbox o
+      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload) and o.app = coalesce(enqueue_call.app, 'default'))
+  then
+    perform push.has_room(coalesce(enqueue_call.app, 'default'), push.is_call(enqueue_call.kind)::int,
+      (not push.is_call(enqueue_call.kind))::int, push.recipients_in(enqueue_call.recipients), true);
+  end if;
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
     values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
       enqueue_call.ring_seconds, enqueue_call.traceparent)
@@ -2017,7 +2103,8 @@ CREATE FUNCTION push.enqueue_calls(calls jsonb) RETURNS TABLE(n integer, outbox_
     AS $$
 #variable_conflict use_column
 declare
-  v_made jsonb;
+  v_made       jsonb;
+  v_is_limited boolean := pg_sequence_last_value('push.quota_id_seq') is not null;
 begin
   begin
     with asked as materialized (
@@ -2030,6 +2117,17 @@ begin
         from jsonb_array_elements(calls) with ordinality c(call, ordinal)
         offset 0
       ) a
+    ), refused as materialized (
+      -- For the quota of its app, a call comes after those before it.
+      select r.n
+      from (
+        select a.n, a.app, sum(push.is_call(a.kind)::int) over w as calls, sum((not push.is_call(a.kind))::int) over w as notifications,
+          sum(push.recipients_in(a.recipients)) over w as recipients
+        from asked a join push.quota q on q.app = a.app
+        where v_is_limited
+        window w as (partition by a.app order by a.n)
+      ) r
+      where not push.has_room(r.app, r.calls, r.notifications, r.recipients)
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.* from asked a
       where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
@@ -2037,6 +2135,7 @@ begin
         -- As in push.fan_out: below 880 bytes no provider's limit can be reached.
         and case when a.bytes <= 880 then true when a.bytes > 16384 then false
           else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
+        and a.n <> all (array(select r.n from refused r))
       order by a.app, a.call_id, a.n
     ), made as (
       -- Inserted in the order of their keys, so that two statements with the same calls do not deadlock.
@@ -2916,6 +3015,17 @@ begin
     v_own := push.own_apps();
     perform push.refuse_app(n.app) from new_calls n where n.app <> all (v_own);
   end if;
+  -- Refused before there are deliveries. The last trigger counts (tally.sql). As long as no app has ever had a quota, its
+  -- table is not read.
+  if pg_sequence_last_value('push.quota_id_seq') is not null then
+    perform push.has_room(u.app, u.calls, u.notifications, u.recipients, true), set_config('push.counts_quota', 'on', true)
+    from (
+      select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
+        sum(push.recipients_in(n.recipients)) as recipients
+      from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
+      group by n.app
+    ) u;
+  end if;
   -- "offset 0" keeps a subquery from being merged into the query around it: its columns are computed once, and its rows are
   -- checked before they are used. Only the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
@@ -3575,10 +3685,10 @@ begin
         execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
           'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
-          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants to %I', v_role);
+          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas to %I', v_role);
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
-          'push.pause_lane, push.resume_lane, push.resume_invalidation, '
+          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
           'push.own_shard, push.shard_map_number to %I', v_role);
@@ -3693,6 +3803,37 @@ CREATE FUNCTION push.has_recipient_fault(p_entry jsonb) RETURNS boolean
 $$;
 
 COMMENT ON FUNCTION push.has_recipient_fault(p_entry jsonb) IS 'whether an entry of recipients may have a fault';
+
+CREATE FUNCTION push.has_room(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint, p_refuses boolean DEFAULT false) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_quota push.quota;
+  v_what  text;
+  v_limit int;
+  v_count bigint;
+  v_meter regclass;
+begin
+  select q.* into v_quota from push.quota q where q.app = p_app;
+  if not found then
+    return true;
+  end if;
+  foreach v_what in array array['calls', 'notifications', 'recipients'] loop
+    v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
+    v_count := case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end;
+    continue when v_limit is null or v_count = 0;
+    v_meter := push.meter(v_quota.id, v_what);
+    continue when v_meter is null or push.meter_used(pg_sequence_last_value(v_meter)) + v_count <= v_limit;
+    if p_refuses then
+      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count, v_meter);
+    end if;
+    return false;
+  end loop;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION push.has_room(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint, p_refuses boolean) IS 'whether the quota of an app has room for what a statement enqueues; counts nothing. p_app: the app; p_calls, p_notifications, p_recipients: what the statement has of it; p_refuses: whether it raises the error instead of returning false';
 
 CREATE FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4044,6 +4185,25 @@ $$;
 
 COMMENT ON FUNCTION push.look_up_api_key(p_id integer) IS 'a key to the HTTP API, valid or not: its app, scopes and addresses, and the SHA-256 of the whole key to compare with. p_id: the number in the key. state: good, expired or revoked. No row: there is no such key';
 
+CREATE FUNCTION push.make_meters(p_id integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET client_min_messages TO 'warning'
+    AS $$
+declare
+  v_what text;
+begin
+  foreach v_what in array array['calls', 'notifications', 'recipients', 'refusals'] loop
+    continue when push.meter(p_id, v_what) is not null;
+    execute format('create sequence push.%I minvalue 0 start 0', 'meter_' || p_id || '_' || v_what);
+    execute format('comment on sequence push.%I is %L', 'meter_' || p_id || '_' || v_what,
+      v_what || ' that push.quota ' || p_id || ' has counted: see functions/quotas.sql');
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION push.make_meters(p_id integer) IS 'makes the meters of a quota that are missing. Its caller has the row of push.quota locked. p_id: push.quota.id';
+
 CREATE FUNCTION push.mark_restored() RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -4125,6 +4285,57 @@ CREATE FUNCTION push.message_text_fault(p_payload jsonb) RETURNS text
 $_$;
 
 COMMENT ON FUNCTION push.message_text_fault(p_payload jsonb) IS 'names a member of a payload, or at any depth of its metadata, whose name suggests the text of a message; null: none';
+
+CREATE FUNCTION push.meter(p_id integer, p_what text) RETURNS regclass
+    LANGUAGE sql STABLE
+    AS $$ select to_regclass('push.meter_' || p_id || '_' || p_what) $$;
+
+COMMENT ON FUNCTION push.meter(p_id integer, p_what text) IS 'the sequence that counts for a quota. p_id: push.quota.id; p_what: calls, notifications, recipients or refusals. Null: it is missing, as after a restore of data alone; the next gateway that registers the app makes it';
+
+CREATE FUNCTION push.meter_at(p_value bigint, p_minute bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case (p_minute - (p_value >> 44)) & 524287
+    when 0 then p_value
+    -- One minute ahead: another session has begun it, or the clock was set back.
+    when 524287 then p_value
+    when 1 then ((p_minute & 524287) << 44) | ((p_value & 4194303) << 22)
+    else (p_minute & 524287) << 44 end
+$$;
+
+COMMENT ON FUNCTION push.meter_at(p_value bigint, p_minute bigint) IS 'the value that a meter has in a minute if nothing more is counted. p_value: its value; p_minute: minutes since 1970';
+
+CREATE FUNCTION push.meter_used(p_value bigint) RETURNS integer
+    LANGUAGE plpgsql PARALLEL SAFE
+    AS $$
+declare
+  v_minutes double precision := date_part('epoch', clock_timestamp()) / 60;
+  v_value   bigint := push.meter_at(coalesce(p_value, 0), floor(v_minutes)::bigint);
+begin
+  return ceil(((v_value >> 22) & 4194303) * (1 - v_minutes + floor(v_minutes)))::int + (v_value & 4194303)::int;
+end
+$$;
+
+COMMENT ON FUNCTION push.meter_used(p_value bigint) IS 'what a meter has counted in the last minute, an estimate. p_value: its value; null: nothing was ever counted';
+
+CREATE FUNCTION push.meter_wait(p_value bigint, p_room integer) RETURNS integer
+    LANGUAGE plpgsql PARALLEL SAFE
+    AS $$
+declare
+  v_minutes double precision := date_part('epoch', clock_timestamp()) / 60;
+  v_value   bigint := push.meter_at(coalesce(p_value, 0), floor(v_minutes)::bigint);
+  v_before  double precision := (v_value >> 22) & 4194303;
+  v_count   double precision := v_value & 4194303;
+  v_part    double precision := v_minutes - floor(v_minutes);
+begin
+  -- The minute before is forgotten during this one, and this one during the next.
+  return greatest(1, ceil(60 * (case
+    when v_count <= p_room then greatest(0, 1 - (p_room - v_count) / greatest(v_before, 1)) - v_part
+    else 1 - v_part + 1 - p_room / v_count end)))::int;
+end
+$$;
+
+COMMENT ON FUNCTION push.meter_wait(p_value bigint, p_room integer) IS 'seconds, at least 1, until the use of the last minute has gone down to p_room if nothing more is counted. p_value: the value of the meter; null: nothing was ever counted';
 
 CREATE FUNCTION push.minutes(p_since timestamp with time zone) RETURNS TABLE(minute timestamp with time zone, invites bigint, delivered bigint, late bigint, expired bigint, dead bigint, p50_ms double precision, p99_ms double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4315,9 +4526,12 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
   select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
   union all
   select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
+  union all
+  select 'quota_' || u.what, u.app, null, null, null, round(u.used::numeric / greatest(u."limit", 1), 4)
+    from push.quota_uses() u where u."limit" is not null
 $$;
 
-COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain; both are estimates for an app with more than 50 batches), keys_expiring (keys of the HTTP API with less than 30 days left)';
+COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain; both are estimates for an app with more than 50 batches), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, quota_notifications and quota_recipients (the used part of a quota)';
 
 CREATE FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4877,6 +5091,45 @@ $$;
 
 COMMENT ON FUNCTION push.put_away_restored() IS 'runs push.put_away when a gateway registers or sends a heartbeat';
 
+CREATE FUNCTION push.quota_troubles() RETURNS TABLE(app text, trouble text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select u.app, format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')
+      || case when max(u.refusals) > 0 then format('; %s refusals in the last minute', max(u.refusals)) else '' end)
+    from push.quota_uses() u
+    where u."limit" is not null and (u.refusals > 0 or u."limit" > 0 and u.used >= u."limit")
+    group by u.app
+  union all
+  select s.app, format('replicas differ on %s: %s', s.app, string_agg(format('%s/%s/%s (%s)', coalesce(s.calls::text, 'none'),
+      coalesce(s.notifications::text, 'none'), coalesce(s.recipients::text, 'none'), s.names), ', '))
+    from (
+      select r.app, r.calls, r.notifications, r.recipients, string_agg(r.replica, ', ' order by r.replica) as names
+      from push.quota_of_replica r
+      where exists (select from push.gateways g where g.name = r.replica and g.alive)
+      group by r.app, r.calls, r.notifications, r.recipients
+    ) s
+    group by s.app having count(*) > 1
+$$;
+
+COMMENT ON FUNCTION push.quota_troubles() IS 'apps that are at their quota, and apps to which living replicas give different quotas; for push.health';
+
+CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" integer, used integer, configured integer, set_to integer, refusals integer, refused_at timestamp with time zone, id integer)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select q.app, k.what, k."limit", push.meter_used(pg_sequence_last_value(push.meter(q.id, k.what))), k.configured, k.set_to,
+    push.meter_used(pg_sequence_last_value(push.meter(q.id, 'refusals'))), r.refused_at, q.id
+  from push.quota q
+  cross join lateral (values ('calls', q.calls, q.configured_calls, q.set_calls),
+    ('notifications', q.notifications, q.configured_notifications, q.set_notifications),
+    ('recipients', q.recipients, q.configured_recipients, q.set_recipients)) k(what, "limit", configured, set_to)
+  left join push.quota_refusals r on r.id = q.id
+  where not pg_is_in_recovery()
+$$;
+
+COMMENT ON FUNCTION push.quota_uses() IS 'the quotas and their use, one row for each app and limit, also where there is none now. For push.quotas and push.observe';
+
 CREATE FUNCTION push.quote_pattern(p_text text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select regexp_replace(p_text, '([^[:alnum:]_[:space:]])', '\\\1', 'g') $$;
@@ -5035,6 +5288,12 @@ $$;
 
 COMMENT ON FUNCTION push.recipient_token(p_entry jsonb, p_member text) IS 'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, other tokens without blanks around them. Null: there is none, or it has another form. p_member: voipPushToken, apnsToken, fcmToken or pushToken. push.fan_out does the same';
 
+CREATE FUNCTION push.recipients_in(p_recipients jsonb) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case jsonb_typeof(p_recipients) when 'array' then jsonb_array_length(p_recipients) else 0 end $$;
+
+COMMENT ON FUNCTION push.recipients_in(p_recipients jsonb) IS 'how many entries a quota counts for recipients. p_recipients: push.outbox.recipients';
+
 CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(i integer, place tid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -5113,6 +5372,36 @@ $$;
 
 COMMENT ON FUNCTION push.refuse_app(p_app text) IS 'raises the error for an app that the caller may not act for. p_app: its name';
 
+CREATE FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint, p_meter regclass) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_refusals regclass := push.meter(p_id, 'refusals');
+  v_wait     int;
+begin
+  if v_refusals is not null then
+    perform push.count_on_meter(v_refusals, 1);
+  end if;
+  if p_count > p_limit and p_limit > 0 then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',
+        case p_what when 'recipients' then 'recipients' else 'app' end, p_count, p_what, p_app, p_limit),
+      hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
+      schema = 'push', table = 'outbox', column = case p_what when 'recipients' then 'recipients' else 'app' end;
+  end if;
+  v_wait := case p_limit when 0 then 60 else push.meter_wait(pg_sequence_last_value(p_meter), (p_limit - p_count)::int) end;
+  raise exception using errcode = '53Q01',
+    message = format('app: app %s has used up its quota of %s %s a minute', p_app, p_limit, p_what),
+    detail = format('retry_after_seconds=%s', v_wait),
+    hint = format('Nothing of this statement was enqueued. Enqueue less, and try again in %s s. push.quotas shows what is used, '
+      'and push.set_quota changes the quota.', v_wait),
+    schema = 'push', table = 'outbox', column = 'app';
+end
+$$;
+
+COMMENT ON FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint, p_meter regclass) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would never be taken. p_app, p_id: columns of push.quota; p_what: calls, notifications or recipients; p_limit: the quota; p_count: how many the statement has; p_meter: what was counted so far';
+
 CREATE FUNCTION push.refuse_slots() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -5154,7 +5443,7 @@ $$;
 
 COMMENT ON FUNCTION push.refuse_unserved(p_call_id text, p_app text) IS 'raises the error for a call of an app without lanes: no gateway has registered the app, and push.grant_app has not named it. p_call_id, p_app: push.outbox.call_id and app';
 
-CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[], p_missed_calls text DEFAULT NULL::text, p_voip_cancel boolean DEFAULT NULL::boolean) RETURNS void
+CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[], p_missed_calls text DEFAULT NULL::text, p_voip_cancel boolean DEFAULT NULL::boolean, p_quota integer[] DEFAULT NULL::integer[], p_replica text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -5176,10 +5465,13 @@ begin
           case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
           coalesce(p_voip_cancel, a.voip_cancel));
   perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
+  if p_quota is not null then
+    perform push.configure_quota(p_app, p_quota, p_replica);
+  end if;
 end
 $$;
 
-COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean) IS 'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user is tried on the next channel if no phone has reported that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent again; p_providers: which of apns, fcm and expo the app has; null: unchanged, and a lane for each of the three; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as push.apps.voip_cancel; null: unchanged';
+COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean, p_quota integer[], p_replica text) IS 'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user is tried on the next channel if no phone has reported that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent again; p_providers: which of apns, fcm and expo the app has; null: unchanged, and a lane for each of the three; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as push.apps.voip_cancel; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; null as a whole: unchanged; p_replica: name of the gateway, as for push.register_gateway';
 
 CREATE FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text DEFAULT 'production'::text, platform text DEFAULT NULL::text, locale text DEFAULT NULL::text, voip boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5663,6 +5955,67 @@ end
 $$;
 
 COMMENT ON FUNCTION push.run_job(p_name text) IS 'runs one step of a job. p_name: what push.take_job returned. Returns true if there is more to do; the job is then due again at once';
+
+CREATE FUNCTION push.set_quota(app text, calls_per_minute integer DEFAULT NULL::integer, notifications_per_minute integer DEFAULT NULL::integer, recipients_per_minute integer DEFAULT NULL::integer, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  v_before push.quota;
+  v_after  push.quota;
+  v_fault  text := (
+    select format('%s: must be 0 to 1000000; null leaves it to the configuration', x.name)
+    from (values ('calls_per_minute', set_quota.calls_per_minute), ('notifications_per_minute', set_quota.notifications_per_minute),
+      ('recipients_per_minute', set_quota.recipients_per_minute)) x(name, value)
+    where x.value not between 0 and 1000000 limit 1);
+begin
+  if v_fault is not null then
+    raise exception using errcode = 'invalid_parameter_value', message = v_fault,
+      hint = '0 refuses everything; 1000000 lifts the limit of the configuration.';
+  elsif not exists (select from push.lane l where l.app = set_quota.app)
+    and not exists (select from push.apps a where a.app = set_quota.app)
+  then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('app: there is no app %s', coalesce(left(set_quota.app, 64), 'without a name')),
+      hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
+        'No gateway has registered any.');
+  end if;
+  if num_nonnulls(set_quota.calls_per_minute, set_quota.notifications_per_minute, set_quota.recipients_per_minute) > 0 then
+    insert into push.quota (app) values (set_quota.app) on conflict do nothing;
+  end if;
+  select q.* into v_before from push.quota q where q.app = set_quota.app for update;
+  if v_before.app is null then
+    changed := false;
+    message := format('app %s: no limit; nothing was set', set_quota.app);
+    return next;
+    return;
+  end if;
+  perform push.make_meters(v_before.id);
+  update push.quota q
+    set set_calls = set_quota.calls_per_minute, set_notifications = set_quota.notifications_per_minute,
+      set_recipients = set_quota.recipients_per_minute, note = left(set_quota.note, 500), updated_at = clock_timestamp(),
+      set_at = case when num_nonnulls(set_quota.calls_per_minute, set_quota.notifications_per_minute,
+        set_quota.recipients_per_minute) > 0 then clock_timestamp() end,
+      set_by = case when num_nonnulls(set_quota.calls_per_minute, set_quota.notifications_per_minute,
+        set_quota.recipients_per_minute) > 0 then session_user end
+    where q.app = set_quota.app
+    returning q.* into v_after;
+  changed := (v_before.set_calls, v_before.set_notifications, v_before.set_recipients, v_before.note)
+    is distinct from (v_after.set_calls, v_after.set_notifications, v_after.set_recipients, v_after.note);
+  message := format('app %s: %s', set_quota.app, (
+    select string_agg(case when x.value is null then format('no limit of %s', x.name)
+        else format('%s %s a minute (%s)', x.value, x.name, case when x.own is null then 'as configured' else 'set' end) end, ', ')
+    from (values ('calls', v_after.calls, v_after.set_calls), ('notifications', v_after.notifications, v_after.set_notifications),
+      ('recipients', v_after.recipients, v_after.set_recipients)) x(name, value, own)));
+  perform push.note_audit('set_quota', set_quota.app, jsonb_build_object('calls', set_quota.calls_per_minute,
+    'notifications', set_quota.notifications_per_minute, 'recipients', set_quota.recipients_per_minute,
+    'note', left(set_quota.note, 500), 'changed', changed));
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.set_quota(app text, calls_per_minute integer, notifications_per_minute integer, recipients_per_minute integer, note text) IS 'overrides the quota of an app, at once and until the next call, whatever the configuration says or becomes. app: name of the app; calls_per_minute, notifications_per_minute, recipients_per_minute: 0 to 1000000; null: as configured. So push.set_quota(app) ends every override. note: why. Returns whether this changed anything, and a sentence that says what holds now. Running it twice is harmless';
 
 CREATE FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[] DEFAULT NULL::text[], p_receipt_after_ms integer[] DEFAULT NULL::integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6247,6 +6600,44 @@ $$;
 
 COMMENT ON FUNCTION push.take_receipts(p_app text, p_ticket text[]) IS 'removes tickets from their batches and returns them. p_app: the app; p_ticket: the tickets. For push.settle_receipts and push.postpone_receipts';
 
+CREATE FUNCTION push.take_refusals() RETURNS TABLE(app text, count bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_quota record;
+  v_value bigint;
+  v_seen  bigint;
+  v_ages  bigint;
+begin
+  for v_quota in select q.id, q.app from push.quota q loop
+    v_value := pg_sequence_last_value(push.meter(v_quota.id, 'refusals'));
+    continue when v_value is null;
+    select r.seen into v_seen from push.quota_refusals r where r.id = v_quota.id;
+    continue when v_seen = v_value;
+    insert into push.quota_refusals (id) values (v_quota.id) on conflict do nothing;
+    select r.seen into v_seen from push.quota_refusals r where r.id = v_quota.id for update skip locked;
+    continue when not found or v_seen = v_value;
+    v_ages := ((v_value >> 44) - (v_seen >> 44)) & 524287;
+    app := v_quota.app;
+    count := greatest(0, case v_ages
+      when 0 then (v_value & 4194303) - (v_seen & 4194303)
+      when 1 then ((v_value >> 22) & 4194303) - (v_seen & 4194303) + (v_value & 4194303)
+      else ((v_value >> 22) & 4194303) + (v_value & 4194303) end);
+    update push.quota_refusals r
+      set seen = v_value, refusals = r.refusals + count, refused_at = case when count > 0 then clock_timestamp() else r.refused_at end
+      where r.id = v_quota.id;
+    if count > 0 then
+      return next;
+    end if;
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION push.take_refusals() IS 'how many statements of each app its quota has refused since the last call; for push.take_tally. If no gateway asked for two minutes, only those of the last two are counted';
+
 CREATE FUNCTION push.take_tally(p_max integer DEFAULT 20000) RETURNS TABLE(what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint, seconds double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6267,10 +6658,13 @@ begin
       g.seconds
     from gone g left join push.lane l on l.id = g.lane
     group by 1, 2, 3, 4, 5, 6, 7, 9;
+  return query
+    select 'refused', r.app, null::text, null::smallint, null::smallint, null::text, null::boolean, r.count, null::double precision
+    from push.take_refusals() r;
 end
 $$;
 
-COMMENT ON FUNCTION push.take_tally(p_max integer) IS 'removes at most p_max of the oldest rows of push.tally and returns their sums';
+COMMENT ON FUNCTION push.take_tally(p_max integer) IS 'removes at most p_max of the oldest rows of push.tally and returns their sums, and what quotas have refused';
 
 CREATE FUNCTION push.take_turns(p_outbox_id bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -6294,11 +6688,23 @@ begin
   insert into push.tally (what, app, count)
   select 'enqueued', c.app, count(*) from new_calls c
   where push.is_call(c.kind) and c.created_at >= statement_timestamp() group by c.app;
+  -- Here, because no later trigger refuses the statement: what others refuse is not counted. push.fan_out sets this for apps
+  -- with a quota. Whoever else sets it gains nothing.
+  if current_setting('push.counts_quota', true) = 'on' then
+    perform set_config('push.counts_quota', '', true);
+    perform push.use_quota(u.app, u.calls, u.notifications, u.recipients)
+    from (
+      select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
+        sum(push.recipients_in(n.recipients)) as recipients
+      from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
+      group by n.app
+    ) u;
+  end if;
   return null;
 end
 $$;
 
-COMMENT ON FUNCTION push.tally_calls() IS 'notes how many calls were enqueued';
+COMMENT ON FUNCTION push.tally_calls() IS 'notes how many calls were enqueued, also for the quota of their app';
 
 CREATE FUNCTION push.tally_rings() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6451,6 +6857,37 @@ end
 $$;
 
 COMMENT ON FUNCTION push.touch_lane() IS 'sets updated_at, and wakes the gateways when a lane is resumed';
+
+CREATE FUNCTION push.use_quota(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_quota push.quota;
+  v_what  text;
+  v_limit int;
+  v_count bigint;
+  v_meter regclass;
+begin
+  select q.* into v_quota from push.quota q where q.app = p_app;
+  if not found then
+    return;
+  end if;
+  foreach v_what in array array['calls', 'notifications', 'recipients'] loop
+    v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
+    v_count := case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end;
+    continue when v_limit is null or v_count = 0;
+    v_meter := push.meter(v_quota.id, v_what);
+    continue when v_meter is null;
+    if push.meter_used(push.count_on_meter(v_meter, v_count)) > v_limit then
+      -- Other sessions used it up since this statement asked. What it counted is given back.
+      perform setval(v_meter, greatest(pg_sequence_last_value(v_meter) - v_count, (pg_sequence_last_value(v_meter) >> 22) << 22));
+      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count, v_meter);
+    end if;
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION push.use_quota(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint) IS 'counts what a statement enqueues for an app. Raises the error of push.has_room if other sessions have used up the quota meanwhile. Arguments: as push.has_room';
 
 CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval DEFAULT '16 days'::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7841,6 +8278,149 @@ COMMENT ON COLUMN push.quarantined_devices.since IS 'the time from which the pro
 
 COMMENT ON COLUMN push.quarantined_devices.quarantined_at IS 'when the token was quarantined';
 
+CREATE TABLE push.quota (
+    app text NOT NULL,
+    id integer NOT NULL,
+    configured_calls integer,
+    configured_notifications integer,
+    configured_recipients integer,
+    set_calls integer,
+    set_notifications integer,
+    set_recipients integer,
+    set_at timestamp with time zone,
+    set_by text,
+    note text,
+    calls integer GENERATED ALWAYS AS (COALESCE(set_calls, configured_calls)) STORED,
+    notifications integer GENERATED ALWAYS AS (COALESCE(set_notifications, configured_notifications)) STORED,
+    recipients integer GENERATED ALWAYS AS (COALESCE(set_recipients, configured_recipients)) STORED,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT quota_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
+    CONSTRAINT quota_range CHECK ((((calls >= 0) AND (calls <= 1000000)) AND ((notifications >= 0) AND (notifications <= 1000000)) AND ((recipients >= 0) AND (recipients <= 1000000)) AND ((configured_calls >= 0) AND (configured_calls <= 1000000)) AND ((configured_notifications >= 0) AND (configured_notifications <= 1000000)) AND ((configured_recipients >= 0) AND (configured_recipients <= 1000000))))
+);
+
+COMMENT ON TABLE push.quota IS 'one app that has a quota, or once had one. Written only when a quota changes; its use is in the sequences push.meter_ID_…. People read push.quotas';
+
+COMMENT ON COLUMN push.quota.app IS 'name of the app';
+
+COMMENT ON COLUMN push.quota.id IS 'number in the names of its meters';
+
+COMMENT ON COLUMN push.quota.configured_calls IS 'calls a minute, by the configuration of the gateway that registered last; null: no limit';
+
+COMMENT ON COLUMN push.quota.configured_notifications IS 'notifications a minute, likewise';
+
+COMMENT ON COLUMN push.quota.configured_recipients IS 'recipients a minute, likewise';
+
+COMMENT ON COLUMN push.quota.set_calls IS 'calls a minute, by push.set_quota, which overrides the configuration; null: not set';
+
+COMMENT ON COLUMN push.quota.set_notifications IS 'notifications a minute, likewise';
+
+COMMENT ON COLUMN push.quota.set_recipients IS 'recipients a minute, likewise';
+
+COMMENT ON COLUMN push.quota.set_at IS 'when push.set_quota was called; null: nothing is set';
+
+COMMENT ON COLUMN push.quota.set_by IS 'the login that called it';
+
+COMMENT ON COLUMN push.quota.note IS 'why, as given to push.set_quota';
+
+COMMENT ON COLUMN push.quota.calls IS 'calls a minute, as enqueueing reads it; null: no limit';
+
+COMMENT ON COLUMN push.quota.notifications IS 'notifications a minute, likewise';
+
+COMMENT ON COLUMN push.quota.recipients IS 'entries of recipients a minute, of calls and notifications, likewise';
+
+COMMENT ON COLUMN push.quota.updated_at IS 'when the row was last changed';
+
+ALTER TABLE push.quota ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME push.quota_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE push.quota_of_replica (
+    app text NOT NULL,
+    replica text NOT NULL,
+    calls integer,
+    notifications integer,
+    recipients integer,
+    said_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE push.quota_of_replica IS 'the quota that the configuration of one replica gives an app, so that push.health can report replicas that differ';
+
+COMMENT ON COLUMN push.quota_of_replica.app IS 'name of the app';
+
+COMMENT ON COLUMN push.quota_of_replica.replica IS 'push.gateways.name of the replica';
+
+COMMENT ON COLUMN push.quota_of_replica.calls IS 'calls a minute; null: no limit';
+
+COMMENT ON COLUMN push.quota_of_replica.notifications IS 'notifications a minute; null: no limit';
+
+COMMENT ON COLUMN push.quota_of_replica.recipients IS 'recipients a minute; null: no limit';
+
+COMMENT ON COLUMN push.quota_of_replica.said_at IS 'when the replica registered the app';
+
+CREATE TABLE push.quota_refusals (
+    id integer NOT NULL,
+    seen bigint DEFAULT 0 NOT NULL,
+    refusals bigint DEFAULT 0 NOT NULL,
+    refused_at timestamp with time zone
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE push.quota_refusals IS 'how many refusals of one app the job tally has passed on to the metrics';
+
+COMMENT ON COLUMN push.quota_refusals.id IS 'push.quota.id';
+
+COMMENT ON COLUMN push.quota_refusals.seen IS 'value of the meter of refusals when it was last read';
+
+COMMENT ON COLUMN push.quota_refusals.refusals IS 'refusals in all';
+
+COMMENT ON COLUMN push.quota_refusals.refused_at IS 'when a refusal was last found';
+
+CREATE VIEW push.quotas AS
+ SELECT u.app,
+    u.what,
+    u."limit",
+    u.used,
+    u.refusals,
+    u.refused_at,
+    u.configured,
+    u.set_to,
+    q.set_at,
+    q.set_by,
+    q.note
+   FROM (push.quota_uses() u(app, what, "limit", used, configured, set_to, refusals, refused_at, id)
+     JOIN push.quota q ON ((q.app = u.app)))
+  WHERE ((u."limit" IS NOT NULL) OR (u.configured IS NOT NULL))
+  ORDER BY u.app, u.what;
+
+COMMENT ON VIEW push.quotas IS 'how much each app with a quota may enqueue in a minute, and how much it has; no rows if no app has one. push.set_quota changes a quota';
+
+COMMENT ON COLUMN push.quotas.app IS 'name of the app';
+
+COMMENT ON COLUMN push.quotas.what IS 'calls, notifications, or recipients (entries of recipients, of both)';
+
+COMMENT ON COLUMN push.quotas."limit" IS 'number allowed in a minute';
+
+COMMENT ON COLUMN push.quotas.used IS 'number enqueued in the last minute; an estimate, which also counts rolled back transactions';
+
+COMMENT ON COLUMN push.quotas.refusals IS 'statements of the app that were refused in the last minute, for any of its limits';
+
+COMMENT ON COLUMN push.quotas.refused_at IS 'when a gateway last found that some were refused; null: never';
+
+COMMENT ON COLUMN push.quotas.configured IS 'the limit of the gateways'' configuration; null: none';
+
+COMMENT ON COLUMN push.quotas.set_to IS 'the limit that push.set_quota has set, which overrides it; null: none';
+
+COMMENT ON COLUMN push.quotas.set_at IS 'when push.set_quota was called; null: nothing is set';
+
+COMMENT ON COLUMN push.quotas.set_by IS 'the login that called it';
+
+COMMENT ON COLUMN push.quotas.note IS 'why, as given to push.set_quota';
+
 CREATE TABLE push.receipt_batch (
     id bigint NOT NULL,
     sent_at timestamp with time zone NOT NULL,
@@ -8493,6 +9073,18 @@ ALTER TABLE ONLY push.provider_tokens
 
 ALTER TABLE ONLY push.prune_cursor
     ADD CONSTRAINT prune_cursor_pkey PRIMARY KEY (is_present);
+
+ALTER TABLE ONLY push.quota
+    ADD CONSTRAINT quota_id UNIQUE (id);
+
+ALTER TABLE ONLY push.quota_of_replica
+    ADD CONSTRAINT quota_of_replica_pkey PRIMARY KEY (app, replica);
+
+ALTER TABLE ONLY push.quota
+    ADD CONSTRAINT quota_pkey PRIMARY KEY (app);
+
+ALTER TABLE ONLY push.quota_refusals
+    ADD CONSTRAINT quota_refusals_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY push.receipt_batch
     ADD CONSTRAINT receipt_batch_pkey PRIMARY KEY (id);

@@ -5,14 +5,14 @@
 #   scripts/dump-schema.sh URL       print the schema of a database
 #   scripts/dump-schema.sh --write   write docs/schema.sql, by a private Postgres in .local/schema
 #
-# Leaves out what differs between databases with the same schema: owners, rights, the dated partitions of push.history, and
+# Leaves out what differs between databases with the same schema: owners, rights, the dated partitions of push.history, the meters of quotas, and
 # the tables in which push-gateway migrate records what it has applied.
 set -eu
 cd "$(dirname "$0")/.."
 
 dump() {
   pg_dump --schema-only --schema=push --no-owner --no-privileges \
-    --exclude-table='push.history_2*' --exclude-table='push.schema_migration' --exclude-table='push.schema_functions' "$1" |
+    --exclude-table='push.history_2*' --exclude-table='push.meter_*' --exclude-table='push.schema_migration' --exclude-table='push.schema_functions' "$1" |
     sed -e '/^--$/d' -e '/^-- \(Name\|Dumped\|PostgreSQL\)/d' -e '/^SET /d' -e '/^SELECT pg_catalog.set_config/d' \
       -e '/^\\\(un\)\{0,1\}restrict /d' | cat -s
 }

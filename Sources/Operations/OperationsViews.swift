@@ -23,6 +23,16 @@ extension OperationsView {
       .init("note", "NOTE"), .init("updated_at", nil, .time),
     ])
 
+  /// Apps that have a quota: what they may enqueue in a minute, and what they have.
+  static let quotas = OperationsView(
+    name: "quotas", source: "push.quotas order by app, what",
+    columns: [
+      .init("app", "APP"), .init("what", "WHAT"), .init("limit", "A MINUTE", .number), .init("used", "USED", .number),
+      .init("refusals", "REFUSALS", .number), .init("refused_at", "REFUSED", .time, isSpare: true),
+      .init("configured", "CONFIGURED", .number, isSpare: true), .init("set_to", "SET TO", .number),
+      .init("set_at", nil, .time), .init("set_by", "SET BY", isSpare: true), .init("note", "NOTE", isSpare: true),
+    ])
+
   /// The replicas that are alive, hold deliveries, or ended within the hour.
   static let replicas = OperationsView(
     name: "replicas",

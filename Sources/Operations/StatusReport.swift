@@ -36,6 +36,7 @@ struct StatusReport: Sendable {
         Section(
           title: "REPLICAS", table: try await OperationsView.replicas.table(on: connection),
           nothing: "none is running: nothing is sent until push-gateway serve is started"),
+        Section(title: "QUOTAS", table: try await OperationsView.quotas.table(on: connection), nothing: "none"),
         Section(title: "HEALTH", table: try await OperationsView.troubles.table(on: connection), nothing: "ok"),
         Section(title: "STUCK", table: stuck, nothing: "nothing", remark: more > 0 ? "and \(more) more" : nil),
       ])
@@ -78,7 +79,7 @@ struct StatusReport: Sendable {
     text: """
       select json_build_object('at', now(), 'summary', \(OperationsView.summary.asJSON),
         'lanes', \(OperationsView.lanes.asJSON), 'replicas', \(OperationsView.replicas.asJSON),
-        'health', (select coalesce(json_agg(h), '[]') from push.health h),
+        'quotas', \(OperationsView.quotas.asJSON), 'health', (select coalesce(json_agg(h), '[]') from push.health h),
         'stuck_count', (select count(*) from push.stuck),
         'stuck', \(OperationsView.stuck(max: stuckMax.json).asJSON))::text
       """)

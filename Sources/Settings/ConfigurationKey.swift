@@ -119,6 +119,14 @@ package struct ConfigurationKey: Equatable, Sendable {
       "apps.*.voip_cancel",
       "whether a cancel is also sent to VoIP tokens; only for apps whose installed versions all understand it; default false"
     ),
+    ConfigurationKey(
+      "apps.*.quota.calls_per_minute",
+      "maximum number of calls that the app may enqueue in a minute, 0 to 1000000; default no limit"),
+    ConfigurationKey(
+      "apps.*.quota.notifications_per_minute", "the same for messages and other notifications; default no limit"),
+    ConfigurationKey(
+      "apps.*.quota.recipients_per_minute",
+      "the same for entries of recipients, of calls and notifications together; default no limit"),
     ConfigurationKey("apps.*.proxy.url", "a proxy for this app; none: no proxy; default proxy.url"),
     ConfigurationKey("apps.*.proxy.credentials_file", "file with one line user:password for that proxy"),
     ConfigurationKey("apps.*.apns.team_id", "Apple team id"),

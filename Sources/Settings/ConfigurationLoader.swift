@@ -152,7 +152,7 @@ extension GatewayConfiguration {
       missedCalls: reader.choice(
         path + ["missed_calls"], GatewayConfiguration.MissedCalls.allCases.map { ($0.rawValue, $0) }, default: nil),
       hasVoIPCancel: reader.choice(path + ["voip_cancel"], [("true", true), ("false", false)], default: false),
-      proxy: self.proxy(path + ["proxy"], default: proxy, &reader),
+      quota: quota(path + ["quota"], &reader), proxy: self.proxy(path + ["proxy"], default: proxy, &reader),
       invalidation: invalidation(path + ["invalidation"], &reader), templatesFile: templatesFile,
       apns: apns(path + ["apns"], dialect, &reader),
       fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader))
@@ -171,6 +171,13 @@ extension GatewayConfiguration {
     }
     if templatesAreRight { checkVoIPCancel(of: app, path, &reader) }
     return app
+  }
+
+  private static func quota(_ path: [String], _ reader: inout ConfigurationReader) -> Quota {
+    func limit(_ name: String) -> Int? { reader.integer(path + [name], in: 0...1_000_000) }
+    return Quota(
+      callsPerMinute: limit("calls_per_minute"), notificationsPerMinute: limit("notifications_per_minute"),
+      recipientsPerMinute: limit("recipients_per_minute"))
   }
 
   /// Apps that do not understand a VoIP push for the end of a call would ring. So both the app's settings and its

@@ -112,6 +112,20 @@ package struct GatewayConfiguration: Sendable, Equatable {
     case all
   }
 
+  /// How much an app may enqueue in a minute; nil: as much as it likes. The columns of `push.quota`.
+  package struct Quota: Sendable, Equatable {
+    package var callsPerMinute: Int?
+    package var notificationsPerMinute: Int?
+    /// Entries of `recipients`, of calls and notifications together.
+    package var recipientsPerMinute: Int?
+
+    package init(callsPerMinute: Int? = nil, notificationsPerMinute: Int? = nil, recipientsPerMinute: Int? = nil) {
+      self.callsPerMinute = callsPerMinute
+      self.notificationsPerMinute = notificationsPerMinute
+      self.recipientsPerMinute = recipientsPerMinute
+    }
+  }
+
   package struct App: Sendable, Equatable {
     /// The value of `push.outbox.app`.
     package var name: String
@@ -130,6 +144,7 @@ package struct GatewayConfiguration: Sendable, Equatable {
     package var missedCalls: MissedCalls?
     /// Whether a cancel is also sent to VoIP tokens.
     package var hasVoIPCancel = false
+    package var quota = Quota()
     /// The proxy for connections to providers; nil for none.
     package var proxy: Proxy?
     package var invalidation: Invalidation

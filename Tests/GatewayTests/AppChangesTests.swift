@@ -1,12 +1,14 @@
 // Apps that are added, changed and removed while the gateway runs.
 
 import Foundation
+import HTTPSurfaceTestSupport
 import Queue
 import Simulators
 import TestSupport
 import Testing
 
 @testable import Gateway
+@testable import HTTPSurface
 @testable import Settings
 
 @Suite("App changes", .timeLimit(.minutes(10))) struct AppChangesTests {
@@ -111,6 +113,41 @@ import Testing
         most = max(most, Int(try await gateway.database.value(connections)) ?? 0)
       }
       #expect(most <= limit)
+    }
+  }
+
+  @Test("a quota holds as soon as the configuration has it, is counted when it refuses, and goes with it")
+  func quota() async throws {
+    try await GatewayHarness.with(watchesFiles: true) { gateway in
+      let original = try String(contentsOfFile: gateway.simulators.material.configurationFile, encoding: .utf8)
+      let app = Self.zelador(gateway)
+      func apply(_ text: String, until limit: String) async throws {
+        try gateway.editConfiguration { _ in original.replacing("apps:\n", with: "apps:\n" + text) }
+        await gateway.service.reload()
+        let held = """
+          select coalesce((select q.calls::text from push.quota q where q.app = 'zelador'), 'none')
+            || (select count(*) from push.apps where app = 'zelador')
+          """
+        while try await gateway.database.value(held) != limit + "1" { try await Task.sleep(for: .milliseconds(5)) }
+      }
+      func refusals() async throws -> Double {
+        let exposition = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
+        return exposition.sum("push_gateway_quota_refusals_total", ["app": "zelador"])
+      }
+      try await apply(app, until: "none")
+      try await Self.enqueue("free", app: "zelador", gateway)
+      #expect(try await refusals() == 0, "the series is there before anything is refused")
+      try await apply(app.replacing("expo:", with: "quota: { calls_per_minute: 2 }\n      expo:"), until: "2")
+      try await Self.enqueue("first", app: "zelador", gateway)
+      try await Self.enqueue("second", app: "zelador", gateway)
+      await #expect(throws: (any Error).self) { try await Self.enqueue("third", app: "zelador", gateway) }
+      while try await refusals() != 1 { try await Task.sleep(for: .milliseconds(20)) }
+      let used = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
+      #expect(used.sum("push_gateway_quota_used_ratio", ["app": "porteiro"]) == 0)
+      #expect(used.samples.keys.contains { $0.hasPrefix("push_gateway_quota_used_ratio") && $0.contains("zelador") })
+      try await apply(app, until: "none")
+      try await Self.enqueue("third", app: "zelador", gateway)
+      _ = try await gateway.simulators.expo.waitForAccepted(4)
     }
   }
 

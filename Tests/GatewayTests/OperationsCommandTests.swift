@@ -36,7 +36,7 @@ import Testing
       #expect(!text.output.contains("\u{1B}"), "no colors where nobody looks")
 
       let json = try await run(database, "status", "--json").object()
-      #expect(Set(json.keys) == ["at", "summary", "lanes", "replicas", "health", "stuck_count", "stuck"])
+      #expect(Set(json.keys) == ["at", "summary", "lanes", "replicas", "quotas", "health", "stuck_count", "stuck"])
       let summary = try #require(json["summary"] as? [[String: Any]])
       #expect(Set(summary[0].keys) == ["app", "provider", "kind", "state", "count", "oldest_age", "least_left"])
       #expect(try #require(summary[0]["oldest_age"] as? Double) >= 7)
@@ -47,6 +47,21 @@ import Testing
           "call-1", "shared", "shared",
         ])
       #expect((json["health"] as? [[String: Any]])?.contains { $0["state"] as? String == "ok" } == true)
+    }
+  }
+
+  @Test func `status shows the quotas of the apps that have one`() async throws {
+    try await OperationsFixture.with { database in
+      #expect(try await run(database, "status").output.contains("QUOTAS: none\n"))
+      _ = try await database.value("select message from push.set_quota('condo', 250, note => 'since tonight')")
+      let lines = try await run(database, "status").output.split(separator: "\n")
+      let title = try #require(lines.firstIndex(of: "QUOTAS"))
+      #expect(lines[title + 1].hasPrefix("  APP    WHAT   A MINUTE  USED  REFUSALS"))
+      #expect(lines[title + 2].hasPrefix("  condo  calls       250     0         0"))
+      #expect(lines[title + 2].contains("since tonight"))
+      let json = try await run(database, "status", "--json").object()
+      let quotas = try #require(json["quotas"] as? [[String: Any]])
+      #expect(quotas.count == 1 && quotas[0]["limit"] as? Int == 250 && quotas[0]["configured"] is NSNull)
     }
   }
 

@@ -192,6 +192,17 @@ import Testing
     #expect(own.apps.first?.hasVoIPCancel == true)
   }
 
+  @Test func `an app has no quota unless the configuration gives it one`() throws {
+    let head = "database: postgres://db/x\napps: { a: { expo: }, b: { expo:, quota: { "
+    let loaded = try folder.load(head + "calls_per_minute: 600, recipients_per_minute: 0 } } }\n")
+    #expect(loaded.apps.first?.quota == .init())
+    #expect(
+      loaded.apps.last?.quota == .init(callsPerMinute: 600, notificationsPerMinute: nil, recipientsPerMinute: 0))
+    let variable = try folder.load(
+      head + "calls_per_minute: 600 } } }\n", ["PUSH_GATEWAY_APPS_B_QUOTA_NOTIFICATIONS_PER_MINUTE": "7"])
+    #expect(variable.apps.last?.quota == .init(callsPerMinute: 600, notificationsPerMinute: 7))
+  }
+
   @Test func `TLS of the listeners is read with its files, and is off by default`() throws {
     for name in ["server.pem", "server.key", "clients.pem"] { try folder.write("x", to: name) }
     let pair = "certificate_file: server.pem, key_file: server.key"
@@ -250,7 +261,7 @@ import Testing
     (with("htp: { listen: x }"), "gateway.yaml:5: htp: unknown key; did you mean http?"),
     (
       app("expo: {}\n    rings: 5"),
-      "gateway.yaml:5: apps.a.rings: unknown key; known keys: dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, proxy, apns, fcm, expo, invalidation"
+      "gateway.yaml:5: apps.a.rings: unknown key; known keys: dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, quota, proxy, apns, fcm, expo, invalidation"
     ),
     (
       app("expo: {}\n    escalate_after_seconds: 60"),
@@ -313,6 +324,14 @@ import Testing
     (
       app("expo: {}\n    templates: { apns: { cancel: { $push: { type: background }, end: \"${callId}\" } } }"),
       "gateway.yaml:5: apps.a.templates.apns.cancel: there is no cancel over APNs: every VoIP push must report a call, so none can end one; for phones that treat a VoIP push as the end of a call, set $push: {type: voip}, and voip_cancel: true in the app's settings\ngateway.yaml:5: apps.a.templates.apns.cancel.$push.type: must be voip: otherwise an iPhone neither rings nor stops"
+    ),
+    (
+      app("expo: {}\n    quota: { calls_per_minute: many }"),
+      "gateway.yaml:5: apps.a.quota.calls_per_minute: must be a whole number from 0 to 1000000"
+    ),
+    (
+      app("expo: {}\n    quota: { recipients_per_minute: 1000001 }"),
+      "gateway.yaml:5: apps.a.quota.recipients_per_minute: is 1000001, but must be from 0 to 1000000"
     ),
     (
       app("expo: {}\n    ring_seconds: sixty"),

@@ -100,7 +100,11 @@ STATEMENTS = {
     # Ops.
     **{f"select * from push.{view}": OPS for view in (
         "summary", "lanes", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
-        "quarantined_devices", "registered_devices", "lane_status", "audit", "job", "app_grants")},
+        "quarantined_devices", "registered_devices", "lane_status", "audit", "job", "app_grants", "quotas")},
+    "select * from push.set_quota('default', note => 'x')": OPS,
+    "select push.use_quota('default', 1, 1, 1)": set(),
+    "select push.configure_quota('default', '{1,1,1}', 'x')": set(),
+    "insert into push.quota (app) values ('x')": set(),
     "update push.lanes set paused = true, note = 'x'": OPS,
     "update push.lanes set app = 'x'": set(),
     "select * from push.requeue('ringing')": OPS,
@@ -184,11 +188,12 @@ STATEMENTS = {
 }
 
 # Functions that a role may execute, in addition to those of the statements above.
-ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"check_health", "lane_conditions", "count_owed", "epoch_ms", "length_ms"})}
+ALSO = {"enqueuer": set(), **dict.fromkeys(OPS, {"check_health", "lane_conditions", "count_owed", "quota_uses", "epoch_ms", "length_ms"})}
 # Relations, and the rights to at least one of their columns.
 OPS_RELATIONS = {"outbox": "SELECT", "lanes": "SELECT UPDATE", **dict.fromkeys((
     "summary", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
-    "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit", "job", "app_grants"), "SELECT")}
+    "quarantined_devices", "registered_devices", "keys", "apps", "lane_status", "audit", "job", "app_grants",
+    "quotas"), "SELECT")}
 RELATIONS = {
     "enqueuer": {"outbox": "SELECT INSERT UPDATE"},
     "ops": OPS_RELATIONS,

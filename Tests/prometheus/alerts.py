@@ -89,6 +89,8 @@ SCENARIOS = (
         "broken", "ConnectionsBreak", "APNs breaks the connection at every second push", ("apns:c0ffee",) * 2,
         ("apns:c0ffee", "apns:dead0005"), frozenset(LANE_DOWN | {"CallsRingLate"})),
     Scenario("keys", "APIKeysExpire", "a key expires within a month", *[("fcm:well-",)] * 2),
+    # Its calls are enqueued by statements of their own (trouble): a refusal is one of the whole statement.
+    Scenario("greedy", "AppAtQuota", "a backend enqueues more than its app's quota", ("fcm:well-",), ()),
 )
 # CertificateExpires needs a listener with TLS, and two weeks; LockTableFills stops everything else: alerts_test.yml has their
 # cases.
@@ -136,15 +138,31 @@ class Installation:
             calls.append(f"('{app}', '{json.dumps(payload)}', '{json.dumps([recipient])}')")
         self.machine.sql(f"insert into push.outbox (app, payload, recipients) values {', '.join(calls)}")
 
+    def enqueue_greedily(self):
+        """A backend in a loop, which ignores that it is refused."""
+        self.sent += 1
+        self.machine.sql(f"""do $$ begin
+            for i in 1..3 loop
+              begin
+                insert into push.outbox (app, payload, recipients) values ('greedy',
+                  jsonb_build_object('callId', 'greedy-{self.sent}-' || i, 'from', 'x'),
+                  jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', 'well-greedy-{self.sent:020}-' || i)));
+              exception when sqlstate '53Q01' then null;
+              end;
+            end loop;
+          end $$""")
+
     def befall(self):
         self.machine.sql("select push.pause_lane('paused', 'fcm', 'a test')")
         self.machine.sql("select push.create_api_key('keys', 'a test', '{read}', now() + interval '9 days')")
+        self.machine.sql("select push.set_quota('greedy', 2, note => 'a test')")
         self.lend_token("none-of-theirs")
         self.machine.stop(self.replicas["b"][0], signal.SIGKILL)
 
     def mend(self):
         self.machine.sql("select push.resume_lane('paused', 'fcm'), push.resume_invalidation('removed', 'apns', true)")
         self.machine.sql("select push.revoke_api_key(id) from push.keys")
+        self.machine.sql("select push.set_quota('greedy')")
         self.lend_token(self.token)
         address = self.replicas["b"][1]
         self.replicas["b"] = self.machine.replica("b", self.configuration, address)
@@ -229,6 +247,7 @@ def main(given, gateway):
 
         def trouble():
             installation.send(ill)
+            installation.enqueue_greedily()
             # A ticket asked for in vain is due again after a minute: here at once.
             machine.sql("""update push.receipt_batch set due_at = greatest(sent_at, now())
                 where app = 'receipts' and attempts > 0""")

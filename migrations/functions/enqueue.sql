@@ -210,6 +210,17 @@ begin
     v_own := push.own_apps();
     perform push.refuse_app(n.app) from new_calls n where n.app <> all (v_own);
   end if;
+  -- Refused before there are deliveries. The last trigger counts (tally.sql). As long as no app has ever had a quota, its
+  -- table is not read.
+  if pg_sequence_last_value('push.quota_id_seq') is not null then
+    perform push.has_room(u.app, u.calls, u.notifications, u.recipients, true), set_config('push.counts_quota', 'on', true)
+    from (
+      select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
+        sum(push.recipients_in(n.recipients)) as recipients
+      from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
+      group by n.app
+    ) u;
+  end if;
   -- "offset 0" keeps a subquery from being merged into the query around it: its columns are computed once, and its rows are
   -- checked before they are used. Only the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
@@ -368,6 +379,18 @@ create or replace function push.enqueue_call(
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
 begin
+  -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
+  if pg_sequence_last_value('push.quota_id_seq') is not null
+    and exists (select from push.quota q where q.app = coalesce(enqueue_call.app, 'default'))
+    and push.is_own(coalesce(enqueue_call.app, 'default'))
+    and not push.has_room(coalesce(enqueue_call.app, 'default'), push.is_call(enqueue_call.kind)::int,
+      (not push.is_call(enqueue_call.kind))::int, push.recipients_in(enqueue_call.recipients))
+    and not exists (select from push.outbox o
+      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload) and o.app = coalesce(enqueue_call.app, 'default'))
+  then
+    perform push.has_room(coalesce(enqueue_call.app, 'default'), push.is_call(enqueue_call.kind)::int,
+      (not push.is_call(enqueue_call.kind))::int, push.recipients_in(enqueue_call.recipients), true);
+  end if;
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
     values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
       enqueue_call.ring_seconds, enqueue_call.traceparent)
@@ -416,7 +439,8 @@ language plpgsql security definer set search_path = push, pg_temp set enable_seq
 set plan_cache_mode = force_generic_plan set lock_timeout = '20ms' as $$
 #variable_conflict use_column
 declare
-  v_made jsonb;
+  v_made       jsonb;
+  v_is_limited boolean := pg_sequence_last_value('push.quota_id_seq') is not null;
 begin
   begin
     with asked as materialized (
@@ -429,6 +453,17 @@ begin
         from jsonb_array_elements(calls) with ordinality c(call, ordinal)
         offset 0
       ) a
+    ), refused as materialized (
+      -- For the quota of its app, a call comes after those before it.
+      select r.n
+      from (
+        select a.n, a.app, sum(push.is_call(a.kind)::int) over w as calls, sum((not push.is_call(a.kind))::int) over w as notifications,
+          sum(push.recipients_in(a.recipients)) over w as recipients
+        from asked a join push.quota q on q.app = a.app
+        where v_is_limited
+        window w as (partition by a.app order by a.n)
+      ) r
+      where not push.has_room(r.app, r.calls, r.notifications, r.recipients)
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.* from asked a
       where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
@@ -436,6 +471,7 @@ begin
         -- As in push.fan_out: below 880 bytes no provider's limit can be reached.
         and case when a.bytes <= 880 then true when a.bytes > 16384 then false
           else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
+        and a.n <> all (array(select r.n from refused r))
       order by a.app, a.call_id, a.n
     ), made as (
       -- Inserted in the order of their keys, so that two statements with the same calls do not deadlock.

@@ -71,9 +71,19 @@ comment on function push.register_gateway is
   'registers a new life of a gateway, which has nothing to reclaim. The result fences the gateway''s statements. p_name: '
   'host or pod; p_version: version of the program';
 
+-- It has more arguments than in 0.1. Gateways of 0.1 find it by the first seven.
+do $$
+begin
+  if to_regprocedure('push.register_app(text, int, int, boolean, text[], text, boolean)') is not null then
+    drop function push.register_app(text, int, int, boolean, text[], text, boolean);
+  end if;
+end
+$$;
+
 create or replace function push.register_app(
   p_app text, p_ring_seconds int, p_escalate_after int default null, p_at_least_once boolean default false,
-  p_providers text[] default null, p_missed_calls text default null, p_voip_cancel boolean default null
+  p_providers text[] default null, p_missed_calls text default null, p_voip_cancel boolean default null,
+  p_quota int[] default null, p_replica text default null
 ) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
@@ -94,6 +104,9 @@ begin
           case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
           coalesce(p_voip_cancel, a.voip_cancel));
   perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
+  if p_quota is not null then
+    perform push.configure_quota(p_app, p_quota, p_replica);
+  end if;
 end
 $$;
 comment on function push.register_app is
@@ -102,7 +115,8 @@ comment on function push.register_app is
   'that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent '
   'again; p_providers: which of apns, fcm and expo the app has; null: unchanged, and a lane for each of the three; '
   'p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as '
-  'push.apps.voip_cancel; null: unchanged';
+  'push.apps.voip_cancel; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; '
+  'null as a whole: unchanged; p_replica: name of the gateway, as for push.register_gateway';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
 

@@ -350,6 +350,14 @@ begin
       'Backends are refused from then on. Create another key (push.create_api_key), hand it over, revoke this one (push.revoke_api_key).'
     from (select e.*, row_number() over (order by e.expires_at, e.id) as place from push.expiring_api_keys() e) k;
   return query
+    select 'quotas',
+      coalesce(string_agg(t.trouble, ', ' order by t.place) filter (where t.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'none is used up'),
+      case when count(*) > 0 then 'warn' else 'ok' end,
+      'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
+      'a minute; the one that registered last is right.'
+    from (select q.*, row_number() over (order by q.trouble) as place from push.quota_troubles() q) t;
+  return query
     select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
       'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'

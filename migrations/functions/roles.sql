@@ -50,10 +50,10 @@ begin
         execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
           'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
-          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants to %I', v_role);
+          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas to %I', v_role);
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
-          'push.pause_lane, push.resume_lane, push.resume_invalidation, '
+          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
           'push.own_shard, push.shard_map_number to %I', v_role);

@@ -11,10 +11,22 @@ begin
   insert into push.tally (what, app, count)
   select 'enqueued', c.app, count(*) from new_calls c
   where push.is_call(c.kind) and c.created_at >= statement_timestamp() group by c.app;
+  -- Here, because no later trigger refuses the statement: what others refuse is not counted. push.fan_out sets this for apps
+  -- with a quota. Whoever else sets it gains nothing.
+  if current_setting('push.counts_quota', true) = 'on' then
+    perform set_config('push.counts_quota', '', true);
+    perform push.use_quota(u.app, u.calls, u.notifications, u.recipients)
+    from (
+      select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
+        sum(push.recipients_in(n.recipients)) as recipients
+      from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
+      group by n.app
+    ) u;
+  end if;
   return null;
 end
 $$;
-comment on function push.tally_calls is 'notes how many calls were enqueued';
+comment on function push.tally_calls is 'notes how many calls were enqueued, also for the quota of their app';
 
 create or replace trigger tally_calls after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.tally_calls();
@@ -73,9 +85,13 @@ begin
       g.seconds
     from gone g left join push.lane l on l.id = g.lane
     group by 1, 2, 3, 4, 5, 6, 7, 9;
+  return query
+    select 'refused', r.app, null::text, null::smallint, null::smallint, null::text, null::boolean, r.count, null::double precision
+    from push.take_refusals() r;
 end
 $$;
-comment on function push.take_tally is 'removes at most p_max of the oldest rows of push.tally and returns their sums';
+comment on function push.take_tally is
+  'removes at most p_max of the oldest rows of push.tally and returns their sums, and what quotas have refused';
 
 -- What only the database sees -----------------------------------------------------------------------------------------
 
@@ -136,10 +152,14 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
   select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
   union all
   select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
+  union all
+  select 'quota_' || u.what, u.app, null, null, null, round(u.used::numeric / greatest(u."limit", 1), 4)
+    from push.quota_uses() u where u."limit" is not null
 $$;
 comment on function push.observe is
   'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane '
   'with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest '
   'delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, '
   'receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain; both are estimates '
-  'for an app with more than 50 batches), keys_expiring (keys of the HTTP API with less than 30 days left)';
+  'for an app with more than 50 batches), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, '
+  'quota_notifications and quota_recipients (the used part of a quota)';

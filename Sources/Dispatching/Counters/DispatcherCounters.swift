@@ -96,6 +96,7 @@ public struct DispatcherCounters: Sendable {
     case .invalidated: withLane(of: tally) { $0.noteTokens(isQuarantined: false, count: tally.count) }
     case .quarantined: withLane(of: tally) { $0.noteTokens(isQuarantined: true, count: tally.count) }
     case .enqueued: withApp(of: tally) { $0.calls += tally.count }
+    case .refused: withApp(of: tally) { $0.quotaRefusals += tally.count }
     case .missed(isDeadline: true): withApp(of: tally) { $0.missedByDeadline += tally.count }
     case .missed(isDeadline: false): withApp(of: tally) { $0.missedByEnd += tally.count }
     case .rang(let after): withApp(of: tally) { app in for _ in 0..<tally.count { app.timeToRing.observe(after) } }

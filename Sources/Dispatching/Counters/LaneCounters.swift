@@ -96,6 +96,8 @@ public struct LaneCounters: Sendable {
 public struct AppCounters: Sendable {
   public let app: String
   public var calls = 0
+  /// Number of statements refused because of the app's quota.
+  public var quotaRefusals = 0
   /// Number of missed calls announced at the deadline.
   public var missedByDeadline = 0
   /// Number of missed calls announced because the call ended unanswered.
@@ -108,6 +110,7 @@ public struct AppCounters: Sendable {
   /// Adds the counters of the same app in another dispatcher.
   mutating func add(_ other: AppCounters) {
     calls += other.calls
+    quotaRefusals += other.quotaRefusals
     missedByDeadline += other.missedByDeadline
     missedByEnd += other.missedByEnd
     timeToRing.add(other.timeToRing)

@@ -117,6 +117,13 @@ extension APIProblem {
       refusal: refusal)
   }
 
+  /// 429: the app has used up its quota. Other requests of the key, such as the end of a call, are not affected.
+  static func quotaExceeded(_ detail: String, retryAfterSeconds: Int) -> APIProblem {
+    APIProblem(
+      status: .tooManyRequests, name: "quota-exceeded", detail: detail,
+      headers: [.retryAfter: String(retryAfterSeconds)], refusal: APIRefusal(reason: .quota))
+  }
+
   /// 503: the same request may succeed later.
   static func unavailable(_ name: String, _ detail: String, retryAfterSeconds: Int) -> APIProblem {
     APIProblem(

@@ -44,6 +44,10 @@ extension APIProblem {
         "database-unavailable", "another transaction has locked a row that is needed; try again", retryAfterSeconds: 1)
       return
     }
+    if let seconds = error.retryAfterSeconds {
+      self = .quotaExceeded("\(Self.sentence(error.message)); try again in \(seconds) s", retryAfterSeconds: seconds)
+      return
+    }
     guard !error.isTransient else {
       self = .unavailable("database-unavailable", "\(Self.reason(error)); try again", retryAfterSeconds: 1)
       return
@@ -69,6 +73,11 @@ extension APIProblem {
     case .connections: "the database accepts no more connections"
     case nil: "the database does not answer"
     }
+  }
+
+  /// A message of the database without the field in front of it.
+  private static func sentence(_ message: String) -> Substring {
+    message.firstRange(of: ": ").map { message[$0.upperBound...] } ?? message[...]
   }
 
   /// An error that the database raised about a value: `payload.from: must be a string (call c1)`.

@@ -16,12 +16,14 @@ struct APIRefusal: Equatable, Sendable {
     case guessing
     /// The key sends too many requests a second, or has too many in flight.
     case rate
+    /// The app of the key has used up its quota.
+    case quota
 
     /// Whether a client without a key can cause it.
     var isUnauthenticated: Bool {
       switch self {
       case .noKey, .unknownKey, .wrongSecret, .guessing: true
-      case .revoked, .expired, .address, .scope, .rate: false
+      case .revoked, .expired, .address, .scope, .rate, .quota: false
       }
     }
   }

@@ -48,6 +48,10 @@ extension ExpositionWriter {
     let apps = snapshot.counters.apps.filter { !$0.isSilent }
     family("push_gateway_calls_total", .counter, "Calls enqueued; each is counted by one replica")
     for app in apps { sample(app.calls, ["app": app.app]) }
+    family(
+      "push_gateway_quota_refusals_total", .counter,
+      "Statements and requests that enqueue, refused because of the app's quota; counted like calls_total")
+    for app in apps { sample(app.quotaRefusals, ["app": app.app]) }
     family("push_gateway_missed_calls_total", .counter, "Missed calls announced to users, counted like calls_total")
     for app in apps {
       sample(app.missedByDeadline, ["app": app.app, "reason": "deadline"])
@@ -168,7 +172,7 @@ extension LaneCounters {
 
 extension AppCounters {
   fileprivate var isSilent: Bool {
-    app == DispatcherCounters.unknownApp && calls == 0 && missedByDeadline == 0 && missedByEnd == 0
-      && timeToRing.count == 0
+    app == DispatcherCounters.unknownApp && calls == 0 && quotaRefusals == 0 && missedByDeadline == 0
+      && missedByEnd == 0 && timeToRing.count == 0
   }
 }

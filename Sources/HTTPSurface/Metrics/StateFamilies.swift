@@ -118,6 +118,14 @@ extension ExpositionWriter {
     for app in apps { sample(Int(sight.value("receipts_overdue", app: app)), ["app": app]) }
     family("push_gateway_api_keys_expiring", .gauge, "Keys of the HTTP API that are in use and expire within 30 days")
     for app in apps { sample(Int(sight.value("keys_expiring", app: app)), ["app": app]) }
+    family(
+      "push_gateway_quota_used_ratio", .gauge,
+      "What the app enqueued in the last minute, divided by its quota; 0 if it has none")
+    for app in apps {
+      for kind in ["calls", "notifications", "recipients"] {
+        sample(sight.value("quota_\(kind)", app: app), ["app": app, "kind": kind])
+      }
+    }
     family("push_gateway_replicas_alive", .gauge, "Replicas whose heartbeat is current")
     sample(Int(sight.value("replicas_alive")))
   }

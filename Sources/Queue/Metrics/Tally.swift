@@ -12,6 +12,8 @@ public struct Tally: Sendable, Equatable {
     case ended(PushKind, DeliveryOutcome, reason: String, isUntried: Bool)
     /// Calls enqueued.
     case enqueued
+    /// Statements refused because of the app's quota.
+    case refused
     /// Missed calls announced: at the deadline, or because the call ended.
     case missed(isDeadline: Bool)
     /// A phone reported that it rings, `after` the call was enqueued.
@@ -54,6 +56,7 @@ extension Tally {
       event = .ended(
         kind, outcome, reason: text(.reason), isUntried: result.bool(row, Column.untried.rawValue))
     case "enqueued": event = .enqueued
+    case "refused": event = .refused
     case "missed": event = .missed(isDeadline: text(.reason) == "deadline")
     case "rang":
       event = .rang(after: Nanoseconds(Int64(min(result.double(row, Column.seconds.rawValue), 1e6) * 1e9)))

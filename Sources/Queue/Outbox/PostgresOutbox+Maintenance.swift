@@ -38,9 +38,10 @@ extension PostgresOutbox {
   ///   - providers: which of `apns`, `fcm` and `expo` the app has. Tokens of others are passed over. Nil for no change.
   ///   - missedCalls: as `push.apps.missed_calls` has it (`off`, `newest`, `all`), or `default`. Nil for no change.
   ///   - voipCancel: whether a cancel goes to VoIP tokens, too. Nil for no change.
+  ///   - quota: how many calls, notifications and recipients the app may enqueue in a minute. Nil for no change.
   public func register(
     app: String, ringSeconds: Int, escalateAfterSeconds: Int? = nil, atLeastOnce: Bool = false,
-    providers: [String]? = nil, missedCalls: String? = nil, voipCancel: Bool? = nil
+    providers: [String]? = nil, missedCalls: String? = nil, voipCancel: Bool? = nil, quota: AppQuota? = nil
   ) async throws(OutboxError) {
     var parameters = PostgresParameters()
     parameters.append(app)
@@ -50,6 +51,8 @@ extension PostgresOutbox {
     parameters.append(providers.map { "{\($0.joined(separator: ","))}" })
     parameters.append(missedCalls)
     parameters.append(voipCancel.map { $0 ? "true" : "false" })
+    parameters.append(quota?.arrayText)
+    parameters.append(options.name)
     _ = try await perform(OutboxStatements.registerApp, parameters)
   }
 

@@ -42,7 +42,7 @@ public actor PostgresOutbox: OutboxStore {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-  private let options: Options
+  let options: Options
   let logger: Logger
   let claims: OutboxLink
   let settlements: OutboxLink

@@ -37,10 +37,12 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
 
   /// Whether the same statement may succeed when it is tried again: the connection is gone, or the server asked for a retry
   /// (serialization failure, deadlock, lock or statement timeout, shutting down, out of resources), or it is the wrong server.
+  /// False for an app that has used up its quota: that passes, but the one who enqueues has to slow down.
   public var isTransient: Bool {
     switch code {
     case .connectionFailed, .connectionLost: return true
     case .unexpectedResult: return false
+    case .server(Self.quotaState): return false
     case .server(let sqlState):
       return ["40", "53", "57", "08"].contains(String(sqlState.prefix(2))) || sqlState == "55P03" || needsNewConnection
     }
@@ -66,6 +68,18 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
       case .connections: "It takes no more connections: have fewer, or raise max_connections"
       }
     }
+  }
+
+  /// The SQLSTATE with which enqueueing refuses an app that has used up its quota (`push.refuse_quota`).
+  public static let quotaState = "53Q01"
+
+  /// When an app that has used up its quota may try again; nil for every other error. At least 1.
+  public private(set) var retryAfterSeconds: Int?
+
+  /// The number in the DETAIL of `quotaState`, which quotes nothing.
+  private static func retryAfterSeconds(_ detail: String?) -> Int {
+    guard let detail, let number = detail.split(separator: "=").last.flatMap({ Int($0) }) else { return 1 }
+    return min(max(number, 1), 3600)
   }
 
   /// What the server has run out of, if that is why it refused the statement.
@@ -99,7 +113,11 @@ public struct PostgresError: Error, Sendable, CustomStringConvertible {
     if quotingStates.contains(sqlState) {
       return PostgresError(.server(sqlState: sqlState), "the server could not read a value of the statement")
     }
-    return PostgresError(.server(sqlState: sqlState), primary, shortage: shortage(sqlState, hint), hint: hint)
+    var error = PostgresError(.server(sqlState: sqlState), primary, shortage: shortage(sqlState, hint), hint: hint)
+    if sqlState == quotaState {
+      error.retryAfterSeconds = unsafe retryAfterSeconds(field(result, Int32(UInt8(ascii: "D"))))
+    }
+    return error
   }
 
   /// Why a connection failed: libpq's text, which names host, port, user and database but never the password.
