@@ -20,16 +20,22 @@ actor ConfigurationWatcher {
   private let logger: Logger
   private let accounts: LaneAccounts
   private let serve: @Sendable ([ServedApp]) async -> Void
+  private let didReload: @Sendable ([ServedApp]) async -> Void
   private var configuration: GatewayConfiguration
   private var stamps: [String: FileStamp] = [:]
   private var timer: EventLoop.Timer?
   private var isStopped = false
 
-  /// - Parameter serve: called with the apps to serve from now on, if more than credentials has changed.
+  /// - Parameters:
+  ///   - didReload: called with the apps after each reload.
+  ///   - serve: called with the apps to serve from now on, if more than credentials has changed.
   init(
     source: ConfigurationFile, configuration: GatewayConfiguration, accounts: LaneAccounts,
-    threshold: LogThreshold? = nil, logger: Logger, serve: @escaping @Sendable ([ServedApp]) async -> Void
+    threshold: LogThreshold? = nil, logger: Logger,
+    didReload: @escaping @Sendable ([ServedApp]) async -> Void = { _ in },
+    serve: @escaping @Sendable ([ServedApp]) async -> Void
   ) {
+    self.didReload = didReload
     self.source = source
     self.configuration = configuration
     self.accounts = accounts
@@ -87,6 +93,7 @@ actor ConfigurationWatcher {
         "Settings have changed that take effect only after a restart: only apps, credentials and log.level do at once")
     }
     if await accounts.update(to: configuration.apps) { await serve(accounts.apps) }
+    await didReload(accounts.apps)
   }
 
   private func adjustThreshold() {
@@ -100,7 +107,10 @@ actor ConfigurationWatcher {
 
   private var currentStamps: [String: FileStamp] {
     var files = configuration.apps.flatMap {
-      [$0.apns?.keyFile, $0.fcm?.serviceAccountFile, $0.expo?.accessTokenFile, $0.templatesFile].compactMap(\.self)
+      [
+        $0.apns?.keyFile, $0.fcm?.serviceAccountFile, $0.expo?.accessTokenFile, $0.templatesFile,
+        $0.webhook?.secretFile,
+      ].compactMap(\.self)
     }
     files += accounts.assumeIsolated { $0.proxyCredentialsFiles }
     if let path = source.path { files.append(path) }

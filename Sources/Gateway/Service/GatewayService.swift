@@ -126,10 +126,14 @@ final class GatewayService: Service {
     } catch {
       failure = error
     }
+    let webhooks = WebhookService(configuration, counters: metrics.webhooks, logger: logger)
+    defer { webhooks.loop.stop() }
     if failure == nil, !Self.isToStop {
+      await webhooks.use(apps.map(\.app))
       if let source {
         let watcher = ConfigurationWatcher(
-          source: source, configuration: configuration, accounts: accounts, threshold: threshold, logger: logger
+          source: source, configuration: configuration, accounts: accounts, threshold: threshold, logger: logger,
+          didReload: { await webhooks.use($0.map(\.app)) }
         ) { [metrics] apps in
           metrics.setLanes(apps.flatMap(\.lanes))
           for supervisor in supervisors { await supervisor.serve(apps) }
@@ -143,7 +147,10 @@ final class GatewayService: Service {
       try? await gracefulShutdown()
     }
     await watcher.withLock { $0 }?.stop()
-    try await shutDown(supervisors, loop)
+    let webhooksStop = Task { await webhooks.stop(by: loop.now + .seconds(Int64(configuration.drainSeconds))) }
+    let result = await Result { try await shutDown(supervisors, loop) }
+    await webhooksStop.value
+    try result.get()
     if let failure { throw failure }
   }
 
