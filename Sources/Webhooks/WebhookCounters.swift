@@ -1,6 +1,6 @@
 // The counters of webhooks for the metrics.
 
-package import Synchronization
+internal import Synchronization
 
 /// Counts requests by app and result. The number of series does not depend on what receivers answer.
 package final class WebhookCounters: Sendable {

@@ -1,8 +1,8 @@
 // The statements of webhooks, over one connection of their own.
 
-package import Logging
-package import Queue
-package import Runtime
+internal import Logging
+internal import Queue
+internal import Runtime
 
 /// The queue of one database: `push.webhook_event`.
 struct WebhookQueue: Sendable {

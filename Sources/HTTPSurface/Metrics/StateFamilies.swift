@@ -118,20 +118,20 @@ extension ExpositionWriter {
     for app in apps { sample(Int(sight.value("receipts_overdue", app: app)), ["app": app]) }
     family("push_gateway_api_keys_expiring", .gauge, "Keys of the HTTP API that are in use and expire within 30 days")
     for app in apps { sample(Int(sight.value("keys_expiring", app: app)), ["app": app]) }
-    let webhooks = apps.map { (["app": $0], sight.webhooks[$0] ?? OutboxGauges.Webhook()) }
+    let webhooks = apps.map { ($0, sight.webhooks[$0] ?? OutboxGauges.Webhook()) }
     family("push_gateway_webhook_waiting", .gauge, "Events that the app's receiver has not acknowledged yet")
-    for (labels, webhook) in webhooks { sample(Int(webhook.waiting), labels) }
+    for (app, webhook) in webhooks { sample(Int(webhook.waiting), ["app": app]) }
     family("push_gateway_webhook_oldest_seconds", .gauge, "Age of the oldest of these events; 0 if there is none")
-    for (labels, webhook) in webhooks { sample(webhook.oldestSeconds, labels) }
+    for (app, webhook) in webhooks { sample(webhook.oldestSeconds, ["app": app]) }
     family(
       "push_gateway_webhook_failing_seconds", .gauge,
       "Time since the app's receiver acknowledges no event; 0 if it acknowledged the last one")
-    for (labels, webhook) in webhooks { sample(webhook.failingSeconds, labels) }
+    for (app, webhook) in webhooks { sample(webhook.failingSeconds, ["app": app]) }
     family("push_gateway_webhook_stopped", .gauge, "1 while an operator has paused the webhook, or after a 410")
-    for (labels, webhook) in webhooks { sample(webhook.isStopped, labels) }
+    for (app, webhook) in webhooks { sample(webhook.isStopped, ["app": app]) }
     family(
       "push_gateway_webhook_dropped_total", .counter, "Events deleted without an acknowledgement, of all replicas")
-    for (labels, webhook) in webhooks { sample(Int(webhook.dropped), labels) }
+    for (app, webhook) in webhooks { sample(Int(webhook.dropped), ["app": app]) }
     family("push_gateway_replicas_alive", .gauge, "Replicas whose heartbeat is current")
     sample(Int(sight.value("replicas_alive")))
   }
