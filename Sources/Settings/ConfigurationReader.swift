@@ -271,7 +271,8 @@ struct ConfigurationReader {
       note(path, "has no valid host and port (1 to 65535); it must look like \(form)")
       return ("", "")
     }
-    let isLoopback = found.host == "localhost" || found.host == "::1" || found.host.wholeMatch(of: /127(\.\d{1,3}){3}/) != nil
+    let isLoopback =
+      ["localhost", "::1"].contains(found.host) || found.host.wholeMatch(of: /127(\.\d{1,3}){3}/) != nil
     guard !isClear || isLoopback else {
       note(path, "must begin with https://; http:// is accepted on a loopback address only")
       return ("", "")

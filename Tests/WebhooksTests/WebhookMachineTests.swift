@@ -70,7 +70,8 @@ private func claiming(_ apps: [String] = ["a"]) -> WebhookMachine {
 
   @Test func `a claim's events are sent, and each result is written at once`() {
     var machine = claiming()
-    #expect(machine.handle(.claimed([event(1), event(2)]), now: at(0)).prefix(2) == [.send(event(1)), .send(event(2))])
+    let sent = machine.handle(.claimed([event(1), event(2)]), now: at(0))
+    #expect(sent.prefix(2) == [.send(event(1)), .send(event(2))])
     let first = machine.handle(.answered(event(1), .status(204, retryAfter: nil)), now: at(20))
     #expect(first.results.map(\.id) == [1])
     #expect(first.results.map(\.verdict) == [.acknowledged])
@@ -96,9 +97,10 @@ private func claiming(_ apps: [String] = ["a"]) -> WebhookMachine {
     #expect(machine.handle(.written, now: at(2002)).claims.map(\.room) == [1])
   }
 
-  @Test(arguments: [
-    (1, 5), (2, 30), (3, 120), (4, 600), (5, 1800), (6, 3600), (7, 3600), (40, 3600),
-  ] as [(Int32, Int64)])
+  @Test(
+    arguments: [
+      (1, 5), (2, 30), (3, 120), (4, 600), (5, 1800), (6, 3600), (7, 3600), (40, 3600),
+    ] as [(Int32, Int64)])
   func `a failed event waits longer each time, up to an hour`(attempt: Int32, seconds: Int64) {
     var machine = claiming()
     let failed = event(1, attempt: attempt)

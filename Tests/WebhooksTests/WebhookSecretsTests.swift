@@ -27,7 +27,9 @@ import Testing
   }
 
   @Test func `with two secrets there are two signatures, in the order of the lines`() throws {
-    #expect(try signature("\(Self.first)\n\(Self.second)\n") == "v1,g8ooSvgG5G0dicOvwlLAIwiokKMB5rUPJWr+VndF5uo= v1,sTNZlPEPYpARkVNuxcs+CbOhyFdaGXXi8/u6DGiaoe4=")
+    #expect(
+      try signature("\(Self.first)\n\(Self.second)\n")
+        == "v1,g8ooSvgG5G0dicOvwlLAIwiokKMB5rUPJWr+VndF5uo= v1,sTNZlPEPYpARkVNuxcs+CbOhyFdaGXXi8/u6DGiaoe4=")
   }
 
   @Test(arguments: [

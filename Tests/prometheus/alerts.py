@@ -90,7 +90,8 @@ SCENARIOS = (
         ("apns:c0ffee", "apns:dead0005"), frozenset(LANE_DOWN | {"CallsRingLate"})),
     Scenario(
         "hooked", "WebhookEventsWait", "nobody listens at a webhook's URL", *[("fcm:well-",)] * 2,
-        settings=((r"^    ring_seconds", '    webhook: { url: "http://127.0.0.1:1/", secret_file: "HOOK", events: token.dead }\n    ring_seconds'),)),
+        settings=((r"^    ring_seconds",
+                   '    webhook: { url: "http://127.0.0.1:1/", secret_file: "HOOK", events: token.dead }\n    ring_seconds'),)),
     Scenario("keys", "APIKeysExpire", "a key expires within a month", *[("fcm:well-",)] * 2),
 )
 # CertificateExpires needs a listener with TLS, and two weeks; LockTableFills stops everything else: alerts_test.yml has their
@@ -148,7 +149,8 @@ class Installation:
         self.machine.sql("select push.pause_lane('paused', 'fcm', 'a test')")
         self.machine.sql("select push.create_api_key('keys', 'a test', '{read}', now() + interval '9 days')")
         # An event of half an hour ago.
-        self.machine.sql("""insert into push.token_invalidations (app, provider, token, reason) values ('hooked', 'fcm', 'dead', 'a test')""")
+        self.machine.sql("""insert into push.token_invalidations (app, provider, token, reason)
+            values ('hooked', 'fcm', 'dead', 'a test')""")
         self.machine.sql("update push.webhook_event set created_at = created_at - interval '30 minutes' where app = 'hooked'")
         self.lend_token("none-of-theirs")
         self.machine.stop(self.replicas["b"][0], signal.SIGKILL)

@@ -8,10 +8,12 @@ exception when others then
   return sqlstate || ' ' || sqlerrm;
 end $$;
 create function pg_temp.take(p_room int default 10, p_app text default 'hooked') returns text language sql as $$
-  select string_agg(format('%s:%s', c.body::json ->> 'type', coalesce(c.body::json -> 'data' ->> 'callId', c.body::json -> 'data' ->> 'token')), ' ' order by c.id)
+  select string_agg(format('%s:%s', c.body::json ->> 'type', coalesce(c.body::json -> 'data' ->> 'callId', c.body::json -> 'data' ->> 'token')),
+  ' ' order by c.id)
   from push.claim_webhooks(array[p_app], array[p_room], '{20000}') c $$;
 -- Writes one result for every event that is taken at the moment.
-create function pg_temp.result(p_result int, p_status int, p_delay_ms int default 5000, p_pause_ms int default null, p_app text default 'hooked') returns void language sql as $$
+create function pg_temp.result(p_result int, p_status int, p_delay_ms int default 5000, p_pause_ms int default null, p_app text default 'hooked')
+  returns void language sql as $$
   select push.settle_webhooks(array_agg(e.id), array_agg(e.app), array_agg(e.attempts), array_agg(p_result::smallint), array_agg(p_status),
     array_agg(case when p_status is null then 'TimedOut' end), array_agg(p_delay_ms), array_agg(p_pause_ms))
   from push.webhook_event e where e.app = p_app and e.attempts > 0 and e.due_at > clock_timestamp() + interval '10 s' $$;
@@ -59,7 +61,8 @@ select push.answer_call('void', 'u1');
 select test.equal('an end comes before the deliveries that it makes void', pg_temp.waiting('void'),
   'call.answered:answered delivery.finished:void:CallAnswered delivery.finished:void:CallAnswered');
 select test.equal('it says who answered', (select e.data ->> 'answeredBy' from push.webhook_event e where e.type = 'call.answered'), 'u1');
-select test.equal('an end in vain is no event', (select push.end_call('void')::text || ' ' || count(*) from push.webhook_event e where e.data ->> 'callId' = 'void'),
+select test.equal('an end in vain is no event', (select push.end_call('void')::text || ' ' || count(*) from push.webhook_event e where e.data ->>
+  'callId' = 'void'),
   'false 3');
 
 select test.call('declined', 2, 'hooked') as declined_id \gset
@@ -88,7 +91,8 @@ select test.equal('a delivery that died with its gateway', pg_temp.waiting('cras
 
 select test.call('old', 1, 'hooked') as old_id \gset
 set local session_replication_role = replica;
-update push.outbox set state = 'missed', ended_at = now() - interval '5 hours', deadline_at = now() - interval '5 hours', end_reason = 'missed' where id = :old_id;
+update push.outbox set state = 'missed', ended_at = now() - interval '5 hours', deadline_at = now() - interval '5 hours', end_reason = 'missed'
+  where id = :old_id;
 set local session_replication_role = origin;
 select push.announce_missed(array[:old_id]::bigint[]);
 select test.equal('a missed call that is too late to be told', pg_temp.waiting('old'), 'delivery.finished:expired:DeadlinePassed');
@@ -97,12 +101,14 @@ select test.call('void-call', 1, 'hooked');
 select push.void_call('void-call');
 select test.equal('an operator voids a call', pg_temp.waiting('void-call'), 'call.ended:voided delivery.finished:void:CallEnded');
 
-select test.equal('there is one event for each finished delivery of the app', (select count(*) from push.webhook_event where type = 'delivery.finished'),
+select test.equal('there is one event for each finished delivery of the app', (select count(*) from push.webhook_event where type =
+  'delivery.finished'),
   (select count(*) from push.history h where h.lane = :lane and h.outbox_id <> (select id from push.outbox where call_id = 'early')));
 select test.equal('one for each ended call', (select string_agg(e.data ->> 'callId', ' ' order by e.data ->> 'callId')
   from push.webhook_event e where e.type in ('call.answered', 'call.ended', 'call.missed')), 'all declined late void void-call');
 select test.equal('and none of the app without a webhook', (select string_agg(distinct app, ' ') from push.webhook_event), 'hooked');
-select test.equal('no event contains a whole token', (select count(*) from push.webhook_event e where e.data::text ~ 'test-token-0123456789'), 0::bigint);
+select test.equal('no event contains a whole token', (select count(*) from push.webhook_event e where e.data::text ~ 'test-token-0123456789'),
+  0::bigint);
 delete from push.webhook_event;
 
 -- Notifications are deliveries and no calls.
@@ -116,15 +122,19 @@ select test.equal('a notification is told as a delivery', (select string_agg(e.t
 delete from push.webhook_event;
 
 -- Dead tokens.
-insert into push.devices (user_id, app, provider, token, registered_at) values ('owner', 'hooked', 'fcm', 'dead-token-0123456789-1', now() - interval '1 day'),
+insert into push.devices (user_id, app, provider, token, registered_at) values ('owner', 'hooked', 'fcm', 'dead-token-0123456789-1', now() -
+  interval '1 day'),
   ('owner', 'bare', 'fcm', 'dead-token-0123456789-1', now() - interval '1 day');
 select push.invalidate_tokens(array[:lane, :lane, :bare]::smallint[], '{dead-token-0123456789-1,dead-token-0123456789-2,dead-token-0123456789-1}',
   '{null,null,null}', '{UNREGISTERED,UNREGISTERED,UNREGISTERED}');
-select test.equal('each dead token of the app is one event, with the whole token', (select string_agg(format('%s %s %s %s', app, data ->> 'token', data ->> 'userId',
-  data ->> 'reason'), ', ' order by data ->> 'token') from push.webhook_event), 'hooked dead-token-0123456789-1 owner UNREGISTERED, hooked dead-token-0123456789-2  UNREGISTERED');
+select test.equal('each dead token of the app is one event, with the whole token', (select string_agg(format('%s %s %s %s', app, data ->> 'token',
+  data ->> 'userId',
+  data ->> 'reason'), ', ' order by data ->> 'token') from push.webhook_event),
+  'hooked dead-token-0123456789-1 owner UNREGISTERED, hooked dead-token-0123456789-2  UNREGISTERED');
 select push.invalidate_tokens(array[:lane]::smallint[], '{dead-token-0123456789-2}', '{null}', '{UNREGISTERED}');
 select test.equal('it is told once', (select count(*) from push.webhook_event), 2::bigint);
-update push.devices set registered_at = clock_timestamp(), invalidated_at = null, invalid_reason = null where app = 'hooked' and token = 'dead-token-0123456789-1';
+update push.devices set registered_at = clock_timestamp(), invalidated_at = null, invalid_reason = null where app = 'hooked' and token =
+  'dead-token-0123456789-1';
 select test.equal('a token that lives again is not told any more', pg_temp.take(), 'token.dead:dead-token-0123456789-2');
 select push.hold_invalidation(:lane::smallint, '5 minutes', 'test');
 select test.equal('nor one that a hold takes back', (select count(*) from push.webhook_event), 0::bigint);
@@ -132,14 +142,17 @@ select from push.resume_invalidation('hooked', 'fcm');
 
 -- Expo's receipts.
 select push.register_lane('hooked', 'expo') as expo \gset
-insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId": "expo", "from": "x"}', '[{"userId": "u", "pushToken": "ExponentPushToken[hook]"}]')
+insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId": "expo", "from": "x"}',
+  '[{"userId": "u", "pushToken": "ExponentPushToken[hook]"}]')
   returning id as expo_id \gset
 select pg_temp.claim(:g);
-select push.settle(:g, null, array[:expo_id::bigint], '{0}', '{1}', '{1}', '{0}', '{200}', '{null}', '{ticket-1}', '{expo}', array[now()], array[now()], null, '{1}');
+select push.settle(:g, null, array[:expo_id::bigint], '{0}', '{1}', '{1}', '{0}', '{200}', '{null}', '{ticket-1}', '{expo}', array[now()],
+  array[now()], null, '{1}');
 update push.receipt_batch set due_at = sent_at;
 select count(*) from push.claim_receipts('hooked', 10, 60000);
 select push.settle_receipts('hooked', '{ticket-1}', '{DeviceNotRegistered}');
-select test.equal('a receipt that reports a failure is an event of its own', pg_temp.waiting('expo'), 'delivery.finished:delivered delivery.receipt:DeviceNotRegistered');
+select test.equal('a receipt that reports a failure is an event of its own', pg_temp.waiting('expo'),
+  'delivery.finished:delivered delivery.receipt:DeviceNotRegistered');
 delete from push.webhook_event;
 
 -- Types.
@@ -155,14 +168,16 @@ select test.call('first', 1, 'hooked'), test.call('second', 1, 'hooked');
 select push.answer_call('first'), push.answer_call('second');
 select test.equal('of each call the first event is taken', pg_temp.take(), 'call.answered:first call.answered:second');
 select test.equal('the others wait for it', pg_temp.take(), null);
-select test.equal('which puts them off', (select bool_and(due_at > clock_timestamp() + interval '15 s') from push.webhook_event where attempts = 0), true);
+select test.equal('which puts them off', (select bool_and(due_at > clock_timestamp() + interval '15 s') from push.webhook_event where attempts =
+  0), true);
 update push.webhook_event set due_at = clock_timestamp() where attempts = 1 and data ->> 'callId' = 'second';
 select test.equal('after its lease it is taken again, before the next', pg_temp.take(), 'call.answered:second');
 select pg_temp.result(0, 200);
 select test.equal('acknowledged ones are gone, and the next are due at once', pg_temp.take(), 'delivery.finished:first delivery.finished:second');
 select test.equal('of several rooms', (select count(*) from push.claim_webhooks('{hooked}', '{0}', '{1000}')), 0::bigint);
 select pg_temp.result(1, 500);
-select test.equal('a failed event is due later', (select bool_and(due_at between clock_timestamp() and clock_timestamp() + interval '6 s') from push.webhook_event), true);
+select test.equal('a failed event is due later', (select bool_and(due_at between clock_timestamp() and clock_timestamp() + interval '6 s') from
+  push.webhook_event), true);
 select test.equal('the failure is seen', (select format('%s %s %s', state, last_status, waiting) from push.webhooks), 'failing 500 2');
 update push.webhook_event set due_at = clock_timestamp();
 select pg_temp.take(1);
@@ -188,7 +203,8 @@ select pg_temp.result(1, null);
 select test.equal('four failures stop nothing', (select retry_at from push.webhook), null);
 select pg_temp.take(1);
 select pg_temp.result(1, null);
-select test.equal('the fifth makes the app wait', (select retry_at between clock_timestamp() + interval '4 s' and clock_timestamp() + interval '6 s' from push.webhook), true);
+select test.equal('the fifth makes the app wait', (select retry_at between clock_timestamp() + interval '4 s' and clock_timestamp() + interval
+  '6 s' from push.webhook), true);
 select test.equal('nothing is taken meanwhile', pg_temp.take(), null);
 update push.webhook set retry_at = clock_timestamp();
 select test.equal('then one event, as a probe', (select count(*) from push.claim_webhooks('{hooked}', '{10}', '{20000}')), 1::bigint);
@@ -214,17 +230,20 @@ select test.equal('health tells it', (select state from push.check_health() wher
 -- Operators.
 select test.equal('a pause', (select changed from push.pause_webhooks('hooked', 'their deploy')), true);
 update push.webhook_event set due_at = clock_timestamp();
-select test.equal('stops sending, and is seen', coalesce(pg_temp.take(), '') || (select state || ' ' || note from push.webhooks), 'paused their deploy');
+select test.equal('stops sending, and is seen', coalesce(pg_temp.take(), '') || (select state || ' ' || note from push.webhooks),
+  'paused their deploy');
 select test.equal('health warns', (select state || ' ' || (value ~ '^hooked: paused') from push.check_health() where item = 'webhooks'), 'warn true');
 select test.call('paused', 1, 'hooked');
 select push.end_call('paused');
 select test.equal('events are recorded all the same', pg_temp.waiting('paused'), 'call.ended:ended delivery.finished:void:CallEnded');
 select test.equal('a resume', (select changed from push.resume_webhooks('hooked')), true);
 select test.equal('sends them', pg_temp.take(99) ~ 'call.ended:paused', true);
-select test.equal('who did it is recorded', (select string_agg(action || ' ' || target, ', ' order by id desc) from (select * from push.audit order by id desc limit 2) a),
+select test.equal('who did it is recorded', (select string_agg(action || ' ' || target, ', ' order by id desc) from (select * from push.audit
+  order by id desc limit 2) a),
   'resume_webhooks hooked, pause_webhooks hooked');
 delete from push.webhook_event where data ->> 'callId' <> 'paused' or type = 'call.ended';
-select test.equal('a call''s events can be sent again; one that waits is not doubled', (select recorded from push.resend_webhooks('hooked', 'paused')), 1::bigint);
+select test.equal('a call''s events can be sent again; one that waits is not doubled', (select recorded from push.resend_webhooks('hooked',
+  'paused')), 1::bigint);
 select test.equal('with the same ids', (select count(*) from push.webhook_event where event = push.webhook_id('call', 'hooked',
   (select id::text from push.outbox where call_id = 'paused'))), 1::bigint);
 delete from push.webhook_event;
@@ -233,7 +252,8 @@ select test.equal('of the app only', (select string_agg(distinct app, ' ') from 
 select test.equal('one of both is needed', pg_temp.error($$select push.resend_webhooks('hooked')$$), '22023 call_id, since: give one of them');
 select test.equal('not of last week', pg_temp.error($$select push.resend_webhooks('hooked', since => now() - interval '7 days')$$),
   '22023 since: must not be more than 24 hours ago');
-select test.equal('not of an app without a webhook', pg_temp.error($$select push.resend_webhooks('bare', 'bare')$$), 'P0002 app: there is no webhook of app bare');
+select test.equal('not of an app without a webhook', pg_temp.error($$select push.resend_webhooks('bare', 'bare')$$),
+  'P0002 app: there is no webhook of app bare');
 
 -- Retention.
 delete from push.webhook_event;
@@ -243,14 +263,17 @@ update push.webhook_event set created_at = now() - interval '25 hours' where typ
 select push.trim_webhooks() as trimmed \gset
 select test.equal('events of yesterday are dropped and counted', :'trimmed' || ' ' || (select dropped || ' ' || waiting from push.webhooks), '1 1 1');
 delete from push.webhook_event;
-insert into push.webhook_event (event, app, type, at, data) select 'many-' || i, 'hooked', 'token.dead', now(), '{}' from generate_series(1, 100009) i;
+insert into push.webhook_event (event, app, type, at, data) select 'many-' || i, 'hooked', 'token.dead', now(), '{}' from generate_series(1,
+  100009) i;
 select push.trim_webhooks() as trimmed \gset
-select test.equal('so are the oldest of more than 100,000', :'trimmed' || ' ' || (select dropped || ' ' || waiting from push.webhooks), '9 10 100000');
+select test.equal('so are the oldest of more than 100,000', :'trimmed' || ' ' || (select dropped || ' ' || waiting from push.webhooks),
+  '9 10 100000');
 select test.equal('the newest stay', (select count(*) from push.webhook_event where event = 'many-100009'), 1::bigint);
 select test.equal('metrics show it', (select format('%s %s %s', app, waiting, dropped) from push.observe_webhooks()), 'hooked 100000 10');
 select push.set_webhooks('{hooked}', '{null}', '{null}', '{null}');
 select push.trim_webhooks() as trimmed \gset
-select test.equal('without its webhook, an app''s events go in bites', :'trimmed' || ' ' || (select state || ' ' || dropped from push.webhooks), '20000 off 10');
+select test.equal('without its webhook, an app''s events go in bites', :'trimmed' || ' ' || (select state || ' ' || dropped from push.webhooks),
+  '20000 off 10');
 select test.call('off', 1, 'hooked');
 select push.end_call('off');
 select test.equal('and none comes', pg_temp.waiting('off'), null);
@@ -258,14 +281,16 @@ delete from push.webhook_event;
 
 -- Erasure.
 select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{null}');
-insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId": "erased-call", "from": "x"}', '[{"userId": "person", "fcmToken": "person-token-0123456789"}]');
+insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId": "erased-call", "from": "x"}',
+  '[{"userId": "person", "fcmToken": "person-token-0123456789"}]');
 select push.answer_call('erased-call', 'person');
 select push.invalidate_tokens(array[:lane]::smallint[], '{person-token-0123456789}', '{null}', '{UNREGISTERED}');
 select test.equal('before', pg_temp.waiting(), 'call.answered:answered delivery.finished:void:CallAnswered token.dead:UNREGISTERED');
 select from push.erase_user('person', 'hooked');
 select test.equal('an erased user is in no event, and the token in none', (select count(*) from push.webhook_event e where e::text ~ 'pers')
   || ' ' || pg_temp.waiting(), '0 call.answered:answered delivery.finished:void:CallAnswered');
-select test.equal('the others are masked', (select string_agg(coalesce(data ->> 'answeredBy', data ->> 'userId') || coalesce(data ->> 'device', ''), ' ' order by id)
+select test.equal('the others are masked', (select string_agg(coalesce(data ->> 'answeredBy', data ->> 'userId') || coalesce(data ->> 'device',
+  ''), ' ' order by id)
   from push.webhook_event), '[erased] [erased]…');
 
 -- A restored database: calls end, and nobody is rung.
@@ -281,11 +306,14 @@ select test.equal('what a restored database puts away is told', pg_temp.waiting(
 delete from push.origin where made_at = '-infinity';
 
 -- Rights.
-select test.equal('gateways have what they need, and no more', (select string_agg(f, ' ' order by f) from unnest(array['set_webhooks', 'claim_webhooks', 'settle_webhooks',
+select test.equal('gateways have what they need, and no more', (select string_agg(f, ' ' order by f) from unnest(array['set_webhooks',
+  'claim_webhooks', 'settle_webhooks',
   'observe_webhooks', 'trim_webhooks']) f where has_function_privilege('push_gateway', (select p.oid from pg_proc p where p.proname = f), 'execute')),
   'claim_webhooks observe_webhooks set_webhooks settle_webhooks');
-select test.equal('operators, too', (select string_agg(f, ' ' order by f) from unnest(array['set_webhooks', 'claim_webhooks', 'pause_webhooks', 'resume_webhooks',
+select test.equal('operators, too', (select string_agg(f, ' ' order by f) from unnest(array['set_webhooks', 'claim_webhooks', 'pause_webhooks',
+  'resume_webhooks',
   'resend_webhooks']) f where has_function_privilege('push_ops', (select p.oid from pg_proc p where p.proname = f), 'execute')),
   'pause_webhooks resend_webhooks resume_webhooks');
-select test.equal('nobody reads the events, which contain tokens', (select string_agg(r, ' ') from unnest(array['push_ops', 'push_gateway', 'push_enqueuer', 'push_tenant']) r
+select test.equal('nobody reads the events, which contain tokens', (select string_agg(r, ' ') from unnest(array['push_ops', 'push_gateway',
+  'push_enqueuer', 'push_tenant']) r
   where has_table_privilege(r, 'push.webhook_event', 'select') or has_table_privilege(r, 'push.webhook', 'select')), null);

@@ -343,8 +343,8 @@ begin
     from (select count(*) from push.quarantined_tokens) q;
   return query
     select 'webhooks',
-      coalesce(string_agg(format('%s: %s%s, %s wait', w.app, w.state, ' since ' || date_trunc('second', coalesce(w.gone_at, w.failing_since)), w.waiting),
-          ', ' order by w.place) filter (where w.place <= 5)
+      coalesce(string_agg(format('%s: %s%s, %s wait', w.app, w.state,
+            ' since ' || date_trunc('second', coalesce(w.gone_at, w.failing_since)), w.waiting), ', ' order by w.place) filter (where w.place <= 5)
         || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all arrive'),
       case when bool_or(w.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
       'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '

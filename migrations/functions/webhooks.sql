@@ -626,7 +626,8 @@ begin
     select x.* from (
       select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
         'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
-        push.delivery_data(v_app, l.provider, h.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, h.device, h.attempts, h.sent_at) as data
+        push.delivery_data(v_app, l.provider, h.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, h.device,
+          h.attempts, h.sent_at) as data
       from push.lane l cross join lateral (
         select * from push.history h
         where h.lane = l.id and h.finished_at >= v_from and (v_ids is null or h.outbox_id = any (v_ids))

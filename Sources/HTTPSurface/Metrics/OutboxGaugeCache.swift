@@ -23,7 +23,8 @@ package actor OutboxGaugeCache {
     name: "observe", sql: "select what, app, provider, kind, state, value from push.observe()")
 
   private static let observeWebhooks = PostgresStatement(
-    name: "observe_webhooks", sql: "select app, waiting, oldest, failing, stopped, dropped from push.observe_webhooks()")
+    name: "observe_webhooks", sql: "select app, waiting, oldest, failing, stopped, dropped from push.observe_webhooks()"
+  )
 
   /// A statement of its own: when the table of locks is full, `observe` fails.
   private static let lookAtLocks = PostgresStatement(name: "lock_table_used", sql: "select push.lock_table_used()")
