@@ -1,4 +1,5 @@
 -- A receiver that refuses the signature.
+\ir base.sql
 select push.set_webhooks('{porteiro}', '{backend.example.com}', '{digest}', array[null]::text[]);
 insert into push.outbox (app, payload, recipients) values ('porteiro', '{"callId": "hook-1", "from": "x"}', '["nobody"]'),
   ('porteiro', '{"callId": "hook-2", "from": "x"}', '["nobody"]');
