@@ -286,6 +286,9 @@ insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId":
 select push.answer_call('erased-call', 'person');
 select push.invalidate_tokens(array[:lane]::smallint[], '{person-token-0123456789}', '{null}', '{UNREGISTERED}');
 select test.equal('before', pg_temp.waiting(), 'call.answered:answered delivery.finished:void:CallAnswered token.dead:UNREGISTERED');
+-- Its row in push.token_invalidations is gone, as after a TRUNCATE.
+insert into push.webhook_event (event, app, type, user_id, at, data)
+  values ('lone', 'hooked', 'token.dead', 'person', now(), '{"token": "person-lone"}');
 select from push.erase_user('person', 'hooked');
 select test.equal('an erased user is in no event, and the token in none', (select count(*) from push.webhook_event e where e::text ~ 'pers')
   || ' ' || pg_temp.waiting(), '0 call.answered:answered delivery.finished:void:CallAnswered');
