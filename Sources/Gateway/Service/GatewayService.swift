@@ -148,9 +148,12 @@ final class GatewayService: Service {
     }
     await watcher.withLock { $0 }?.stop()
     let webhooksStop = Task { await webhooks.stop(by: loop.now + .seconds(Int64(configuration.drainSeconds))) }
-    let result = await Result { try await shutDown(supervisors, loop) }
+    do {
+      try await shutDown(supervisors, loop)
+    } catch {
+      failure = failure ?? error
+    }
     await webhooksStop.value
-    try result.get()
     if let failure { throw failure }
   }
 

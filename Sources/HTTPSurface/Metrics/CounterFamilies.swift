@@ -49,7 +49,9 @@ extension ExpositionWriter {
   mutating func write(_ webhooks: [(app: String, counts: [WebhookCounters.Result: Int])], apps: [String]) {
     let known = Set(webhooks.map(\.app))
     family("push_gateway_webhook_requests_total", .counter, "Requests to receivers of webhooks, by result")
-    for (app, counts) in webhooks + apps.filter({ !known.contains($0) }).map({ (app: $0, counts: [:]) }) {
+    let silent = apps.filter { !known.contains($0) }
+    let all = webhooks + silent.map { (app: $0, counts: [WebhookCounters.Result: Int]()) }
+    for (app, counts) in all {
       for result in WebhookCounters.Result.allCases {
         sample(counts[result] ?? 0, ["app": app, "result": result.rawValue])
       }
