@@ -5,8 +5,6 @@ import Testing
 
 @testable import Webhooks
 
-private typealias Action = WebhookMachine.Action
-
 private func at(_ milliseconds: Int64) -> Instant { Instant(nanoseconds: 0) + .milliseconds(milliseconds) }
 
 private func event(_ id: Int64, app: String = "a", attempt: Int32 = 1) -> ClaimedWebhook {

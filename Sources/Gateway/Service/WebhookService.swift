@@ -1,7 +1,6 @@
 // The webhooks of all apps: one sender for each database, on a loop of their own.
 
 import Logging
-import Providers
 import Runtime
 import Settings
 import Webhooks
