@@ -82,7 +82,7 @@ actor WebhookService {
     return proxy
   }
 
-  /// Ends everything, no later than `deadline` or after a few seconds, and stops the loop.
+  /// Ends everything, no later than `deadline` or after a few seconds. The loop goes on.
   func stop(by deadline: Instant) async {
     let limit = min(deadline, loop.now + Self.stopTime)
     await withTaskGroup { group in
