@@ -120,9 +120,13 @@ let package = Package(
       dependencies: ["Settings", "Queue", "Runtime", logging, argumentParser],
       swiftSettings: strict),
     .target(
+      name: "Webhooks",
+      dependencies: ["Providers", "Queue", "Runtime", "COpenSSL", logging],
+      swiftSettings: strict),
+    .target(
       name: "HTTPSurface",
       dependencies: [
-        "Settings", "Dialects", "Dispatching", "Providers", "PushModel", "Queue", "Runtime", logging,
+        "Settings", "Webhooks", "Dialects", "Dispatching", "Providers", "PushModel", "Queue", "Runtime", logging,
         .product(name: "HTTPTypes", package: "swift-http-types"),
         .product(name: "Hummingbird", package: "hummingbird"),
         .product(name: "HummingbirdCore", package: "hummingbird"),
@@ -145,7 +149,7 @@ let package = Package(
       dependencies: [
         "CAllocator", "Settings", "Console", "Dialects", "Dispatching", "HTTPSurface", "Operations", "Providers",
         "PushModel",
-        "Queue", "Runtime", logging, argumentParser,
+        "Queue", "Runtime", "Webhooks", logging, argumentParser,
         .product(name: "NIOCore", package: "swift-nio"),
         .product(name: "NIOPosix", package: "swift-nio"),
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -247,6 +251,8 @@ let package = Package(
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       swiftSettings: strictTests),
+    .testTarget(
+      name: "WebhooksTests", dependencies: ["Webhooks", "Runtime", "TestSupport"], swiftSettings: strictTests),
     .testTarget(name: "OperationsTests", dependencies: ["Operations", "Console"], swiftSettings: strictTests),
     .testTarget(
       name: "LabTests", dependencies: ["Lab", "Queue", "Runtime", "Simulators"], swiftSettings: strictTests),

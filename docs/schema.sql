@@ -31,6 +31,57 @@ $$;
 
 COMMENT ON FUNCTION push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) IS 'adds to the counts of an erasure. p_counts: push.erasure.counts; p_place: the table; p_removed, p_masked: numbers of rows';
 
+CREATE FUNCTION push.announce_calls() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  if exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('decline', n.app, n.id::text, s.user_id), n.app, 'call.declined', n.id, s.user_id,
+      coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
+      jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
+    from new_calls n join old_calls o on o.id = n.id
+    cross join lateral jsonb_each(n.declined) s(user_id, said)
+    where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
+      and coalesce(current_setting('push.erasing', true), '') <> 'on' and push.wants_event(n.app, 'call.declined')
+    on conflict do nothing;
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('call', n.app, n.id::text), n.app, 'call.' || n.state, n.id, n.answered_by, n.ended_at,
+      push.call_data(n.app, n.call_id, n.kind, n.state, n.end_reason, n.answered_by, n.created_at, n.ended_at)
+    from new_calls n join old_calls o on o.id = n.id
+    where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
+    on conflict do nothing;
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.announce_calls() IS 'records call.answered, call.ended and call.missed for the calls that a statement has ended, and call.declined for users';
+
+CREATE FUNCTION push.announce_deliveries() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('delivery', l.app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text), l.app,
+      'delivery.finished', h.outbox_id, h.user_id, h.finished_at,
+      push.delivery_data(l.app, l.provider, h.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, h.device, h.attempts, h.sent_at)
+    from new_rows h
+    cross join lateral (select l.app, l.provider from push.lane l where l.id = h.lane offset 0) l
+    cross join lateral (
+      select from push.webhook w where w.app = l.app and w.is_on and (w.events is null or 'delivery.finished' = any (w.events)) offset 0
+    ) w
+    on conflict do nothing;
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.announce_deliveries() IS 'records delivery.finished for the deliveries that a statement has finished';
+
 CREATE FUNCTION push.announce_missed(p_outbox_id bigint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -168,6 +219,44 @@ end
 $$;
 
 COMMENT ON FUNCTION push.announce_missed(p_outbox_id bigint[]) IS 'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed_call for each user who has not declined. By push.apps.missed_calls there may be one for each phone instead, or none. It goes over APNs alert, else FCM, else Expo, never to a VoIP token. Its lifetime is four hours from the end of the call, or from its deadline if that is earlier; when these have passed, it expires at once and only history shows it. Missed calls to phones that get a cancel have numbers from 40000, and their cancels numbers from 30000; therefore run this after push.cancel_invites. Returns how many were made';
+
+CREATE FUNCTION push.announce_receipt(p_app text, p_call_id text, p_outbox_id bigint, p_n integer, p_user_id text, p_device text, p_ticket text, p_reason text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  if push.wants_event(p_app, 'delivery.receipt') then
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    values (push.webhook_id('receipt', p_app, p_outbox_id::text, p_n::text, p_ticket), p_app, 'delivery.receipt', p_outbox_id,
+      p_user_id, clock_timestamp(),
+      jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n, 'userId', p_user_id, 'device', p_device,
+        'provider', 'expo', 'reason', p_reason))
+    on conflict do nothing;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.announce_receipt(p_app text, p_call_id text, p_outbox_id bigint, p_n integer, p_user_id text, p_device text, p_ticket text, p_reason text) IS 'records delivery.receipt: Expo''s receipt says that a delivered push failed later. p_app: the app; p_reason: the reason; the others: columns of push.history. For push.settle_receipts';
+
+CREATE FUNCTION push.announce_tokens() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  if exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, user_id, at, data)
+    select push.webhook_id('token', t.app, t.provider, t.id::text), t.app, 'token.dead', t.user_id, t.invalidated_at,
+      jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
+    from new_tokens t
+    where push.wants_event(t.app, 'token.dead')
+    on conflict do nothing;
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.announce_tokens() IS 'records token.dead for tokens that were invalidated';
 
 CREATE TABLE push.delivery (
     outbox_id bigint NOT NULL,
@@ -509,6 +598,15 @@ end
 $$;
 
 COMMENT ON FUNCTION push.call(call_id text, app text, after_n integer, devices integer) IS 'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, and devices: an array of {userId, provider, kind, state (ready, claimed, waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s first report)}. Times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call with this id; devices: maximum number of devices; null: all; after_n: only devices after this number. next: the after_n of the next page; null: this is the last page';
+
+CREATE FUNCTION push.call_data(p_app text, p_call_id text, p_kind text, p_state text, p_reason text, p_answered_by text, p_created_at timestamp with time zone, p_ended_at timestamp with time zone) RETURNS jsonb
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select jsonb_build_object('app', p_app, 'callId', p_call_id, 'kind', p_kind, 'state', p_state, 'reason', p_reason,
+    'answeredBy', p_answered_by, 'createdAt', push.webhook_time(p_created_at), 'endedAt', push.webhook_time(p_ended_at))
+$$;
+
+COMMENT ON FUNCTION push.call_data(p_app text, p_call_id text, p_kind text, p_state text, p_reason text, p_answered_by text, p_created_at timestamp with time zone, p_ended_at timestamp with time zone) IS 'data of call.answered, call.ended and call.missed. Arguments: columns of push.outbox';
 
 CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1054,6 +1152,20 @@ begin
       'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
     from (select count(*) from push.quarantined_tokens) q;
   return query
+    select 'webhooks',
+      coalesce(string_agg(format('%s: %s%s, %s wait', w.app, w.state,
+            ' since ' || date_trunc('second', coalesce(w.gone_at, w.failing_since)), w.waiting), ', ' order by w.place) filter (where w.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all arrive'),
+      case when bool_or(w.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+      'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
+      'push.resume_webhooks sends again.'
+    from (
+      select w.*, w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours' as is_bad,
+        row_number() over (order by w.app) as place
+      from push.webhooks w
+      where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes' or w.state <> 'off' and w.oldest > interval '1 hour'
+    ) w;
+  return query
     select 'API keys',
       coalesce(string_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date), ', ' order by k.place)
         filter (where k.place <= 5) || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
@@ -1111,6 +1223,22 @@ end
 $$;
 
 COMMENT ON FUNCTION push.check_traces() IS 'refuses calls whose traceparent is invalid';
+
+CREATE FUNCTION push.check_webhook(p_app text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  if not exists (select from push.webhook w where w.app = p_app) then
+    raise exception using errcode = 'no_data_found',
+      message = format('app: there is no webhook of app %s', coalesce(left(p_app, 64), 'without a name')),
+      hint = 'push.webhooks lists them; they are configured with apps.APP.webhook.';
+  end if;
+  return p_app;
+end
+$$;
+
+COMMENT ON FUNCTION push.check_webhook(p_app text) IS 'raises an error if the app has no webhook. p_app: name of the app';
 
 CREATE FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval DEFAULT '00:00:00.3'::interval, p_total integer DEFAULT NULL::integer, p_background integer DEFAULT NULL::integer, p_later_floor timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[], p_later_max integer[] DEFAULT '{}'::integer[]) RETURNS TABLE(place tid, lane smallint, outbox_id bigint, n integer, attempt integer, kind smallint, crashes smallint, environment smallint, platform smallint, created_at timestamp with time zone, deadline_at timestamp with time zone, remaining_us bigint, user_id text, token text, locale text, data jsonb, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1296,6 +1424,92 @@ end
 $$;
 
 COMMENT ON FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) IS 'takes tickets whose receipts are due; after the lease they are due again. p_app: the app; p_max: maximum number of tickets; p_lease_ms: the lease in milliseconds';
+
+CREATE FUNCTION push.claim_webhooks(p_app text[], p_room integer[], p_lease_ms integer[]) RETURNS TABLE(id bigint, app text, attempt integer, age_ms bigint, event text, body text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  -- Events that are looked at for one app. Those behind another event of their call are put off until its due time, so they
+  -- are not looked at again before.
+  c_scan constant int := 500;
+  -- After this number of failures in a row, one event at a time is sent, as a probe.
+  c_open constant int := 5;
+  v_now  timestamptz;
+  v_hook push.webhook;
+  v_app  text;
+  v_room int;
+  v_mine bigint[];
+  v_i    int;
+begin
+  for v_i in 1..cardinality(p_app) loop
+    v_app := p_app[v_i];
+    select w.* into v_hook from push.webhook w where w.app = v_app;
+    v_now := clock_timestamp();
+    continue when not found or not v_hook.is_on or v_hook.paused or v_hook.gone_at is not null or v_hook.retry_at > v_now
+      or p_room[v_i] < 1;
+    v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
+    with due as materialized (
+      select e.id, e.outbox_id from push.webhook_event e
+      where e.app = v_app and e.due_at <= v_now
+      order by e.due_at
+      limit c_scan
+    ), judged as materialized (
+      select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, v_now) as first_due_at
+      from due d left join lateral (
+        select f.id, f.due_at from push.webhook_event f
+        where f.outbox_id = d.outbox_id
+        order by f.outbox_id, f.id
+        limit 1
+      ) f on true
+    ), behind as (
+      update push.webhook_event e set due_at = b.first_due_at
+      from (
+        select x.id, j.first_due_at
+        from judged j cross join lateral (
+          select x.id from push.webhook_event x where x.id = j.id and x.due_at <= v_now for no key update skip locked
+        ) x
+        where j.first_id <> j.id and j.first_due_at > v_now
+      ) b
+      where e.id = b.id
+    )
+    select array_agg(m.id) into v_mine
+    from (
+      select x.id
+      from (select distinct j.first_id, j.first_due_at from judged j where j.first_due_at <= v_now) j
+      cross join lateral (
+        select x.id, x.due_at from push.webhook_event x where x.id = j.first_id and x.due_at <= v_now for no key update skip locked
+      ) x
+      order by j.first_due_at, x.id
+      limit v_room
+    ) m;
+    continue when v_mine is null;
+    if v_hook.failures >= c_open then
+      update push.webhook w set retry_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms' where w.app = v_app;
+    end if;
+    return query
+      with taken as (
+        update push.webhook_event e
+        set due_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms', attempts = e.attempts + 1
+        where e.id = any (v_mine)
+        returning e.*
+      )
+      select t.id, t.app, t.attempts, greatest(0, extract(epoch from clock_timestamp() - t.created_at) * 1000)::bigint, t.event,
+        json_build_object('type', t.type, 'timestamp', push.webhook_time(t.at), 'data', t.data)::text
+      from taken t
+      order by t.id;
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION push.claim_webhooks(p_app text[], p_room integer[], p_lease_ms integer[]) IS 'takes due events, of each call only the first; after the lease they are due again. Arrays, by app: p_app: the app; p_room: maximum number of events; p_lease_ms: the lease in milliseconds. Returns the event, how often it was taken, its age in milliseconds, and the id and the body for the receiver. After five failures in a row it takes one event at a time';
 
 CREATE FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer DEFAULT 2000, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT next_page bigint) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1723,6 +1937,18 @@ end
 $$;
 
 COMMENT ON FUNCTION push.decline_rings(p_erasures bigint[]) IS 'declines, in their name, the calls that ring users who are being erased. Locked calls are skipped. p_erasures: push.erasure.id. For push.erase_user and push.finish_erasures';
+
+CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_n integer, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint, p_user_id text, p_device text, p_attempts integer, p_sent_at timestamp with time zone) RETURNS jsonb
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n,
+    'kind', (array['invite', 'cancel', 'missed_call', 'notification'])[p_kind + 1],
+    'outcome', (array['delivered', 'delivered_late', 'void', 'expired', 'dead'])[p_outcome + 1],
+    'reason', p_reason, 'status', p_status, 'userId', p_user_id, 'device', p_device, 'provider', p_provider,
+    'attempts', p_attempts, 'sentAt', push.webhook_time(p_sent_at))
+$$;
+
+COMMENT ON FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_n integer, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint, p_user_id text, p_device text, p_attempts integer, p_sent_at timestamp with time zone) IS 'data of delivery.finished. p_app, p_provider: the lane; the others: columns of push.history';
 
 CREATE FUNCTION push.device_token(p_app text, p_device text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -2426,16 +2652,36 @@ begin
   get diagnostics v_count = row_count;
   p_counts := push.add_counts(p_counts, 'quarantined_tokens', v_count, 0);
 
+  -- Events of webhooks that were not acknowledged yet. An event about a token of nobody known is found by its hash.
+  delete from push.webhook_event t
+    where t.id = any (array(
+      select x.id from push.webhook_event x
+      where x.app = p_app and x.type = 'token.dead' and (push.user_digest(x.user_id) = p_user_digest
+        or x.user_id is null and hashtextextended(x.data ->> 'token', 0) = any (p_hashes))
+      for update skip locked));
+  get diagnostics v_count = row_count;
+  p_counts := push.add_counts(p_counts, 'webhook_event', v_count, 0);
+  update push.webhook_event t
+    set user_id = '[erased]', data = t.data || case when t.data ? 'answeredBy' then '{"answeredBy": "[erased]"}'
+      when t.data ? 'device' then '{"userId": "[erased]", "device": "…"}' else '{"userId": "[erased]"}' end::jsonb
+    where t.id = any (array(
+      select x.id from push.webhook_event x
+      where x.app = p_app and x.type <> 'token.dead' and push.user_digest(x.user_id) = p_user_digest
+      for no key update skip locked));
+  get diagnostics v_count = row_count;
+  p_counts := push.add_counts(p_counts, 'webhook_event', 0, v_count);
+
   if exists (select from push.devices d
       where p_devices and d.app = p_app and push.user_digest(d.user_id) = p_user_digest and d.registered_at <= p_asked_at)
     or exists (select from push.token_invalidations x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
-    or exists (select from push.quarantined_tokens x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest) then
+    or exists (select from push.quarantined_tokens x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
+    or exists (select from push.webhook_event x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest) then
     is_done := false;
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'removes one user''s devices, dead and quarantined tokens, and Expo tickets. p_app: the app; p_user_digest: as push.erasure.user_digest; p_asked_at: devices registered later are kept; p_devices: false keeps all devices (there may be millions to read); p_counts, p_hashes: push.erasure.counts and token_hashes, which are added to. is_done: false if a row was locked. Reads whole tables. For push.erase_user and push.finish_erasures';
+COMMENT ON FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in the other events of webhooks. p_app: the app; p_user_digest: as push.erasure.user_digest; p_asked_at: devices registered later are kept; p_devices: false keeps all devices (there may be millions to read); p_counts, p_hashes: push.erasure.counts and token_hashes, which are added to. is_done: false if a row was locked. Reads whole tables. For push.erase_user and push.finish_erasures';
 
 CREATE FUNCTION push.erase_user(user_id text, app text, max_ms integer DEFAULT 1000) RETURNS TABLE(place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2590,7 +2836,7 @@ begin
   -- otherwise operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is
   -- the id of a call.
   v_erasure.is_known := v_erasure.is_known or v_erasure.counts ?| '{devices,delivery,history,ring_reports,escalations,receipt_batch,'
-    'token_invalidations,quarantined_tokens}';
+    'token_invalidations,quarantined_tokens,webhook_event}';
   v_masks := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
   v_text := c_word || push.quote_pattern(v_user) || c_end;
   with line as (
@@ -2627,7 +2873,7 @@ begin
       case when t.name = 'outbox' then cardinality(v_erasure.waiting)::bigint
         when t.name = 'devices' then (not v_tokens)::int::bigint else 0 end,
       v_erasure.scanned_at is not null
-    from unnest('{devices,delivery,outbox,history,ring_reports,escalations,receipt_batch,token_invalidations,quarantined_tokens,'
+    from unnest('{devices,delivery,outbox,history,ring_reports,escalations,receipt_batch,token_invalidations,quarantined_tokens,webhook_event,'
       'audit}'::text[]) with ordinality t(name, i)
     order by t.i;
 end
@@ -3685,13 +3931,14 @@ begin
         execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
         execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
           'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
-          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas to %I', v_role);
+          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, '
+          'push.webhooks to %I', v_role);
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
           'push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, '
           'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-          'push.own_shard, push.shard_map_number to %I', v_role);
+          'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks to %I', v_role);
         -- Before 0013, operators could create keys, and so could the service, which has their rights.
         execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
       when 'push_keys' then
@@ -3706,7 +3953,8 @@ begin
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
           'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
-          'push.lock_table_used, push.enqueue_calls to %I', c_calls, v_role);
+          'push.lock_table_used, push.enqueue_calls, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, '
+          'push.observe_webhooks to %I', c_calls, v_role);
         -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
@@ -4533,6 +4781,20 @@ $$;
 
 COMMENT ON FUNCTION push.observe() IS 'the gauges of the database for metrics, one row for each series. what: pending (deliveries owed; an estimate for a lane with more than 5,000 divided by the number of lanes, see push.count_owed), oldest_ready (age in seconds of the oldest delivery that could be sent, among those read), paused, held (invalidation is on hold), replicas_alive, receipts_pending, receipts_overdue (due for a minute, or looked up more than three times in vain; both are estimates for an app with more than 50 batches), keys_expiring (keys of the HTTP API with less than 30 days left), quota_calls, quota_notifications and quota_recipients (the used part of a quota)';
 
+CREATE FUNCTION push.observe_webhooks() RETURNS TABLE(app text, waiting double precision, oldest double precision, failing double precision, stopped double precision, dropped double precision)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  select w.app, w.waiting::double precision, coalesce(greatest(0, extract(epoch from w.oldest)), 0)::double precision,
+    coalesce(greatest(0, extract(epoch from clock_timestamp() - w.failing_since)), 0)::double precision,
+    (w.state in ('paused', 'gone'))::int::double precision, w.dropped::double precision
+  from push.webhooks w
+  where w.state <> 'off'
+$$;
+
+COMMENT ON FUNCTION push.observe_webhooks() IS 'the gauges of webhooks for metrics, one row for each app with a webhook: events that wait, age of the oldest in seconds, time since requests fail in seconds (0: the last one was acknowledged), 1 while it is paused or gone, events dropped';
+
 CREATE FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) RETURNS TABLE(token text, minted_at timestamp with time zone, expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -4799,6 +5061,25 @@ $$;
 
 COMMENT ON FUNCTION push.pause_lane(app text, provider text, note text) IS 'nothing more is claimed from this lane until push.resume_lane; deliveries that a replica holds are still sent. app, provider: the lane; note: the reason. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless';
 
+CREATE FUNCTION push.pause_webhooks(app text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  v_app text := push.check_webhook(pause_webhooks.app);
+begin
+  update push.webhook w set paused = true, note = left(pause_webhooks.note, 200) where w.app = v_app and not w.paused;
+  changed := found;
+  message := format('%s: events %s; they are kept for 24 hours, at most 100,000', v_app,
+    case when changed then 'are recorded and no longer sent' else 'were paused before' end);
+  perform push.note_audit('pause_webhooks', v_app, jsonb_build_object('note', left(pause_webhooks.note, 200), 'changed', changed));
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.pause_webhooks(app text, note text) IS 'stops sending the events of an app; they are recorded and kept for at most 24 hours. app: name of the app; note: the reason, for people. Returns whether this changed anything, and a sentence. Running it twice is harmless';
+
 CREATE FUNCTION push.plan_escalation() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -4963,6 +5244,8 @@ begin
       limit 25 for update skip locked
     ) x
     where l.provider = 'expo'));
+  -- Events that no receiver has acknowledged.
+  perform push.trim_webhooks();
   delete from push.erasure e where e.id = any (array(
     select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
@@ -5017,7 +5300,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and have no deliveries, with their other rows. Also deletes interventions (push.audit), dead and quarantined tokens and finished erasures older than 90 days, and expired provider tokens, tickets that were given up and replicas that ended, all older than one day. Returns how many calls were deleted. It stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows are left for the next pass';
+COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and have no deliveries, with their other rows. Also deletes interventions (push.audit), dead and quarantined tokens and finished erasures older than 90 days, and expired provider tokens, tickets that were given up and replicas that ended, all older than one day, and events of webhooks (push.trim_webhooks). Returns how many calls were deleted. It stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows are left for the next pass';
 
 CREATE FUNCTION push.put_away(p_max integer DEFAULT 20000) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5686,6 +5969,84 @@ $$;
 
 COMMENT ON FUNCTION push.requeue(call_id text, app text) IS 'tries a call again that still rings: makes a new invite for each device whose last one failed (dead or expired) and whose token is not known to be dead, and makes waiting invites ready. call_id: payload.callId; app: needed only if several apps have a call with this id. Returns how many became ready, and a sentence that says what was done. Running it twice is harmless: invites that are owed or were delivered are left alone';
 
+CREATE FUNCTION push.resend_webhooks(app text, call_id text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(recorded bigint, message text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  c_max    constant int := 10000;
+  c_back   constant interval := '24 hours';
+  v_app    text := push.check_webhook(resend_webhooks.app);
+  v_from   timestamptz;
+  v_until  timestamptz;
+  v_ids    bigint[];
+  v_more   bigint;
+begin
+  if (resend_webhooks.call_id is null) = (resend_webhooks.since is null) then
+    raise exception using errcode = 'invalid_parameter_value', message = 'call_id, since: give one of them',
+      hint = 'call_id => ''…'' sends the events of one call again, since => now() - interval ''1 hour'' those of the last hour.';
+  elsif resend_webhooks.since < clock_timestamp() - c_back then
+    raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be more than 24 hours ago',
+      hint = 'Older results are in push.delivery_history.';
+  end if;
+  if resend_webhooks.call_id is not null then
+    select array_agg(o.id), min(o.created_at) into v_ids, v_from
+      from push.outbox o where o.call_id = resend_webhooks.call_id and o.app = v_app;
+    if v_ids is null then
+      raise exception using errcode = 'no_data_found',
+        message = format('call_id: there is no call %s in app %s', left(resend_webhooks.call_id, 128), v_app);
+    end if;
+  else
+    v_from := resend_webhooks.since;
+  end if;
+  -- Nothing older than the event after which c_max are reached is left out: the oldest are sent, then people call it again.
+  with found as materialized (
+    select x.* from (
+      select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
+        'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
+        push.delivery_data(v_app, l.provider, h.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, h.device,
+          h.attempts, h.sent_at) as data
+      from push.lane l cross join lateral (
+        select * from push.history h
+        where h.lane = l.id and h.finished_at >= v_from and (v_ids is null or h.outbox_id = any (v_ids))
+        offset 0) h
+      where l.app = v_app
+      union all
+      select push.webhook_id('call', v_app, o.id::text), 'call.' || o.state, o.id, o.answered_by, o.ended_at,
+        push.call_data(v_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
+      from push.outbox o
+      where o.app = v_app and o.state <> 'ringing' and push.is_call(o.kind)
+        and case when v_ids is null then o.ended_at >= v_from else o.id = any (v_ids) end
+      union all
+      select push.webhook_id('token', v_app, t.provider, t.id::text), 'token.dead', null, t.user_id, t.invalidated_at,
+        jsonb_build_object('app', v_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
+      from push.token_invalidations t
+      where v_ids is null and t.app = v_app and t.invalidated_at >= v_from
+    ) x
+    where push.wants_event(v_app, x.type)
+    order by x.at
+    limit c_max
+  ), made as (
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select f.event, v_app, f.type, f.outbox_id, f.user_id, f.at, f.data from found f order by f.at
+    on conflict do nothing
+    returning 1
+  )
+  select (select count(*) from made), (select count(*) from found), (select max(f.at) from found f) into recorded, v_more, v_until;
+  message := format('%s: %s events are sent again, with the ids that they had; those that wait already are not recorded twice', v_app, recorded)
+    || case when v_more = c_max then format('. There may be more: call it again with since => %L', v_until) else '' end;
+  perform push.note_audit('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
+    jsonb_build_object('since', resend_webhooks.since, 'recorded', recorded));
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.resend_webhooks(app text, call_id text, since timestamp with time zone) IS 'records again, from the history, events that were sent before. app: name of the app; call_id: those of this call; since: those since then, at most 24 hours ago. Handles at most 10,000 events in one call, the oldest first. Returns how many were recorded, and a sentence that says whether there are more. Declines of single users and receipts are not among them';
+
 CREATE FUNCTION push.restored_at() RETURNS timestamp with time zone
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -5777,6 +6138,35 @@ end
 $$;
 
 COMMENT ON FUNCTION push.resume_lane(app text, provider text, note text) IS 'a paused lane sends again at once, and its note is removed. app, provider: the lane; note: the reason, kept in push.audit. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless';
+
+CREATE FUNCTION push.resume_webhooks(app text) RETURNS TABLE(changed boolean, message text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_app   text := push.check_webhook(resume_webhooks.app);
+  v_count bigint;
+begin
+  update push.webhook w set paused = false, note = null, gone_at = null, retry_at = null, failures = 0, failing_since = null
+    where w.app = v_app and (w.paused or w.gone_at is not null or w.failures > 0 or w.retry_at is not null);
+  changed := found;
+  -- Those that a gateway sends at this moment may be sent twice.
+  update push.webhook_event e set due_at = clock_timestamp()
+    where e.id = any (array(select x.id from push.webhook_event x where x.app = v_app and x.due_at > clock_timestamp()
+      for no key update skip locked));
+  get diagnostics v_count = row_count;
+  changed := changed or v_count > 0;
+  message := format('%s: events are sent; %s wait, and those that waited for another attempt are due now', v_app,
+    (select count(*) from push.webhook_event e where e.app = v_app));
+  perform push.note_audit('resume_webhooks', v_app, jsonb_build_object('changed', changed, 'due', v_count));
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.resume_webhooks(app text) IS 'sends the events of an app again: ends a pause, the state that 410 has caused, and the wait after failures. app: name of the app. Returns whether this changed anything, and a sentence. Running it twice is harmless';
 
 CREATE FUNCTION push.retire_gateway(p_gateway integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6017,6 +6407,31 @@ $$;
 
 COMMENT ON FUNCTION push.set_quota(app text, calls_per_minute integer, notifications_per_minute integer, recipients_per_minute integer, note text) IS 'overrides the quota of an app, at once and until the next call, whatever the configuration says or becomes. app: name of the app; calls_per_minute, notifications_per_minute, recipients_per_minute: 0 to 1000000; null: as configured. So push.set_quota(app) ends every override. note: why. Returns whether this changed anything, and a sentence that says what holds now. Running it twice is harmless';
 
+CREATE FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  update push.webhook w set is_on = false, changed_at = clock_timestamp()
+    from unnest(p_app, p_host) c(app, host)
+    where w.app = c.app and c.host is null and w.is_on;
+  insert into push.webhook as w (app, host, url_digest, events)
+  select c.app, c.host, c.url_digest, string_to_array(c.events, ',')
+  from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
+  where c.host is not null
+  order by c.app
+  on conflict (app) do update
+    set is_on = true, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events, changed_at = clock_timestamp(),
+      gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
+      failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
+      failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
+      retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
+    where (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+end
+$$;
+
+COMMENT ON FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) IS 'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the app has no webhook; p_url_digest: SHA-256 of the URL; p_events: types separated by commas, or null: all. Other apps are left as they are';
+
 CREATE FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[] DEFAULT NULL::text[], p_receipt_after_ms integer[] DEFAULT NULL::integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6172,6 +6587,7 @@ declare
   v_reason  text;
   -- A variable, so that older partitions are not read. The hour allows for a wrong clock of a gateway.
   v_since   timestamptz;
+  v_failed  push.history;
 begin
   for v_gone in select t.* from push.take_receipts(p_app, p_ticket) t loop
     v_settled := v_settled + 1;
@@ -6180,13 +6596,89 @@ begin
     v_since := v_gone.sent_at - interval '1 hour';
     update push.history h set receipt_reason = v_reason
       where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
-        and h.finished_at >= v_since;
+        and h.finished_at >= v_since
+      returning h.* into v_failed;
+    if found then
+      perform push.announce_receipt(p_app, v_failed.call_id, v_failed.outbox_id, v_failed.n, v_failed.user_id, v_failed.device,
+        v_gone.ticket, v_reason);
+    end if;
   end loop;
   return v_settled;
 end
 $$;
 
 COMMENT ON FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) IS 'ends the look-up of tickets; returns how many there were. p_app: the app. Arrays, by ticket: p_ticket: the tickets; p_reason: the reason in the receipt, kept in push.history, or null: delivered';
+
+CREATE FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  c_open     constant int := 5;
+  c_probe    constant interval := '5 s';
+  c_wait_max constant interval := '5 minutes';
+  v_calls bigint[];
+  v_app   record;
+begin
+  -- In the order of the key, so that two gateways cannot wait for each other.
+  perform from push.webhook_event e where e.id = any (p_id) order by e.id for update;
+  with gone as (
+    delete from push.webhook_event e
+    using generate_subscripts(p_id, 1) r(i)
+    where e.id = p_id[r.i] and p_result[r.i] = 0
+    returning e.outbox_id
+  )
+  select array_agg(distinct g.outbox_id) into v_calls from gone g where g.outbox_id is not null;
+  -- The next event of each call is due now. It is written even if it is due already: push.claim_webhooks of another
+  -- gateway, which still sees the former first event, must not put it off.
+  if v_calls is not null then
+    update push.webhook_event e set due_at = clock_timestamp()
+      where e.id = any (array(
+        select f.id from unnest(v_calls) c(outbox_id) cross join lateral (
+          select f.id from push.webhook_event f where f.outbox_id = c.outbox_id order by f.outbox_id, f.id limit 1
+        ) f))
+        and e.attempts = 0;
+  end if;
+  update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms'
+    from generate_subscripts(p_id, 1) r(i)
+    where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i];
+  for v_app in
+    select p_app[r.i] as app, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
+      count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
+      (array_agg(p_status[r.i] order by r.i desc))[1] as status, (array_agg(p_reason[r.i] order by r.i desc))[1] as reason
+    from generate_subscripts(p_id, 1) r(i)
+    group by 1 order by 1
+  loop
+    if v_app.is_alive and not v_app.is_gone then
+      update push.webhook w
+        set failures = 0, failing_since = null, last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
+          retry_at = case when v_app.pause_ms is not null then clock_timestamp() + v_app.pause_ms * interval '1 ms' end
+        where w.app = v_app.app
+          and (w.failures > 0 or v_app.pause_ms is not null or w.last_status is distinct from v_app.status
+            or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
+    else
+      update push.webhook w
+        set failures = w.failures + v_app.failures, failing_since = coalesce(w.failing_since, clock_timestamp()),
+          last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
+          gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
+          -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes.
+          retry_at = greatest(
+            clock_timestamp() + v_app.pause_ms * interval '1 ms',
+            case when w.failures + v_app.failures >= c_open then
+              clock_timestamp() + least(c_wait_max, c_probe * power(2, least(w.failures + v_app.failures - c_open, 10))) end)
+        where w.app = v_app.app;
+    end if;
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[]) IS 'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to the app (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: how long the receiver asked that nothing is sent to it (Retry-After), or null. A result of an event that was taken again since counts only if it is an acknowledgement';
 
 CREATE FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(outbox_id bigint, n integer)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -6858,6 +7350,56 @@ $$;
 
 COMMENT ON FUNCTION push.touch_lane() IS 'sets updated_at, and wakes the gateways when a lane is resumed';
 
+CREATE FUNCTION push.trim_webhooks() RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  c_rows_max constant int := 100000;
+  c_age_max  constant interval := '24 hours';
+  c_bite     constant int := 20000;
+  v_trimmed  bigint := 0;
+  v_count    bigint;
+  v_app      record;
+begin
+  -- The oldest events have the smallest ids.
+  with old as materialized (
+    select x.id from (select e.id, e.created_at from push.webhook_event e order by e.id limit c_bite) x
+    where x.created_at < clock_timestamp() - c_age_max
+  ), gone as (
+    delete from push.webhook_event e
+    where e.id = any (array(select x.id from push.webhook_event x where x.id = any (array(select o.id from old o)) for update skip locked))
+    returning e.app
+  ), counted as (
+    update push.webhook w set dropped = w.dropped + g.count
+    from (select g.app, count(*) as count from gone g group by g.app) g
+    where w.app = g.app and w.is_on
+  )
+  select count(*) into v_trimmed from gone;
+  for v_app in select w.app, w.is_on from push.webhook w order by w.app loop
+    v_count := (select count(*) from (select from push.webhook_event e where e.app = v_app.app limit c_rows_max + c_bite) x);
+    v_count := case when v_app.is_on then v_count - c_rows_max else least(v_count, c_bite) end;
+    continue when v_count <= 0;
+    with gone as (
+      delete from push.webhook_event e
+      where e.id = any (array(
+        select x.id from push.webhook_event x where x.app = v_app.app order by x.id limit v_count for update skip locked))
+      returning 1
+    ), counted as (
+      update push.webhook w set dropped = w.dropped + (select count(*) from gone) where w.app = v_app.app and w.is_on
+    )
+    select v_trimmed + count(*) into v_trimmed from gone;
+  end loop;
+  return v_trimmed;
+end
+$$;
+
+COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites. Adds those of the first two kinds to push.webhook.dropped. Returns how many were deleted. For push.prune';
+
 CREATE FUNCTION push.use_quota(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -7051,6 +7593,51 @@ end
 $$;
 
 COMMENT ON FUNCTION push.void_unsent(p_outbox_id bigint[], p_wait boolean) IS 'ends the ready and waiting invites of those of the given calls that no longer ring. Their outcome is void (CallAnswered, CallEnded, CallMissed), or expired if the call was missed and the deadline has passed. Also ends the invites of users who have declined (UserDeclined, UserBusy), and drops the deliveries of calls that were deleted. Returns how many invites ended. p_wait: true waits for rows that other sessions have locked, false skips them';
+
+CREATE FUNCTION push.wants_event(p_app text, p_type text) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+  select coalesce((select w.is_on and (w.events is null or p_type = any (w.events)) from push.webhook w where w.app = p_app), false)
+$$;
+
+COMMENT ON FUNCTION push.wants_event(p_app text, p_type text) IS 'whether events of this type are recorded for the app';
+
+CREATE FUNCTION push.webhook_id(VARIADIC p_parts text[]) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
+
+COMMENT ON FUNCTION push.webhook_id(VARIADIC p_parts text[]) IS 'the id of an event. p_parts: what makes it unique; an event that is recorded again has the same id';
+
+CREATE FUNCTION push.webhook_time(p_at timestamp with time zone) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ select to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
+
+COMMENT ON FUNCTION push.webhook_time(p_at timestamp with time zone) IS 'a time as bodies of webhooks have it: UTC, with milliseconds';
+
+CREATE FUNCTION push.withdraw_tokens() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+begin
+  if exists (select from gone_tokens) and exists (select from push.webhook w where w.is_on) then
+    delete from push.webhook_event e where e.id = any (array(
+      select x.id
+      from gone_tokens t cross join lateral (
+        select x.id from push.webhook_event x
+        where x.type = 'token.dead' and md5(x.data ->> 'token') = md5(t.token) and x.app = t.app
+          and x.data ->> 'provider' = t.provider and x.data ->> 'token' = t.token
+        offset 0
+      ) x));
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.withdraw_tokens() IS 'removes the unsent token.dead of tokens that count as alive again';
 
 CREATE FUNCTION push.written_at() RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE
@@ -9006,6 +9593,173 @@ ALTER TABLE push.token_invalidations ALTER COLUMN id ADD GENERATED ALWAYS AS IDE
     CACHE 1
 );
 
+CREATE TABLE push.webhook (
+    app text NOT NULL,
+    is_on boolean DEFAULT true NOT NULL,
+    host text NOT NULL,
+    url_digest text NOT NULL,
+    events text[],
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    paused boolean DEFAULT false NOT NULL,
+    note text,
+    gone_at timestamp with time zone,
+    failing_since timestamp with time zone,
+    failures integer DEFAULT 0 NOT NULL,
+    retry_at timestamp with time zone,
+    last_status integer,
+    last_reason text,
+    last_at timestamp with time zone,
+    dropped bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT webhook_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
+    CONSTRAINT webhook_events_known CHECK (((events <@ ARRAY['delivery.finished'::text, 'delivery.receipt'::text, 'call.answered'::text, 'call.declined'::text, 'call.ended'::text, 'call.missed'::text, 'token.dead'::text]) AND (cardinality(events) > 0))),
+    CONSTRAINT webhook_failing CHECK (((failing_since IS NULL) = (failures = 0)))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE push.webhook IS 'one app whose backend is told of events over HTTP, as the configuration of a gateway says. People read push.webhooks';
+
+COMMENT ON COLUMN push.webhook.app IS 'name of the app';
+
+COMMENT ON COLUMN push.webhook.is_on IS 'whether the configuration has a webhook for the app; if not, nothing is recorded';
+
+COMMENT ON COLUMN push.webhook.host IS 'host and port of the URL; the URL itself is in the configuration only';
+
+COMMENT ON COLUMN push.webhook.url_digest IS 'SHA-256 of the URL: another URL ends the state that 410 has caused';
+
+COMMENT ON COLUMN push.webhook.events IS 'types that are recorded; null: all';
+
+COMMENT ON COLUMN push.webhook.changed_at IS 'when the configuration of the webhook last changed';
+
+COMMENT ON COLUMN push.webhook.paused IS 'true: events are recorded and not sent (push.pause_webhooks)';
+
+COMMENT ON COLUMN push.webhook.note IS 'why it is paused';
+
+COMMENT ON COLUMN push.webhook.gone_at IS 'when the receiver answered 410: nothing is sent until the URL changes or push.resume_webhooks is called';
+
+COMMENT ON COLUMN push.webhook.failing_since IS 'since when no request was acknowledged; null: the last one was';
+
+COMMENT ON COLUMN push.webhook.failures IS 'number of failed requests since the last acknowledged one';
+
+COMMENT ON COLUMN push.webhook.retry_at IS 'nothing is sent to the app before this time; null: no limit';
+
+COMMENT ON COLUMN push.webhook.last_status IS 'HTTP status of the last answer that was noted; null: there was no answer';
+
+COMMENT ON COLUMN push.webhook.last_reason IS 'why the last request had no answer; null: there was one';
+
+COMMENT ON COLUMN push.webhook.last_at IS 'when the last result was noted; results of an unchanged kind are noted every 10 s';
+
+COMMENT ON COLUMN push.webhook.dropped IS 'events that were never acknowledged and are deleted: too old, or too many';
+
+CREATE TABLE push.webhook_event (
+    id bigint NOT NULL,
+    event text NOT NULL,
+    app text NOT NULL,
+    type text NOT NULL,
+    outbox_id bigint,
+    user_id text,
+    at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    data jsonb NOT NULL,
+    CONSTRAINT webhook_event_data_form CHECK ((jsonb_typeof(data) = 'object'::text)),
+    CONSTRAINT webhook_event_type_known CHECK ((type = ANY (ARRAY['delivery.finished'::text, 'delivery.receipt'::text, 'call.answered'::text, 'call.declined'::text, 'call.ended'::text, 'call.missed'::text, 'token.dead'::text])))
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='50000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='100000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY push.webhook_event ALTER COLUMN event SET STATISTICS 0;
+ALTER TABLE ONLY push.webhook_event ALTER COLUMN user_id SET STATISTICS 0;
+ALTER TABLE ONLY push.webhook_event ALTER COLUMN data SET STATISTICS 0;
+
+COMMENT ON TABLE push.webhook_event IS 'one event that the backend of an app has not acknowledged yet; kept for at most 24 hours (push.trim_webhooks)';
+
+COMMENT ON COLUMN push.webhook_event.id IS 'number of the event: events of a call are sent in this order';
+
+COMMENT ON COLUMN push.webhook_event.event IS 'id of the event for the receiver (webhook-id): the same each time it is sent';
+
+COMMENT ON COLUMN push.webhook_event.app IS 'name of the app';
+
+COMMENT ON COLUMN push.webhook_event.type IS 'delivery.finished, delivery.receipt, call.answered, call.declined, call.ended, call.missed or token.dead';
+
+COMMENT ON COLUMN push.webhook_event.outbox_id IS 'the call: push.outbox.id; null: the event waits for no other one';
+
+COMMENT ON COLUMN push.webhook_event.user_id IS 'the backend''s id of the user, for push.erase_user';
+
+COMMENT ON COLUMN push.webhook_event.at IS 'when what it tells happened';
+
+COMMENT ON COLUMN push.webhook_event.created_at IS 'when it was recorded';
+
+COMMENT ON COLUMN push.webhook_event.due_at IS 'when it is sent next. While a gateway sends it: the end of the lease. Behind another event of its call: when to look again';
+
+COMMENT ON COLUMN push.webhook_event.attempts IS 'how often a gateway has taken it; with id, the fence against a slow gateway';
+
+COMMENT ON COLUMN push.webhook_event.data IS 'member data of the body. Contains the whole token only for token.dead; otherwise the token is masked';
+
+ALTER TABLE push.webhook_event ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME push.webhook_event_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE VIEW push.webhooks AS
+ SELECT w.app,
+    w.host,
+        CASE
+            WHEN (NOT w.is_on) THEN 'off'::text
+            WHEN w.paused THEN 'paused'::text
+            WHEN (w.gone_at IS NOT NULL) THEN 'gone'::text
+            WHEN (w.failing_since IS NOT NULL) THEN 'failing'::text
+            ELSE 'on'::text
+        END AS state,
+    e.waiting,
+    e.oldest,
+    w.failing_since,
+    w.last_status,
+    w.last_reason,
+    w.last_at,
+    w.retry_at,
+    w.dropped,
+    w.events,
+    w.note,
+    w.gone_at
+   FROM (push.webhook w
+     CROSS JOIN LATERAL ( SELECT count(*) AS waiting,
+            (clock_timestamp() - min(e_1.created_at)) AS oldest
+           FROM push.webhook_event e_1
+          WHERE (e_1.app = w.app)) e);
+
+COMMENT ON VIEW push.webhooks IS 'one row for each app that has, or had, a webhook: where to, and whether events arrive';
+
+COMMENT ON COLUMN push.webhooks.app IS 'name of the app';
+
+COMMENT ON COLUMN push.webhooks.host IS 'host and port of the URL';
+
+COMMENT ON COLUMN push.webhooks.state IS 'on; failing (the last request was not acknowledged); gone (the receiver answered 410); paused (by push.pause_webhooks); off (no longer configured)';
+
+COMMENT ON COLUMN push.webhooks.waiting IS 'events that were not acknowledged yet';
+
+COMMENT ON COLUMN push.webhooks.oldest IS 'age of the oldest of them';
+
+COMMENT ON COLUMN push.webhooks.failing_since IS 'since when no request was acknowledged';
+
+COMMENT ON COLUMN push.webhooks.last_status IS 'HTTP status of the last answer; null: there was no answer';
+
+COMMENT ON COLUMN push.webhooks.last_reason IS 'why the last request had no answer';
+
+COMMENT ON COLUMN push.webhooks.last_at IS 'when the last result was noted';
+
+COMMENT ON COLUMN push.webhooks.retry_at IS 'nothing is sent before this time';
+
+COMMENT ON COLUMN push.webhooks.dropped IS 'events that were deleted without an acknowledgement: older than 24 hours, or too many';
+
+COMMENT ON COLUMN push.webhooks.events IS 'types that are sent; null: all';
+
+COMMENT ON COLUMN push.webhooks.note IS 'why it is paused';
+
+COMMENT ON COLUMN push.webhooks.gone_at IS 'when the receiver answered 410';
+
 ALTER TABLE ONLY push.history ATTACH PARTITION push.history_default DEFAULT;
 
 ALTER TABLE ONLY push.api_keys
@@ -9107,6 +9861,15 @@ ALTER TABLE ONLY push.tally
 ALTER TABLE ONLY push.token_invalidations
     ADD CONSTRAINT token_invalidations_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY push.webhook_event
+    ADD CONSTRAINT webhook_event_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY push.webhook_event
+    ADD CONSTRAINT webhook_event_unique UNIQUE (event);
+
+ALTER TABLE ONLY push.webhook
+    ADD CONSTRAINT webhook_pkey PRIMARY KEY (app);
+
 CREATE INDEX apps_escalating ON push.apps USING btree (app) WHERE (escalate_after_seconds IS NOT NULL);
 
 CREATE INDEX audit_at ON push.audit USING btree (at);
@@ -9161,11 +9924,25 @@ CREATE INDEX token_invalidations_lookup ON push.token_invalidations USING hash (
 
 CREATE UNIQUE INDEX token_invalidations_token ON push.token_invalidations USING btree (sha256((token)::bytea), app, provider);
 
+CREATE INDEX webhook_event_call ON push.webhook_event USING btree (outbox_id, id) WHERE (outbox_id IS NOT NULL);
+
+CREATE INDEX webhook_event_due ON push.webhook_event USING btree (app, due_at);
+
+CREATE INDEX webhook_event_token ON push.webhook_event USING btree (md5((data ->> 'token'::text))) WHERE (type = 'token.dead'::text);
+
+CREATE INDEX webhook_on ON push.webhook USING btree (is_on);
+
 ALTER INDEX push.history_finished ATTACH PARTITION push.history_default_finished_at_idx;
 
 ALTER INDEX push.history_failed ATTACH PARTITION push.history_default_lane_finished_at_idx;
 
 ALTER INDEX push.history_call ATTACH PARTITION push.history_default_outbox_id_idx;
+
+CREATE TRIGGER announce_calls AFTER UPDATE ON push.outbox REFERENCING OLD TABLE AS old_calls NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.announce_calls();
+
+CREATE TRIGGER announce_deliveries AFTER INSERT ON push.history REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION push.announce_deliveries();
+
+CREATE TRIGGER announce_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.announce_tokens();
 
 CREATE TRIGGER change_lane INSTEAD OF UPDATE ON push.lanes FOR EACH ROW EXECUTE FUNCTION push.change_lane();
 
@@ -9204,4 +9981,6 @@ CREATE TRIGGER tally_tokens AFTER INSERT ON push.quarantined_tokens REFERENCING 
 CREATE TRIGGER tally_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.tally_tokens('invalidated');
 
 CREATE TRIGGER touch_lane BEFORE UPDATE ON push.lane FOR EACH ROW EXECUTE FUNCTION push.touch_lane();
+
+CREATE TRIGGER withdraw_tokens AFTER DELETE ON push.token_invalidations REFERENCING OLD TABLE AS gone_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.withdraw_tokens();
 

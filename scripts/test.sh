@@ -83,6 +83,7 @@ program_tests() {
   Tests/image/static.py
   Tests/kubernetes/run.py
   Tests/prometheus/run.sh
+  Tests/webhooks/run.py
   Tests/integrations/run.py
   Tests/docs/live.py
 }

@@ -168,6 +168,18 @@ package struct ConfigurationKey: Equatable, Sendable {
       "time until the receipt of a ticket is fetched, 0 to 86400, fractions allowed; default 900"
     ),
     ConfigurationKey(
+      "apps.*.webhook.url",
+      "https URL at which the app's backend is told of finished deliveries, calls and dead tokens (docs/webhooks.md)"),
+    ConfigurationKey(
+      "apps.*.webhook.secret_file",
+      "file with the signing secret, whsec_…; with a second one on a line of its own while the receiver changes over"),
+    ConfigurationKey(
+      "apps.*.webhook.events",
+      "types of events, separated by commas: \(GatewayConfiguration.Webhook.types.joined(separator: ", ")); default all"
+    ),
+    ConfigurationKey(
+      "apps.*.webhook.timeout_seconds", "maximum time of a request, 1 to 30, fractions allowed; default 10"),
+    ConfigurationKey(
       "apps.*.invalidation.dead_percent",
       "tokens are quarantined when more than this share of a lane's answers reports dead tokens, 1 to 100; default 20"),
     ConfigurationKey(

@@ -155,7 +155,8 @@ extension GatewayConfiguration {
       quota: quota(path + ["quota"], &reader), proxy: self.proxy(path + ["proxy"], default: proxy, &reader),
       invalidation: invalidation(path + ["invalidation"], &reader), templatesFile: templatesFile,
       apns: apns(path + ["apns"], dialect, &reader),
-      fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader))
+      fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader),
+      webhook: webhook(path + ["webhook"], &reader))
     if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
       reader.note(
         path + ["escalate_after_seconds"],
@@ -285,6 +286,24 @@ extension GatewayConfiguration {
       ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 600),
       receiptAfterMilliseconds: reader.milliseconds(
         path + ["receipt_after_seconds"], inSeconds: 0...86_400, default: 900_000))
+  }
+
+  private static func webhook(_ path: [String], _ reader: inout ConfigurationReader) -> Webhook? {
+    guard reader.source.has(path) else { return nil }
+    let (url, host) = reader.webhookURL(path + ["url"])
+    let events = reader.text(path + ["events"])?.split { $0 == "," || $0.isWhitespace }.map(String.init)
+    for event in events ?? [] where !Webhook.types.contains(event) {
+      let near = Suggestion.text(for: event, among: Webhook.types)
+      reader.note(
+        path + ["events"],
+        "unknown type \(event)" + (near.isEmpty ? "; must be of \(Webhook.types.joined(separator: ", "))" : near))
+    }
+    if events?.isEmpty == true {
+      reader.note(path + ["events"], "must name at least one of \(Webhook.types.joined(separator: ", "))")
+    }
+    return Webhook(
+      url: url, host: host, secretFile: reader.requiredFile(path + ["secret_file"]), events: events,
+      timeoutMilliseconds: reader.milliseconds(path + ["timeout_seconds"], inSeconds: 1...30, default: 10_000))
   }
 
   private static func hedging(

@@ -244,6 +244,42 @@ struct ConfigurationReader {
     return nil
   }
 
+  /// `https://host[:port][/path]` of a receiver, or `http://` on a loopback address, and its host and port. Problems do not quote
+  /// the value, because its path may be a secret.
+  mutating func webhookURL(_ path: [String]) -> (url: String, host: String) {
+    guard let text = text(path) else {
+      noteMissing(path)
+      return ("", "")
+    }
+    let form = "https://backend.example.com/push-events"
+    let isClear = text.lowercased().hasPrefix("http://")
+    guard isClear || text.lowercased().hasPrefix("https://") else {
+      note(path, "must be a URL such as \(form)")
+      return ("", "")
+    }
+    let rest = text.dropFirst(isClear ? 7 : 8)
+    let authority = rest.prefix { !"/?#".contains($0) }
+    guard !text.contains("#"), text.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
+      note(path, "must be a URL in ASCII without a fragment (#), such as \(form)")
+      return ("", "")
+    }
+    guard !authority.contains("@") else {
+      note(path, "must not contain a user name or password: the receiver checks the signature")
+      return ("", "")
+    }
+    guard let found = Self.hostAndPort(authority, defaultPort: isClear ? 80 : 443), found.port != 0 else {
+      note(path, "has no valid host and port (1 to 65535); it must look like \(form)")
+      return ("", "")
+    }
+    let isLoopback =
+      ["localhost", "::1"].contains(found.host) || found.host.wholeMatch(of: /127(\.\d{1,3}){3}/) != nil
+    guard !isClear || isLoopback else {
+      note(path, "must begin with https://; http:// is accepted on a loopback address only")
+      return ("", "")
+    }
+    return (text, String(authority))
+  }
+
   mutating func listener(_ path: [String], default fallback: String) -> GatewayConfiguration.Listener {
     guard let found = Self.hostAndPort((text(path) ?? fallback)[...], defaultPort: nil) else {
       note(path, "must be host:port with a port from 0 to 65535, such as \(fallback), 0.0.0.0:8080 or [::1]:8080")

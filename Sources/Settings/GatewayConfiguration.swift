@@ -126,6 +126,25 @@ package struct GatewayConfiguration: Sendable, Equatable {
     }
   }
 
+  /// Where an app's backend is told what became of deliveries, calls and tokens.
+  package struct Webhook: Sendable, Equatable {
+    /// It may contain a secret, so it must not be logged.
+    package var url: String
+    /// Host and port of the URL.
+    package var host: String
+    package var secretFile: String
+    /// The types that are sent; nil: all.
+    package var events: [String]?
+    /// Maximum time of a request.
+    package var timeoutMilliseconds: Int
+
+    /// All types, as in `push.webhook_event.type`.
+    package static let types = [
+      "delivery.finished", "delivery.receipt", "call.answered", "call.declined", "call.ended", "call.missed",
+      "token.dead",
+    ]
+  }
+
   package struct App: Sendable, Equatable {
     /// The value of `push.outbox.app`.
     package var name: String
@@ -153,6 +172,7 @@ package struct GatewayConfiguration: Sendable, Equatable {
     package var apns: APNs?
     package var fcm: FCM?
     package var expo: Expo?
+    package var webhook: Webhook?
 
     /// The providers that are configured.
     package var providers: [ProviderKind] {

@@ -88,6 +88,10 @@ SCENARIOS = (
     Scenario(
         "broken", "ConnectionsBreak", "APNs breaks the connection at every second push", ("apns:c0ffee",) * 2,
         ("apns:c0ffee", "apns:dead0005"), frozenset(LANE_DOWN | {"CallsRingLate"})),
+    Scenario(
+        "hooked", "WebhookEventsWait", "nobody listens at a webhook's URL", *[("fcm:well-",)] * 2,
+        settings=((r"^    ring_seconds",
+                   '    webhook: { url: "http://127.0.0.1:1/", secret_file: "HOOK", events: token.dead }\n    ring_seconds'),)),
     Scenario("keys", "APIKeysExpire", "a key expires within a month", *[("fcm:well-",)] * 2),
     # Its calls are enqueued by statements of their own (trouble): a refusal is one of the whole statement.
     Scenario("greedy", "AppAtQuota", "a backend enqueues more than its app's quota", ("fcm:well-",), ()),
@@ -105,6 +109,9 @@ class Installation:
         simulated = machine.simulators()
         self.token = (machine.work / "simulators/expo-access-token").read_text()
         self.token_files = {app: machine.work / f"simulators/{app}-token" for app in ("revoked", "receipts")}
+        self.hook_secret = machine.work / "simulators/hook-secret"
+        self.hook_secret.touch(mode=0o600)
+        self.hook_secret.write_text("whsec_" + "A" * 43 + "=")
         self.lend_token(self.token)
         self.configuration = with_apps(simulated, [self._block(simulated, scenario) for scenario in SCENARIOS])
         self.replicas = {name: machine.replica(name, self.configuration) for name in ("a", "b")}
@@ -112,6 +119,8 @@ class Installation:
 
     def _block(self, simulated, scenario):
         changes = [(r"ring_seconds: \d+", f"ring_seconds: {RING_SECONDS}"), *scenario.settings]
+        if scenario.app == "hooked":
+            changes = [(pattern, text.replace("HOOK", str(self.hook_secret))) for pattern, text in changes]
         if scenario.app in self.token_files:
             changes.append((r"access_token_file: .*", f'access_token_file: "{self.token_files[scenario.app]}"'))
         return app_block(simulated, scenario.app, changes)
@@ -156,6 +165,10 @@ class Installation:
         self.machine.sql("select push.pause_lane('paused', 'fcm', 'a test')")
         self.machine.sql("select push.create_api_key('keys', 'a test', '{read}', now() + interval '9 days')")
         self.machine.sql("select push.set_quota('greedy', 2, note => 'a test')")
+        # An event of half an hour ago.
+        self.machine.sql("""insert into push.token_invalidations (app, provider, token, reason)
+            values ('hooked', 'fcm', 'dead', 'a test')""")
+        self.machine.sql("update push.webhook_event set created_at = created_at - interval '30 minutes' where app = 'hooked'")
         self.lend_token("none-of-theirs")
         self.machine.stop(self.replicas["b"][0], signal.SIGKILL)
 
@@ -163,6 +176,7 @@ class Installation:
         self.machine.sql("select push.resume_lane('paused', 'fcm'), push.resume_invalidation('removed', 'apns', true)")
         self.machine.sql("select push.revoke_api_key(id) from push.keys")
         self.machine.sql("select push.set_quota('greedy')")
+        self.machine.sql("delete from push.token_invalidations where app = 'hooked'")
         self.lend_token(self.token)
         address = self.replicas["b"][1]
         self.replicas["b"] = self.machine.replica("b", self.configuration, address)

@@ -62,6 +62,7 @@ create function pg_temp.entries() returns text language sql as $$
 -- Fills every table: u is to be erased; v has the same kinds of rows, and rings together with u.
 select push.register_app('erase', 60, 1, false, null, 'all', true) \g /dev/null
 select push.register_lane('erase', p), push.register_lane('other', p) from unnest('{apns,fcm,expo}'::text[]) p \g /dev/null
+select push.set_webhooks('{erase}', '{hook.example}', '{digest}', array[null]::text[]) \g /dev/null
 select push.register_gateway('erasure', '1') as g \gset
 create function pg_temp.fill(p_user text, p_end text) returns void language sql as $$
   select push.register_device(p_user, 'erase', 'apns', pg_temp.hex(p_end || '1'), platform => 'ios'),
@@ -124,21 +125,21 @@ delete from push.outbox where call_id = 'deleted';
 -- The tables: fails if a table that can contain a user or a token is not filled here.
 select test.equal('every table that can name a user, or hold a token, is filled by this test',
   string_agg(distinct c.table_name, ' ' order by c.table_name),
-  'delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations')
+  'delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations webhook_event')
 from information_schema.columns c join pg_class r on r.relname = c.table_name and r.relnamespace = 'push'::regnamespace and r.relkind in ('r', 'p')
   and not r.relispartition
 where c.table_schema = 'push' and c.column_name ~ 'user|token|device|recipient|payload|answered_by|declined|locale'
   -- The providers' own tokens, digests until an erasure is finished, and numbers.
   and c.table_name not in ('provider_tokens', 'erasure', 'quota', 'quota_of_replica');
 select test.equal('and is found to be', pg_temp.found('victim.7731', 'bad'),
-  'audit delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations');
+  'audit delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations webhook_event');
 create temp table before as select pg_temp.rows_of('bystander') as bystander, pg_temp.rows_of('elsewhere') as elsewhere, pg_temp.entries() as entries;
 select test.equal('a call that rings: u''s invites are in flight', pg_temp.owed('rings') ~ 'victim.7731:invite:claimed', true);
 
 -- Erased. Some compared times are those of the transaction, so the search is for names.
 create temp table said as select * from push.erase_user('victim.7731', 'erase', 60000);
 select test.equal('it returns its counts, table by table', (select string_agg(place, ' ') from said where removed + masked > 0),
-  'devices delivery outbox history ring_reports escalations receipt_batch token_invalidations quarantined_tokens audit');
+  'devices delivery outbox history ring_reports escalations receipt_batch token_invalidations quarantined_tokens webhook_event audit');
 select test.equal('to its end, but for the call that rings', (select bool_and(is_complete) || ' ' || sum(waiting) from said), 'true 1');
 select test.equal('another user''s rows are as they were', pg_temp.rows_of('bystander'), (select bystander from before));
 select test.equal('another app''s, too', pg_temp.rows_of('elsewhere'), (select elsewhere from before));

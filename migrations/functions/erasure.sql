@@ -378,16 +378,37 @@ begin
   get diagnostics v_count = row_count;
   p_counts := push.add_counts(p_counts, 'quarantined_tokens', v_count, 0);
 
+  -- Events of webhooks that were not acknowledged yet. An event about a token of nobody known is found by its hash.
+  delete from push.webhook_event t
+    where t.id = any (array(
+      select x.id from push.webhook_event x
+      where x.app = p_app and x.type = 'token.dead' and (push.user_digest(x.user_id) = p_user_digest
+        or x.user_id is null and hashtextextended(x.data ->> 'token', 0) = any (p_hashes))
+      for update skip locked));
+  get diagnostics v_count = row_count;
+  p_counts := push.add_counts(p_counts, 'webhook_event', v_count, 0);
+  update push.webhook_event t
+    set user_id = '[erased]', data = t.data || case when t.data ? 'answeredBy' then '{"answeredBy": "[erased]"}'
+      when t.data ? 'device' then '{"userId": "[erased]", "device": "…"}' else '{"userId": "[erased]"}' end::jsonb
+    where t.id = any (array(
+      select x.id from push.webhook_event x
+      where x.app = p_app and x.type <> 'token.dead' and push.user_digest(x.user_id) = p_user_digest
+      for no key update skip locked));
+  get diagnostics v_count = row_count;
+  p_counts := push.add_counts(p_counts, 'webhook_event', 0, v_count);
+
   if exists (select from push.devices d
       where p_devices and d.app = p_app and push.user_digest(d.user_id) = p_user_digest and d.registered_at <= p_asked_at)
     or exists (select from push.token_invalidations x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
-    or exists (select from push.quarantined_tokens x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest) then
+    or exists (select from push.quarantined_tokens x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
+    or exists (select from push.webhook_event x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest) then
     is_done := false;
   end if;
 end
 $$;
 comment on function push.erase_tokens is
-  'removes one user''s devices, dead and quarantined tokens, and Expo tickets. p_app: the app; p_user_digest: as '
+  'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in the '
+  'other events of webhooks. p_app: the app; p_user_digest: as '
   'push.erasure.user_digest; p_asked_at: devices registered later are kept; p_devices: false keeps all devices (there may '
   'be millions to read); p_counts, p_hashes: push.erasure.counts and token_hashes, which are added to. is_done: false if a '
   'row was locked. Reads whole tables. For push.erase_user and push.finish_erasures';
@@ -545,7 +566,7 @@ begin
   -- otherwise operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is
   -- the id of a call.
   v_erasure.is_known := v_erasure.is_known or v_erasure.counts ?| '{devices,delivery,history,ring_reports,escalations,receipt_batch,'
-    'token_invalidations,quarantined_tokens}';
+    'token_invalidations,quarantined_tokens,webhook_event}';
   v_masks := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
   v_text := c_word || push.quote_pattern(v_user) || c_end;
   with line as (
@@ -582,7 +603,7 @@ begin
       case when t.name = 'outbox' then cardinality(v_erasure.waiting)::bigint
         when t.name = 'devices' then (not v_tokens)::int::bigint else 0 end,
       v_erasure.scanned_at is not null
-    from unnest('{devices,delivery,outbox,history,ring_reports,escalations,receipt_batch,token_invalidations,quarantined_tokens,'
+    from unnest('{devices,delivery,outbox,history,ring_reports,escalations,receipt_batch,token_invalidations,quarantined_tokens,webhook_event,'
       'audit}'::text[]) with ordinality t(name, i)
     order by t.i;
 end

@@ -342,6 +342,20 @@ begin
       'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
     from (select count(*) from push.quarantined_tokens) q;
   return query
+    select 'webhooks',
+      coalesce(string_agg(format('%s: %s%s, %s wait', w.app, w.state,
+            ' since ' || date_trunc('second', coalesce(w.gone_at, w.failing_since)), w.waiting), ', ' order by w.place) filter (where w.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all arrive'),
+      case when bool_or(w.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+      'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
+      'push.resume_webhooks sends again.'
+    from (
+      select w.*, w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours' as is_bad,
+        row_number() over (order by w.app) as place
+      from push.webhooks w
+      where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes' or w.state <> 'off' and w.oldest > interval '1 hour'
+    ) w;
+  return query
     select 'API keys',
       coalesce(string_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date), ', ' order by k.place)
         filter (where k.place <= 5) || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,

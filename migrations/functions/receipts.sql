@@ -133,6 +133,7 @@ declare
   v_reason  text;
   -- A variable, so that older partitions are not read. The hour allows for a wrong clock of a gateway.
   v_since   timestamptz;
+  v_failed  push.history;
 begin
   for v_gone in select t.* from push.take_receipts(p_app, p_ticket) t loop
     v_settled := v_settled + 1;
@@ -141,7 +142,12 @@ begin
     v_since := v_gone.sent_at - interval '1 hour';
     update push.history h set receipt_reason = v_reason
       where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
-        and h.finished_at >= v_since;
+        and h.finished_at >= v_since
+      returning h.* into v_failed;
+    if found then
+      perform push.announce_receipt(p_app, v_failed.call_id, v_failed.outbox_id, v_failed.n, v_failed.user_id, v_failed.device,
+        v_gone.ticket, v_reason);
+    end if;
   end loop;
   return v_settled;
 end

@@ -171,6 +171,8 @@ begin
       limit 25 for update skip locked
     ) x
     where l.provider = 'expo'));
+  -- Events that no receiver has acknowledged.
+  perform push.trim_webhooks();
   delete from push.erasure e where e.id = any (array(
     select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
@@ -228,5 +230,6 @@ comment on function push.prune is
   'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), '
   'have ended and have no deliveries, with their other rows. Also deletes interventions (push.audit), dead and quarantined '
   'tokens and finished erasures older than 90 days, and expired provider tokens, tickets that were given up and replicas '
-  'that ended, all older than one day. Returns how many calls were deleted. It stops after 25 ms and continues there the '
-  'next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows are left for the next pass';
+  'that ended, all older than one day, and events of webhooks (push.trim_webhooks). Returns how many calls were deleted. It '
+  'stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: '
+  'locked rows are left for the next pass';

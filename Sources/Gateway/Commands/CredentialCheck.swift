@@ -6,6 +6,7 @@ internal import HTTPSurface
 internal import Providers
 internal import Runtime
 internal import Settings
+internal import Webhooks
 
 /// The result for one credential.
 struct CredentialCheck {
@@ -76,6 +77,13 @@ struct CredentialCheck {
             guard let file = expo.accessTokenFile else { return "no access token, for \(expo.url)" }
             _ = try ExpoConfiguration.readAccessToken(file: file, privacy: privacy)
             return "access token in \(file), for \(expo.url)"
+          })
+      }
+      if let webhook = app.webhook {
+        checks.append(
+          check("\(path).webhook", file: "secret_file") {
+            _ = try WebhookSecrets.load(file: webhook.secretFile, privacy: privacy)
+            return "a signing secret in \(webhook.secretFile), for \(webhook.host)"
           })
       }
     }

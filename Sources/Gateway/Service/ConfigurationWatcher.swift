@@ -20,6 +20,7 @@ actor ConfigurationWatcher {
   private let logger: Logger
   private let accounts: LaneAccounts
   private let serve: @Sendable ([ServedApp]) async -> Void
+  private let didReload: @Sendable ([ServedApp]) async -> Void
   private var configuration: GatewayConfiguration
   private var stamps: [String: FileStamp] = [:]
   /// Why the files could not be read last time; nil if they could.
@@ -30,11 +31,16 @@ actor ConfigurationWatcher {
   private var timer: EventLoop.Timer?
   private var isStopped = false
 
-  /// - Parameter serve: called with the apps to serve from now on, if more than credentials has changed.
+  /// - Parameters:
+  ///   - didReload: called with the apps after each reload.
+  ///   - serve: called with the apps to serve from now on, if more than credentials has changed.
   init(
     source: ConfigurationFile, configuration: GatewayConfiguration, accounts: LaneAccounts,
-    threshold: LogThreshold? = nil, logger: Logger, serve: @escaping @Sendable ([ServedApp]) async -> Void
+    threshold: LogThreshold? = nil, logger: Logger,
+    didReload: @escaping @Sendable ([ServedApp]) async -> Void = { _ in },
+    serve: @escaping @Sendable ([ServedApp]) async -> Void
   ) {
+    self.didReload = didReload
     self.source = source
     self.configuration = configuration
     self.accounts = accounts
@@ -112,6 +118,7 @@ actor ConfigurationWatcher {
         "Settings have changed that take effect only after a restart: only apps, credentials and log.level do at once")
     }
     if await accounts.update(to: configuration.apps), !isStopped { await serve(accounts.apps) }
+    if !isStopped { await didReload(accounts.apps) }
   }
 
   /// Reads the configuration, not on the event loop: a large one takes longer than a call may wait.
@@ -137,7 +144,10 @@ actor ConfigurationWatcher {
   /// The files of the current configuration.
   private var files: [String] {
     var files = configuration.apps.flatMap {
-      [$0.apns?.keyFile, $0.fcm?.serviceAccountFile, $0.expo?.accessTokenFile, $0.templatesFile].compactMap(\.self)
+      [
+        $0.apns?.keyFile, $0.fcm?.serviceAccountFile, $0.expo?.accessTokenFile, $0.templatesFile,
+        $0.webhook?.secretFile,
+      ].compactMap(\.self)
     }
     files += accounts.assumeIsolated { $0.proxyCredentialsFiles }
     if let path = source.path { files.append(path) }

@@ -3,6 +3,7 @@
 
 import HTTPSurface
 import Settings
+import Webhooks
 
 #if canImport(Glibc)
 import Glibc
@@ -68,6 +69,7 @@ enum DescriptorLimit {
       if let apns = app.apns { need += apns.connections * 4 }
       if let fcm = app.fcm { need += fcm.connections * 2 + 1 }
       if let expo = app.expo { need += expo.connections + 1 }
+      if app.webhook != nil { need += WebhookMachine.inFlightMax * configuration.databases.count }
     }
     return need
   }

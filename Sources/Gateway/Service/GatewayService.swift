@@ -119,7 +119,9 @@ final class GatewayService: Service {
     let supervisors = supervise(factory, loop) { report.yield($0) }
     self.supervisors.withLock { $0 = supervisors }
     for supervisor in supervisors { await supervisor.serve(apps) }
-    if let source { await watch(source, accounts, supervisors) }
+    let webhooks = WebhookService(configuration, counters: metrics.webhooks, logger: logger)
+    defer { webhooks.loop.stop() }
+    if let source { await watch(source, accounts, supervisors, webhooks) }
     var failure: (any Error)?
     do {
       try await cancelWhenGracefulShutdown { try await self.waitUntilServing(events, count: supervisors.count) }
@@ -129,6 +131,7 @@ final class GatewayService: Service {
     }
     report.finish()  // a database that is tried again and again would fill it
     if failure == nil, !Self.isToStop {
+      await webhooks.use(accounts.apps.map(\.app))
       let names = await accounts.apps.flatMap(\.lanes).map { "\($0.app)/\($0.provider.rawValue)" }
         .joined(separator: " ")
       logger.notice("The gateway serves", metadata: ["lanes": "\(names)"])
@@ -136,14 +139,23 @@ final class GatewayService: Service {
       try? await gracefulShutdown()
     }
     await watcher.withLock { $0 }?.stop()
-    try await shutDown(supervisors, loop)
+    let webhooksStop = Task { await webhooks.stop(by: loop.now + .seconds(Int64(configuration.drainSeconds))) }
+    do {
+      try await shutDown(supervisors, loop)
+    } catch {
+      failure = failure ?? error
+    }
+    await webhooksStop.value
     if let failure { throw failure }
   }
 
   /// Watches the configuration from now on, also while no database answers.
-  private func watch(_ source: ConfigurationFile, _ accounts: LaneAccounts, _ supervisors: [DatabaseSupervisor]) async {
+  private func watch(
+    _ source: ConfigurationFile, _ accounts: LaneAccounts, _ supervisors: [DatabaseSupervisor], _ webhooks: WebhookService
+  ) async {
     let watcher = ConfigurationWatcher(
-      source: source, configuration: configuration, accounts: accounts, threshold: threshold, logger: logger
+      source: source, configuration: configuration, accounts: accounts, threshold: threshold, logger: logger,
+      didReload: { await webhooks.use($0.map(\.app)) }
     ) { [metrics] apps in
       metrics.setLanes(apps.flatMap(\.lanes))
       for supervisor in supervisors { await supervisor.serve(apps) }

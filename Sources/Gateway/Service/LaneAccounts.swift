@@ -169,6 +169,7 @@ extension GatewayConfiguration.App {
     app.apns?.keyFile = ""
     app.fcm?.serviceAccountFile = ""
     app.expo?.accessTokenFile = nil
+    app.webhook = nil  // WebhookService takes it over
     return app
   }
 

@@ -5,6 +5,7 @@ import Providers
 import PushModel
 import Queue
 import Runtime
+import Webhooks
 
 extension ExpositionWriter {
   mutating func write(attemptsAndDeliveries counters: DispatcherCounters) {
@@ -40,6 +41,19 @@ extension ExpositionWriter {
         sample(
           lane.circuitOpenings[reason] ?? 0,
           ["app": lane.app, "provider": lane.provider.rawValue, "reason": reason.rawValue])
+      }
+    }
+  }
+
+  /// - Parameter apps: apps whose series exist although they have no webhook.
+  mutating func write(_ webhooks: [(app: String, counts: [WebhookCounters.Result: Int])], apps: [String]) {
+    let known = Set(webhooks.map(\.app))
+    family("push_gateway_webhook_requests_total", .counter, "Requests to receivers of webhooks, by result")
+    let silent = apps.filter { !known.contains($0) }
+    let all = webhooks + silent.map { (app: $0, counts: [WebhookCounters.Result: Int]()) }
+    for (app, counts) in all {
+      for result in WebhookCounters.Result.allCases {
+        sample(counts[result] ?? 0, ["app": app, "result": result.rawValue])
       }
     }
   }

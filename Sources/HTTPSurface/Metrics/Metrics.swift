@@ -7,6 +7,7 @@ import Queue
 package import Runtime
 import Settings
 import Synchronization
+package import Webhooks
 
 /// Answers scrapes, from the start of the process to its end.
 package final class Metrics: Sendable {
@@ -43,6 +44,9 @@ package final class Metrics: Sendable {
 
   /// The API's counters. They exist even if the API is off.
   package let api = APICounters()
+
+  /// The counters of webhooks.
+  package let webhooks = WebhookCounters()
 
   private let clock: any GatewayClock
   private let state: Mutex<State>
@@ -118,6 +122,8 @@ package final class Metrics: Sendable {
     if let view = views.first(where: { $0.sight != nil }) ?? views.first {
       writer.write(providers: view.snapshot, wallMilliseconds: clock.wallMilliseconds())
     }
+    var seen: Set<String> = []
+    writer.write(webhooks.snapshot, apps: lanes.map(\.app).filter { seen.insert($0).inserted })
     writer.write(api.snapshot)
     writer.write(listeners: listeners)
     writer.write(isReady: readiness == .ready, version: GatewayVersion.current)

@@ -1,0 +1,261 @@
+// Decides what the sender of webhooks does next. No socket, no clock.
+//
+// One statement runs in the database at a time. What is to be said of the configuration comes first, then results, then a claim:
+// so a result is never late because of further work. Results that come while a statement runs are written together.
+//
+// The order of the events of a call is kept by the database, which hands out only the first one (push.claim_webhooks). This
+// machine limits how many requests each app has under way, and decides when a failed one is repeated.
+
+package import Runtime
+
+/// An event that this gateway has taken.
+package struct ClaimedWebhook: Sendable, Equatable {
+  /// push.webhook_event.id.
+  package var id: Int64
+  package var app: String
+  /// How often the event was taken, this time included.
+  package var attempt: Int32
+  /// `webhook-id`.
+  package var event: String
+  package var body: [UInt8]
+
+  package init(id: Int64, app: String, attempt: Int32, event: String, body: [UInt8]) {
+    self.id = id
+    self.app = app
+    self.attempt = attempt
+    self.event = event
+    self.body = body
+  }
+}
+
+/// What became of one request.
+package enum WebhookAnswer: Sendable, Equatable {
+  /// The receiver answered.
+  ///
+  /// - Parameter retryAfter: the time that it asked to wait, if it did.
+  case status(UInt16, retryAfter: Nanoseconds?)
+  /// There was no answer; the reason is a word of `CurlFailure.Reason`.
+  case none(reason: String)
+  /// The request was withdrawn, because the endpoint has changed. The lease ends by itself.
+  case withdrawn
+}
+
+/// What is written about one request.
+package struct WebhookResult: Sendable, Equatable {
+  /// The values of `p_result` of push.settle_webhooks.
+  package enum Verdict: Int16, Sendable {
+    case acknowledged = 0
+    case retry = 1
+    /// The receiver answered 410: nothing more is sent to it.
+    case gone = 2
+  }
+
+  package var id: Int64
+  package var app: String
+  package var attempt: Int32
+  package var verdict: Verdict
+  package var status: Int32?
+  package var reason: String?
+  /// When the event is due again.
+  package var delay: Nanoseconds
+  /// How long nothing is to be sent to the receiver, if it asked for that.
+  package var pause: Nanoseconds?
+}
+
+/// The decisions for one database.
+package struct WebhookMachine: Sendable {
+  /// One app's part of a claim.
+  package struct Claim: Sendable, Equatable {
+    package var app: String
+    package var room: Int
+    package var lease: Nanoseconds
+  }
+
+  package enum Event: Sendable {
+    /// These apps have a webhook from now on, with the timeout of its requests; no other app has one.
+    case configure([(app: String, timeout: Nanoseconds)])
+    /// A timer has fired.
+    case wake
+    /// The statement of the last action has ended: a registration or results.
+    case written
+    case claimed([ClaimedWebhook])
+    /// The database did not answer, or refused the statement.
+    case databaseFailed
+    case answered(ClaimedWebhook, WebhookAnswer)
+    /// Claim nothing more.
+    case stop
+    /// Wait for no request any more.
+    case abandon
+  }
+
+  package enum Action: Sendable, Equatable {
+    case register
+    case settle([WebhookResult])
+    case claim([Claim])
+    case send(ClaimedWebhook)
+    case wake(at: Instant)
+    /// The first failure after a success, or a success after failures; the HTTP status, or a reason, is for the log.
+    case tellFailing(app: String, answer: WebhookAnswer)
+    case tellGone(app: String)
+    case tellRecovered(app: String)
+    /// Everything is written.
+    case close
+  }
+
+  /// Maximum number of requests under way for each app.
+  package static let inFlightMax = 16
+  /// How often the database is asked while nothing is due.
+  static let interval = Nanoseconds.milliseconds(500)
+  /// How much longer than a request the lease is: the time for writing the result.
+  static let leaseSlack = Nanoseconds.seconds(15)
+  /// The longest wait after errors of the database.
+  static let databasePauseMax = Nanoseconds.seconds(15)
+  /// Seconds until an event is sent again, after the first failure, the second, …; after the last, always the last. The database
+  /// gives an event up 24 hours after it was recorded.
+  static let delays: [Int64] = [5, 30, 120, 600, 1800, 3600]
+  /// The longest wait that a receiver may ask for.
+  static let retryAfterMax = Nanoseconds.seconds(3600)
+
+  private var timeouts: [String: Nanoseconds] = [:]
+  private var order: [String] = []
+  private var inFlight: [Int64: String] = [:]
+  private var counts: [String: Int] = [:]
+  private var results: [WebhookResult] = []
+  private var running: Action?
+  private var mustRegister = false
+  private var isStopping = false
+  private var isClosed = false
+  private var failing: Set<String> = []
+  private var nextClaim = Instant(nanoseconds: .min)
+  private var databaseFailures = 0
+  private var databasePause = Instant(nanoseconds: .min)
+  private var random: SplitMix64
+
+  /// - Parameter seed: of the jitter.
+  package init(seed: UInt64) {
+    random = SplitMix64(seed: seed)
+  }
+
+  /// Number of requests under way.
+  package var inFlightCount: Int { inFlight.count }
+
+  package mutating func handle(_ event: Event, now: Instant) -> [Action] {
+    var actions: [Action] = []
+    switch event {
+    case .configure(let endpoints):
+      timeouts = Dictionary(uniqueKeysWithValues: endpoints.map { ($0.app, $0.timeout) })
+      order = endpoints.map(\.app)
+      failing.formIntersection(order)
+      mustRegister = true
+    case .wake: break
+    case .written:
+      // After a result, the next event of its call is due.
+      if case .settle = running { nextClaim = now }
+      succeed()
+    case .claimed(let events):
+      nextClaim = now + Self.interval
+      succeed()
+      for event in events {
+        inFlight[event.id] = event.app
+        counts[event.app, default: 0] += 1
+        actions.append(.send(event))
+      }
+    case .databaseFailed:
+      if case .settle(let lost) = running { results = lost + results }
+      if case .register = running { mustRegister = true }
+      running = nil
+      databaseFailures += 1
+      databasePause = now + min(Self.databasePauseMax, .seconds(1 << Int64(min(databaseFailures - 1, 5))))
+    case .answered(let claimed, let answer):
+      guard inFlight.removeValue(forKey: claimed.id) != nil else { break }
+      counts[claimed.app, default: 1] -= 1
+      actions += judge(claimed, answer)
+    case .stop: isStopping = true
+    case .abandon:
+      isStopping = true
+      inFlight = [:]
+    }
+    return actions + next(now)
+  }
+
+  private mutating func succeed() {
+    running = nil
+    databaseFailures = 0
+    databasePause = Instant(nanoseconds: .min)
+  }
+
+  /// The next statement, or when to look again.
+  private mutating func next(_ now: Instant) -> [Action] {
+    guard running == nil, !isClosed else { return [] }
+    guard now >= databasePause else {
+      if isStopping, inFlight.isEmpty { return close() }
+      return [.wake(at: databasePause)]
+    }
+    if mustRegister, !isStopping {
+      mustRegister = false
+      return start(.register)
+    }
+    if !results.isEmpty {
+      defer { results = [] }
+      return start(.settle(results))
+    }
+    if isStopping { return inFlight.isEmpty ? close() : [] }
+    guard !order.isEmpty else { return [] }
+    guard now >= nextClaim else { return [.wake(at: nextClaim)] }
+    let claims = order.compactMap { app -> Claim? in
+      let room = Self.inFlightMax - counts[app, default: 0]
+      guard room > 0, let timeout = timeouts[app] else { return nil }
+      return Claim(app: app, room: room, lease: timeout + Self.leaseSlack)
+    }
+    // Without any room, the next result leads here.
+    return claims.isEmpty ? [] : start(.claim(claims))
+  }
+
+  private mutating func start(_ action: Action) -> [Action] {
+    running = action
+    return [action]
+  }
+
+  private mutating func close() -> [Action] {
+    isClosed = true
+    return [.close]
+  }
+
+  // MARK: - Answers
+
+  private mutating func judge(_ claimed: ClaimedWebhook, _ answer: WebhookAnswer) -> [Action] {
+    var result = WebhookResult(
+      id: claimed.id, app: claimed.app, attempt: claimed.attempt, verdict: .retry, delay: delay(after: claimed.attempt))
+    switch answer {
+    case .withdrawn: return []
+    case .none(let reason): result.reason = reason
+    case .status(let status, let retryAfter):
+      result.status = Int32(status)
+      switch status {
+      case 200...299: result.verdict = .acknowledged
+      case 410: result.verdict = .gone
+      default: break
+      }
+      if result.verdict == .retry, let retryAfter {
+        let wait = min(retryAfter, Self.retryAfterMax)
+        result.delay = max(result.delay, wait)
+        if status == 429 || status == 503 { result.pause = wait }
+      }
+    }
+    results.append(result)
+    switch result.verdict {
+    case .acknowledged: return failing.remove(claimed.app) == nil ? [] : [.tellRecovered(app: claimed.app)]
+    case .gone:
+      failing.insert(claimed.app)
+      return [.tellGone(app: claimed.app)]
+    case .retry:
+      return failing.insert(claimed.app).inserted ? [.tellFailing(app: claimed.app, answer: answer)] : []
+    }
+  }
+
+  /// The time until an event is sent again, spread by a fifth, so that events that failed together do not come together.
+  private mutating func delay(after attempt: Int32) -> Nanoseconds {
+    let seconds = Self.delays[min(max(0, Int(attempt) - 1), Self.delays.count - 1)]
+    return .milliseconds(Int64(Double(seconds * 1000) * (0.8 + 0.4 * random.nextFraction())))
+  }
+}

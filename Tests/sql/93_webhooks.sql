@@ -1,0 +1,322 @@
+-- Webhooks: every way in which a delivery or a call ends makes exactly one event, and none for apps without a webhook;
+-- the order of a call's events, leases, results, retention, rights, and what operators do.
+create function pg_temp.error(p_statement text) returns text language plpgsql as $$
+begin
+  execute p_statement;
+  return 'no error';
+exception when others then
+  return sqlstate || ' ' || sqlerrm;
+end $$;
+create function pg_temp.take(p_room int default 10, p_app text default 'hooked') returns text language sql as $$
+  select string_agg(format('%s:%s', c.body::json ->> 'type', coalesce(c.body::json -> 'data' ->> 'callId', c.body::json -> 'data' ->> 'token')),
+  ' ' order by c.id)
+  from push.claim_webhooks(array[p_app], array[p_room], '{20000}') c $$;
+-- Writes one result for every event that is taken at the moment.
+create function pg_temp.result(p_result int, p_status int, p_delay_ms int default 5000, p_pause_ms int default null, p_app text default 'hooked')
+  returns void language sql as $$
+  select push.settle_webhooks(array_agg(e.id), array_agg(e.app), array_agg(e.attempts), array_agg(p_result::smallint), array_agg(p_status),
+    array_agg(case when p_status is null then 'TimedOut' end), array_agg(p_delay_ms), array_agg(p_pause_ms))
+  from push.webhook_event e where e.app = p_app and e.attempts > 0 and e.due_at > clock_timestamp() + interval '10 s' $$;
+create function pg_temp.waiting(p_call text default null) returns text language sql as $$
+  select string_agg(e.type || coalesce(':' || (e.data ->> 'outcome'), '') || coalesce(':' || (e.data ->> 'reason'), ''), ' ' order by e.id)
+  from push.webhook_event e where p_call is null or e.data ->> 'callId' = p_call $$;
+create function pg_temp.claim(p_gateway int, p_app text default 'hooked') returns text language sql as $$ select test.claim(p_gateway, 99, p_app) $$;
+create function pg_temp.settle(p_gateway int, p_call bigint, p_n int, p_outcome int, p_reason text default null) returns bigint language sql as $$
+  select push.settle(p_gateway, null, array[p_call], array[p_n], array[1], array[1], array[p_outcome]::smallint[], '{200}', array[p_reason], '{m}',
+    array(select o.call_id from push.outbox o where o.id = p_call), array[clock_timestamp()], array[clock_timestamp()]) $$;
+create function pg_temp.dies(p_gateway int, p_reaper int) returns void language plpgsql as $$
+begin
+  update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when p_gateway then now() - interval '10 s'
+    else clock_timestamp() end, steady_since = now() - interval '1 hour' where alive;
+  perform push.beat(p_reaper, true);
+end $$;
+select push.register_gateway('one', '1') as g, push.register_gateway('two', '1') as g2 \gset
+select push.register_lane('hooked', 'fcm') as lane, push.register_lane('bare', 'fcm') as bare \gset
+
+-- Configuration.
+select test.equal('an app without a webhook has no event', (select (select test.call('early', 1, 'hooked')) is not null
+  and push.end_call('early') and not exists (select from push.webhook_event)), true);
+select push.set_webhooks('{hooked,bare}', '{hook.example:8443,null}', '{digest,null}', '{null,null}');
+select test.equal('only apps with a URL have a webhook', (select string_agg(app || ' ' || host || ' ' || state, ',') from push.webhooks),
+  'hooked hook.example:8443 on');
+select changed_at as changed from push.webhook \gset
+select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{null}');
+select test.equal('the same again writes nothing', (select changed_at from push.webhook), :'changed'::timestamptz);
+
+-- Every way in which a delivery ends.
+select test.call('all', 5, 'hooked') as all_id, test.call('bare', 5, 'bare') as bare_id \gset
+select pg_temp.claim(:g), pg_temp.claim(:g, 'bare');
+select pg_temp.settle(:g, c, 0, 0), pg_temp.settle(:g, c, 1, 1, 'Late'), pg_temp.settle(:g, c, 2, 2, 'CallEnded'), pg_temp.settle(:g, c, 3, 3),
+  pg_temp.settle(:g, c, 4, 4, 'Unregistered') from unnest(array[:all_id, :bare_id]::bigint[]) c;
+select test.equal('a settled delivery is one event, whatever its outcome', pg_temp.waiting('all'),
+  'delivery.finished:delivered delivery.finished:delivered_late:Late delivery.finished:void:CallEnded '
+  'delivery.finished:expired:DeadlinePassed delivery.finished:dead:Unregistered');
+select test.equal('it tells what a backend needs, with a masked token', (select (e.data - 'sentAt')::text from push.webhook_event e
+  where e.data ->> 'outcome' = 'dead'), jsonb_build_object('app', 'hooked', 'callId', 'all', 'n', 4, 'kind', 'invite', 'outcome', 'dead', 'reason',
+  'Unregistered', 'status', 200, 'userId', 'u5', 'device', 'test…89-5', 'provider', 'fcm', 'attempts', 1)::text);
+select push.end_call('all'), push.end_call('bare');
+
+select test.call('void', 2, 'hooked') as void_id \gset
+select push.answer_call('void', 'u1');
+select test.equal('an end comes before the deliveries that it makes void', pg_temp.waiting('void'),
+  'call.answered:answered delivery.finished:void:CallAnswered delivery.finished:void:CallAnswered');
+select test.equal('it says who answered', (select e.data ->> 'answeredBy' from push.webhook_event e where e.type = 'call.answered'), 'u1');
+select test.equal('an end in vain is no event', (select push.end_call('void')::text || ' ' || count(*) from push.webhook_event e where e.data ->>
+  'callId' = 'void'),
+  'false 3');
+
+select test.call('declined', 2, 'hooked') as declined_id \gset
+select push.decline_call('declined', 'u1', reason => 'busy');
+select test.equal('a decline of one user', pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy');
+select push.decline_call('declined', 'u2');
+select test.equal('the decline of the last one ends the call', pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy '
+  'call.declined:declined call.ended:declined delivery.finished:void:CallEnded');
+
+select test.call('late', 1, 'hooked') as late_id, test.call('late-bare', 1, 'bare') \gset
+update push.delivery set deadline_at = clock_timestamp() - interval '1 s' where outbox_id = :late_id;
+select push.expire();
+select test.equal('a delivery that expires in the database', pg_temp.waiting('late'), 'delivery.finished:expired:DeadlinePassed');
+set local session_replication_role = replica;
+update push.outbox set deadline_at = clock_timestamp() - interval '1 s' where id = :late_id;
+set local session_replication_role = origin;
+select push.miss();
+select test.equal('a call that nobody answers', pg_temp.waiting('late'), 'delivery.finished:expired:DeadlinePassed call.missed:missed');
+delete from push.delivery where outbox_id = :late_id;
+
+select test.call('crash', 1, 'hooked') as crash_id \gset
+update push.delivery set kind = 3 where outbox_id = :crash_id;
+select pg_temp.claim(:g2);
+select pg_temp.dies(:g2, :g);
+select test.equal('a delivery that died with its gateway', pg_temp.waiting('crash'), 'delivery.finished:dead:GatewayCrashed');
+
+select test.call('old', 1, 'hooked') as old_id \gset
+set local session_replication_role = replica;
+update push.outbox set state = 'missed', ended_at = now() - interval '5 hours', deadline_at = now() - interval '5 hours', end_reason = 'missed'
+  where id = :old_id;
+set local session_replication_role = origin;
+select push.announce_missed(array[:old_id]::bigint[]);
+select test.equal('a missed call that is too late to be told', pg_temp.waiting('old'), 'delivery.finished:expired:DeadlinePassed');
+
+select test.call('void-call', 1, 'hooked');
+select push.void_call('void-call');
+select test.equal('an operator voids a call', pg_temp.waiting('void-call'), 'call.ended:voided delivery.finished:void:CallEnded');
+
+select test.equal('there is one event for each finished delivery of the app', (select count(*) from push.webhook_event where type =
+  'delivery.finished'),
+  (select count(*) from push.history h where h.lane = :lane and h.outbox_id <> (select id from push.outbox where call_id = 'early')));
+select test.equal('one for each ended call', (select string_agg(e.data ->> 'callId', ' ' order by e.data ->> 'callId')
+  from push.webhook_event e where e.type in ('call.answered', 'call.ended', 'call.missed')), 'all declined late void void-call');
+select test.equal('and none of the app without a webhook', (select string_agg(distinct app, ' ') from push.webhook_event), 'hooked');
+select test.equal('no event contains a whole token', (select count(*) from push.webhook_event e where e.data::text ~ 'test-token-0123456789'),
+  0::bigint);
+delete from push.webhook_event;
+
+-- Notifications are deliveries and no calls.
+insert into push.outbox (app, kind, payload, recipients) values ('hooked', 'message', '{"from": "x", "chatId": "c"}',
+  '[{"userId": "u", "fcmToken": "test-token-0123456789-m"}]') returning id as message_id \gset
+delete from push.delivery where outbox_id <> :message_id;
+select pg_temp.claim(:g);
+select pg_temp.settle(:g, :message_id, 0, 0);
+select test.equal('a notification is told as a delivery', (select string_agg(e.type || ' ' || (e.data ->> 'kind'), ', ') from push.webhook_event e),
+  'delivery.finished notification');
+delete from push.webhook_event;
+
+-- Dead tokens.
+insert into push.devices (user_id, app, provider, token, registered_at) values ('owner', 'hooked', 'fcm', 'dead-token-0123456789-1', now() -
+  interval '1 day'),
+  ('owner', 'bare', 'fcm', 'dead-token-0123456789-1', now() - interval '1 day');
+select push.invalidate_tokens(array[:lane, :lane, :bare]::smallint[], '{dead-token-0123456789-1,dead-token-0123456789-2,dead-token-0123456789-1}',
+  '{null,null,null}', '{UNREGISTERED,UNREGISTERED,UNREGISTERED}');
+select test.equal('each dead token of the app is one event, with the whole token', (select string_agg(format('%s %s %s %s', app, data ->> 'token',
+  data ->> 'userId',
+  data ->> 'reason'), ', ' order by data ->> 'token') from push.webhook_event),
+  'hooked dead-token-0123456789-1 owner UNREGISTERED, hooked dead-token-0123456789-2  UNREGISTERED');
+select push.invalidate_tokens(array[:lane]::smallint[], '{dead-token-0123456789-2}', '{null}', '{UNREGISTERED}');
+select test.equal('it is told once', (select count(*) from push.webhook_event), 2::bigint);
+update push.devices set registered_at = clock_timestamp(), invalidated_at = null, invalid_reason = null where app = 'hooked' and token =
+  'dead-token-0123456789-1';
+select test.equal('a token that lives again is not told any more', pg_temp.take(), 'token.dead:dead-token-0123456789-2');
+select push.hold_invalidation(:lane::smallint, '5 minutes', 'test');
+select test.equal('nor one that a hold takes back', (select count(*) from push.webhook_event), 0::bigint);
+select from push.resume_invalidation('hooked', 'fcm');
+
+-- Expo's receipts.
+select push.register_lane('hooked', 'expo') as expo \gset
+insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId": "expo", "from": "x"}',
+  '[{"userId": "u", "pushToken": "ExponentPushToken[hook]"}]')
+  returning id as expo_id \gset
+select pg_temp.claim(:g);
+select push.settle(:g, null, array[:expo_id::bigint], '{0}', '{1}', '{1}', '{0}', '{200}', '{null}', '{ticket-1}', '{expo}', array[now()],
+  array[now()], null, '{1}');
+update push.receipt_batch set due_at = sent_at;
+select count(*) from push.claim_receipts('hooked', 10, 60000);
+select push.settle_receipts('hooked', '{ticket-1}', '{DeviceNotRegistered}');
+select test.equal('a receipt that reports a failure is an event of its own', pg_temp.waiting('expo'),
+  'delivery.finished:delivered delivery.receipt:DeviceNotRegistered');
+delete from push.webhook_event;
+
+-- Types.
+select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{"call.missed,call.ended"}');
+select test.call('typed', 1, 'hooked');
+select push.end_call('typed');
+select test.equal('only the chosen types are recorded', pg_temp.waiting(), 'call.ended:ended');
+select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{null}');
+delete from push.webhook_event;
+
+-- Order and leases.
+select test.call('first', 1, 'hooked'), test.call('second', 1, 'hooked');
+select push.answer_call('first'), push.answer_call('second');
+select test.equal('of each call the first event is taken', pg_temp.take(), 'call.answered:first call.answered:second');
+select test.equal('the others wait for it', pg_temp.take(), null);
+select test.equal('which puts them off', (select bool_and(due_at > clock_timestamp() + interval '15 s') from push.webhook_event where attempts =
+  0), true);
+update push.webhook_event set due_at = clock_timestamp() where attempts = 1 and data ->> 'callId' = 'second';
+select test.equal('after its lease it is taken again, before the next', pg_temp.take(), 'call.answered:second');
+select pg_temp.result(0, 200);
+select test.equal('acknowledged ones are gone, and the next are due at once', pg_temp.take(), 'delivery.finished:first delivery.finished:second');
+select test.equal('of several rooms', (select count(*) from push.claim_webhooks('{hooked}', '{0}', '{1000}')), 0::bigint);
+select pg_temp.result(1, 500);
+select test.equal('a failed event is due later', (select bool_and(due_at between clock_timestamp() and clock_timestamp() + interval '6 s') from
+  push.webhook_event), true);
+select test.equal('the failure is seen', (select format('%s %s %s', state, last_status, waiting) from push.webhooks), 'failing 500 2');
+update push.webhook_event set due_at = clock_timestamp();
+select pg_temp.take(1);
+select pg_temp.result(0, 204);
+select test.equal('a success ends it', (select format('%s %s %s', state, last_status, failing_since is null) from push.webhooks), 'on 204 t');
+-- A slow gateway: its result comes after another one has taken the event.
+select pg_temp.take(1);
+select e.id as slow, e.attempts as slow_attempt from push.webhook_event e \gset
+update push.webhook_event set due_at = clock_timestamp();
+select pg_temp.take(1);
+select due_at as lease from push.webhook_event \gset
+select push.settle_webhooks(array[:slow::bigint], '{hooked}', array[:slow_attempt], '{1}', '{500}', '{null}', '{0}', '{null}');
+select test.equal('the late failure of a former lease changes nothing', (select due_at from push.webhook_event), :'lease'::timestamptz);
+select push.settle_webhooks(array[:slow::bigint], '{hooked}', array[:slow_attempt], '{0}', '{200}', '{null}', '{0}', '{null}');
+select test.equal('its late success does', (select count(*) from push.webhook_event), 0::bigint);
+
+-- A receiver that is down.
+select test.call('down-' || i, 1, 'hooked'), push.end_call('down-' || i) from generate_series(1, 8) i;
+select push.set_webhooks('{hooked}', '{hook.example:8443}', '{other}', '{null}');
+select test.equal('another URL begins anew', (select format('%s %s', failures, state) from push.webhooks join push.webhook using (app)), '0 on');
+select pg_temp.take(4);
+select pg_temp.result(1, null);
+select test.equal('four failures stop nothing', (select retry_at from push.webhook), null);
+select pg_temp.take(1);
+select pg_temp.result(1, null);
+select test.equal('the fifth makes the app wait', (select retry_at between clock_timestamp() + interval '4 s' and clock_timestamp() + interval
+  '6 s' from push.webhook), true);
+select test.equal('nothing is taken meanwhile', pg_temp.take(), null);
+update push.webhook set retry_at = clock_timestamp();
+select test.equal('then one event, as a probe', (select count(*) from push.claim_webhooks('{hooked}', '{10}', '{20000}')), 1::bigint);
+update push.webhook_event set due_at = clock_timestamp();
+select test.equal('and no other beside it', pg_temp.take(), null);
+select test.equal('the reason is seen', (select last_reason from push.webhooks), 'TimedOut');
+select push.resume_webhooks('hooked');
+select test.equal('an operator can end the wait', (select count(*) from push.claim_webhooks('{hooked}', '{10}', '{20000}')), 8::bigint);
+select pg_temp.result(1, 503, 60000, 90000);
+select test.equal('a receiver that asks for a pause gets one', (select retry_at > clock_timestamp() + interval '80 s' from push.webhook), true);
+select push.resume_webhooks('hooked');
+
+-- 410.
+select pg_temp.take(1);
+select pg_temp.result(2, 410);
+select test.equal('410 stops it', (select state from push.webhooks) || coalesce(pg_temp.take(), ''), 'gone');
+select push.set_webhooks('{hooked}', '{hook.example:8443}', '{other}', '{call.ended}');
+select test.equal('also after a change that leaves the URL', (select state from push.webhooks), 'gone');
+select push.set_webhooks('{hooked}', '{hook.example:8443}', '{third}', '{null}');
+select test.equal('until the URL changes', (select state from push.webhooks), 'on');
+select test.equal('health tells it', (select state from push.check_health() where item = 'webhooks'), 'ok');
+
+-- Operators.
+select test.equal('a pause', (select changed from push.pause_webhooks('hooked', 'their deploy')), true);
+update push.webhook_event set due_at = clock_timestamp();
+select test.equal('stops sending, and is seen', coalesce(pg_temp.take(), '') || (select state || ' ' || note from push.webhooks),
+  'paused their deploy');
+select test.equal('health warns', (select state || ' ' || (value ~ '^hooked: paused') from push.check_health() where item = 'webhooks'), 'warn true');
+select test.call('paused', 1, 'hooked');
+select push.end_call('paused');
+select test.equal('events are recorded all the same', pg_temp.waiting('paused'), 'call.ended:ended delivery.finished:void:CallEnded');
+select test.equal('a resume', (select changed from push.resume_webhooks('hooked')), true);
+select test.equal('sends them', pg_temp.take(99) ~ 'call.ended:paused', true);
+select test.equal('who did it is recorded', (select string_agg(action || ' ' || target, ', ' order by id desc) from (select * from push.audit
+  order by id desc limit 2) a),
+  'resume_webhooks hooked, pause_webhooks hooked');
+delete from push.webhook_event where data ->> 'callId' <> 'paused' or type = 'call.ended';
+select test.equal('a call''s events can be sent again; one that waits is not doubled', (select recorded from push.resend_webhooks('hooked',
+  'paused')), 1::bigint);
+select test.equal('with the same ids', (select count(*) from push.webhook_event where event = push.webhook_id('call', 'hooked',
+  (select id::text from push.outbox where call_id = 'paused'))), 1::bigint);
+delete from push.webhook_event;
+select test.equal('so can those of an hour', (select recorded > 20 from push.resend_webhooks('hooked', since => now() - interval '1 hour')), true);
+select test.equal('of the app only', (select string_agg(distinct app, ' ') from push.webhook_event), 'hooked');
+select test.equal('one of both is needed', pg_temp.error($$select push.resend_webhooks('hooked')$$), '22023 call_id, since: give one of them');
+select test.equal('not of last week', pg_temp.error($$select push.resend_webhooks('hooked', since => now() - interval '7 days')$$),
+  '22023 since: must not be more than 24 hours ago');
+select test.equal('not of an app without a webhook', pg_temp.error($$select push.resend_webhooks('bare', 'bare')$$),
+  'P0002 app: there is no webhook of app bare');
+
+-- Retention.
+delete from push.webhook_event;
+select test.call('aged', 1, 'hooked');
+select push.end_call('aged');
+update push.webhook_event set created_at = now() - interval '25 hours' where type = 'call.ended';
+select push.trim_webhooks() as trimmed \gset
+select test.equal('events of yesterday are dropped and counted', :'trimmed' || ' ' || (select dropped || ' ' || waiting from push.webhooks), '1 1 1');
+delete from push.webhook_event;
+insert into push.webhook_event (event, app, type, at, data) select 'many-' || i, 'hooked', 'token.dead', now(), '{}' from generate_series(1,
+  100009) i;
+select push.trim_webhooks() as trimmed \gset
+select test.equal('so are the oldest of more than 100,000', :'trimmed' || ' ' || (select dropped || ' ' || waiting from push.webhooks),
+  '9 10 100000');
+select test.equal('the newest stay', (select count(*) from push.webhook_event where event = 'many-100009'), 1::bigint);
+select test.equal('metrics show it', (select format('%s %s %s', app, waiting, dropped) from push.observe_webhooks()), 'hooked 100000 10');
+select push.set_webhooks('{hooked}', '{null}', '{null}', '{null}');
+select push.trim_webhooks() as trimmed \gset
+select test.equal('without its webhook, an app''s events go in bites', :'trimmed' || ' ' || (select state || ' ' || dropped from push.webhooks),
+  '20000 off 10');
+select test.call('off', 1, 'hooked');
+select push.end_call('off');
+select test.equal('and none comes', pg_temp.waiting('off'), null);
+delete from push.webhook_event;
+
+-- Erasure.
+select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{null}');
+insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId": "erased-call", "from": "x"}',
+  '[{"userId": "person", "fcmToken": "person-token-0123456789"}]');
+select push.answer_call('erased-call', 'person');
+select push.invalidate_tokens(array[:lane]::smallint[], '{person-token-0123456789}', '{null}', '{UNREGISTERED}');
+select test.equal('before', pg_temp.waiting(), 'call.answered:answered delivery.finished:void:CallAnswered token.dead:UNREGISTERED');
+-- Its row in push.token_invalidations is gone, as after a TRUNCATE.
+insert into push.webhook_event (event, app, type, user_id, at, data)
+  values ('lone', 'hooked', 'token.dead', 'person', now(), '{"token": "person-lone"}');
+select from push.erase_user('person', 'hooked');
+select test.equal('an erased user is in no event, and the token in none', (select count(*) from push.webhook_event e where e::text ~ 'pers')
+  || ' ' || pg_temp.waiting(), '0 call.answered:answered delivery.finished:void:CallAnswered');
+select test.equal('the others are masked', (select string_agg(coalesce(data ->> 'answeredBy', data ->> 'userId') || coalesce(data ->> 'device',
+  ''), ' ' order by id)
+  from push.webhook_event), '[erased] [erased]…');
+
+-- A restored database: calls end, and nobody is rung.
+delete from push.webhook_event;
+select test.call('restored', 1, 'hooked');
+update push.delivery set created_at = now() - interval '1 hour' where outbox_id in (select id from push.outbox where call_id = 'restored');
+set local session_replication_role = replica;
+update push.outbox set created_at = now() - interval '1 hour' where call_id = 'restored';
+set local session_replication_role = origin;
+insert into push.origin (made_at) values ('-infinity');
+select push.put_away();
+select test.equal('what a restored database puts away is told', pg_temp.waiting('restored'), 'delivery.finished:void:Restored call.missed:restored');
+delete from push.origin where made_at = '-infinity';
+
+-- Rights.
+select test.equal('gateways have what they need, and no more', (select string_agg(f, ' ' order by f) from unnest(array['set_webhooks',
+  'claim_webhooks', 'settle_webhooks',
+  'observe_webhooks', 'trim_webhooks']) f where has_function_privilege('push_gateway', (select p.oid from pg_proc p where p.proname = f), 'execute')),
+  'claim_webhooks observe_webhooks set_webhooks settle_webhooks');
+select test.equal('operators, too', (select string_agg(f, ' ' order by f) from unnest(array['set_webhooks', 'claim_webhooks', 'pause_webhooks',
+  'resume_webhooks',
+  'resend_webhooks']) f where has_function_privilege('push_ops', (select p.oid from pg_proc p where p.proname = f), 'execute')),
+  'pause_webhooks resend_webhooks resume_webhooks');
+select test.equal('nobody reads the events, which contain tokens', (select string_agg(r, ' ') from unnest(array['push_ops', 'push_gateway',
+  'push_enqueuer', 'push_tenant']) r
+  where has_table_privilege(r, 'push.webhook_event', 'select') or has_table_privilege(r, 'push.webhook', 'select')), null);

@@ -1,0 +1,668 @@
+-- Webhooks: an app's backend is told over HTTP what became of its deliveries, calls and tokens (docs/webhooks.md).
+--
+-- Statement triggers record events in the transaction that settles a delivery, ends a call or invalidates a token. So
+-- every gateway produces events, also one of an earlier release, and an event exists exactly if its cause was committed.
+-- push.history, push.outbox and push.token_invalidations are the places through which every such cause passes. While no app
+-- has a webhook, a trigger looks up one index entry of an empty table.
+--
+-- push.webhook_event is a queue. Recording only inserts. A gateway claims the first event of a call: that moves the event's
+-- due time on, which is the lease. Nothing else of that call is claimed until the event was acknowledged, because it is
+-- still the first. Rows are taken with SKIP LOCKED; there is no leader.
+
+-- Tables --------------------------------------------------------------------------------------------------------------
+
+create table if not exists push.webhook (
+  app           text primary key,
+  is_on         boolean not null default true,
+  host          text not null,
+  url_digest    text not null,
+  events        text[],
+  changed_at    timestamptz not null default clock_timestamp(),
+  paused        boolean not null default false,
+  note          text,
+  gone_at       timestamptz,
+  failing_since timestamptz,
+  failures      int not null default 0,
+  retry_at      timestamptz,
+  last_status   int,
+  last_reason   text,
+  last_at       timestamptz,
+  dropped       bigint not null default 0,
+  constraint webhook_app_form check (app ~ '^[A-Za-z0-9]' and app !~ '[^A-Za-z0-9_.-]' and length(app) <= 64),
+  constraint webhook_events_known check (events <@ array['delivery.finished', 'delivery.receipt', 'call.answered', 'call.declined',
+    'call.ended', 'call.missed', 'token.dead'] and cardinality(events) > 0),
+  constraint webhook_failing check ((failing_since is null) = (failures = 0))
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+-- So that the triggers find in one look-up whether any app has a webhook.
+create index if not exists webhook_on on push.webhook (is_on);
+comment on table push.webhook is
+  'one app whose backend is told of events over HTTP, as the configuration of a gateway says. People read push.webhooks';
+comment on column push.webhook.app is 'name of the app';
+comment on column push.webhook.is_on is 'whether the configuration has a webhook for the app; if not, nothing is recorded';
+comment on column push.webhook.host is 'host and port of the URL; the URL itself is in the configuration only';
+comment on column push.webhook.url_digest is 'SHA-256 of the URL: another URL ends the state that 410 has caused';
+comment on column push.webhook.events is 'types that are recorded; null: all';
+comment on column push.webhook.changed_at is 'when the configuration of the webhook last changed';
+comment on column push.webhook.paused is 'true: events are recorded and not sent (push.pause_webhooks)';
+comment on column push.webhook.note is 'why it is paused';
+comment on column push.webhook.gone_at is
+  'when the receiver answered 410: nothing is sent until the URL changes or push.resume_webhooks is called';
+comment on column push.webhook.failing_since is 'since when no request was acknowledged; null: the last one was';
+comment on column push.webhook.failures is 'number of failed requests since the last acknowledged one';
+comment on column push.webhook.retry_at is 'nothing is sent to the app before this time; null: no limit';
+comment on column push.webhook.last_status is 'HTTP status of the last answer that was noted; null: there was no answer';
+comment on column push.webhook.last_reason is 'why the last request had no answer; null: there was one';
+comment on column push.webhook.last_at is
+  'when the last result was noted; results of an unchanged kind are noted every 10 s';
+comment on column push.webhook.dropped is 'events that were never acknowledged and are deleted: too old, or too many';
+
+-- Ids are given out in order of insertion: within a call an event that was committed before another one began has the
+-- smaller id.
+create table if not exists push.webhook_event (
+  id         bigint generated always as identity primary key,
+  event      text not null,
+  app        text not null,
+  type       text not null,
+  outbox_id  bigint,
+  user_id    text,
+  at         timestamptz not null,
+  created_at timestamptz not null default clock_timestamp(),
+  due_at     timestamptz not null default clock_timestamp(),
+  attempts   int not null default 0,
+  data       jsonb not null,
+  constraint webhook_event_unique unique (event),
+  constraint webhook_event_type_known check (type in ('delivery.finished', 'delivery.receipt', 'call.answered', 'call.declined',
+    'call.ended', 'call.missed', 'token.dead')),
+  constraint webhook_event_data_form check (jsonb_typeof(data) = 'object')
+) with (
+  fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 50000,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, autovacuum_vacuum_cost_delay = 0
+);
+create index if not exists webhook_event_due on push.webhook_event (app, due_at);
+create index if not exists webhook_event_call on push.webhook_event (outbox_id, id) where outbox_id is not null;
+create index if not exists webhook_event_token on push.webhook_event (md5(data ->> 'token')) where type = 'token.dead';
+alter table push.webhook_event alter data set statistics 0, alter event set statistics 0, alter user_id set statistics 0;
+comment on table push.webhook_event is
+  'one event that the backend of an app has not acknowledged yet; kept for at most 24 hours (push.trim_webhooks)';
+comment on column push.webhook_event.id is 'number of the event: events of a call are sent in this order';
+comment on column push.webhook_event.event is 'id of the event for the receiver (webhook-id): the same each time it is sent';
+comment on column push.webhook_event.app is 'name of the app';
+comment on column push.webhook_event.type is
+  'delivery.finished, delivery.receipt, call.answered, call.declined, call.ended, call.missed or token.dead';
+comment on column push.webhook_event.outbox_id is 'the call: push.outbox.id; null: the event waits for no other one';
+comment on column push.webhook_event.user_id is 'the backend''s id of the user, for push.erase_user';
+comment on column push.webhook_event.at is 'when what it tells happened';
+comment on column push.webhook_event.created_at is 'when it was recorded';
+comment on column push.webhook_event.due_at is
+  'when it is sent next. While a gateway sends it: the end of the lease. Behind another event of its call: when to look again';
+comment on column push.webhook_event.attempts is 'how often a gateway has taken it; with id, the fence against a slow gateway';
+comment on column push.webhook_event.data is
+  'member data of the body. Contains the whole token only for token.dead; otherwise the token is masked';
+
+-- What is recorded ----------------------------------------------------------------------------------------------------
+
+create or replace function push.webhook_time(p_at timestamptz) returns text language sql stable parallel safe as
+$$ select to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
+comment on function push.webhook_time is 'a time as bodies of webhooks have it: UTC, with milliseconds';
+
+create or replace function push.delivery_data(
+  p_app text, p_provider text, p_call_id text, p_n int, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint,
+  p_user_id text, p_device text, p_attempts int, p_sent_at timestamptz
+) returns jsonb language sql stable parallel safe as $$
+  select jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n,
+    'kind', (array['invite', 'cancel', 'missed_call', 'notification'])[p_kind + 1],
+    'outcome', (array['delivered', 'delivered_late', 'void', 'expired', 'dead'])[p_outcome + 1],
+    'reason', p_reason, 'status', p_status, 'userId', p_user_id, 'device', p_device, 'provider', p_provider,
+    'attempts', p_attempts, 'sentAt', push.webhook_time(p_sent_at))
+$$;
+comment on function push.delivery_data is
+  'data of delivery.finished. p_app, p_provider: the lane; the others: columns of push.history';
+
+create or replace function push.call_data(
+  p_app text, p_call_id text, p_kind text, p_state text, p_reason text, p_answered_by text, p_created_at timestamptz,
+  p_ended_at timestamptz
+) returns jsonb language sql stable parallel safe as $$
+  select jsonb_build_object('app', p_app, 'callId', p_call_id, 'kind', p_kind, 'state', p_state, 'reason', p_reason,
+    'answeredBy', p_answered_by, 'createdAt', push.webhook_time(p_created_at), 'endedAt', push.webhook_time(p_ended_at))
+$$;
+comment on function push.call_data is
+  'data of call.answered, call.ended and call.missed. Arguments: columns of push.outbox';
+
+create or replace function push.webhook_id(variadic p_parts text[]) returns text language sql stable parallel safe as
+$$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
+comment on function push.webhook_id is
+  'the id of an event. p_parts: what makes it unique; an event that is recorded again has the same id';
+
+create or replace function push.wants_event(p_app text, p_type text) returns boolean language sql stable as $$
+  select coalesce((select w.is_on and (w.events is null or p_type = any (w.events)) from push.webhook w where w.app = p_app), false)
+$$;
+comment on function push.wants_event is 'whether events of this type are recorded for the app';
+
+-- Without a setting of its own, because setting one costs more than the rest while no app has a webhook. Rows are written by
+-- functions of this schema, with their owner's rights and search path.
+create or replace function push.announce_deliveries() returns trigger language plpgsql as $$
+begin
+  if exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('delivery', l.app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text), l.app,
+      'delivery.finished', h.outbox_id, h.user_id, h.finished_at,
+      push.delivery_data(l.app, l.provider, h.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, h.device, h.attempts, h.sent_at)
+    from new_rows h
+    cross join lateral (select l.app, l.provider from push.lane l where l.id = h.lane offset 0) l
+    cross join lateral (
+      select from push.webhook w where w.app = l.app and w.is_on and (w.events is null or 'delivery.finished' = any (w.events)) offset 0
+    ) w
+    on conflict do nothing;
+  end if;
+  return null;
+end
+$$;
+comment on function push.announce_deliveries is 'records delivery.finished for the deliveries that a statement has finished';
+
+create or replace trigger announce_deliveries after insert on push.history referencing new table as new_rows
+  for each statement execute function push.announce_deliveries();
+
+-- A user who is being erased is masked in push.outbox.declined, which is no decline.
+create or replace function push.announce_calls() returns trigger
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  if exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('decline', n.app, n.id::text, s.user_id), n.app, 'call.declined', n.id, s.user_id,
+      coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
+      jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
+    from new_calls n join old_calls o on o.id = n.id
+    cross join lateral jsonb_each(n.declined) s(user_id, said)
+    where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
+      and coalesce(current_setting('push.erasing', true), '') <> 'on' and push.wants_event(n.app, 'call.declined')
+    on conflict do nothing;
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('call', n.app, n.id::text), n.app, 'call.' || n.state, n.id, n.answered_by, n.ended_at,
+      push.call_data(n.app, n.call_id, n.kind, n.state, n.end_reason, n.answered_by, n.created_at, n.ended_at)
+    from new_calls n join old_calls o on o.id = n.id
+    where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
+    on conflict do nothing;
+  end if;
+  return null;
+end
+$$;
+comment on function push.announce_calls is
+  'records call.answered, call.ended and call.missed for the calls that a statement has ended, and call.declined for users';
+
+-- Runs before the trigger end_calls: triggers run in the order of their names. So the end of a call is told before the
+-- deliveries that it makes void.
+create or replace trigger announce_calls after update on push.outbox referencing old table as old_calls new table as new_calls
+  for each statement execute function push.announce_calls();
+
+create or replace function push.announce_tokens() returns trigger
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  if exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, user_id, at, data)
+    select push.webhook_id('token', t.app, t.provider, t.id::text), t.app, 'token.dead', t.user_id, t.invalidated_at,
+      jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
+    from new_tokens t
+    where push.wants_event(t.app, 'token.dead')
+    on conflict do nothing;
+  end if;
+  return null;
+end
+$$;
+comment on function push.announce_tokens is 'records token.dead for tokens that were invalidated';
+
+create or replace trigger announce_tokens after insert on push.token_invalidations referencing new table as new_tokens
+  for each statement execute function push.announce_tokens();
+
+-- A token lives again: its phone has registered it again, invalidation was put on hold, or an operator has deleted the row.
+-- A receiver that is behind must not be told to delete it.
+create or replace function push.withdraw_tokens() returns trigger
+language plpgsql security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+begin
+  if exists (select from gone_tokens) and exists (select from push.webhook w where w.is_on) then
+    delete from push.webhook_event e where e.id = any (array(
+      select x.id
+      from gone_tokens t cross join lateral (
+        select x.id from push.webhook_event x
+        where x.type = 'token.dead' and md5(x.data ->> 'token') = md5(t.token) and x.app = t.app
+          and x.data ->> 'provider' = t.provider and x.data ->> 'token' = t.token
+        offset 0
+      ) x));
+  end if;
+  return null;
+end
+$$;
+comment on function push.withdraw_tokens is 'removes the unsent token.dead of tokens that count as alive again';
+
+create or replace trigger withdraw_tokens after delete on push.token_invalidations referencing old table as gone_tokens
+  for each statement execute function push.withdraw_tokens();
+
+create or replace function push.announce_receipt(
+  p_app text, p_call_id text, p_outbox_id bigint, p_n int, p_user_id text, p_device text, p_ticket text, p_reason text
+) returns void language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  if push.wants_event(p_app, 'delivery.receipt') then
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    values (push.webhook_id('receipt', p_app, p_outbox_id::text, p_n::text, p_ticket), p_app, 'delivery.receipt', p_outbox_id,
+      p_user_id, clock_timestamp(),
+      jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n, 'userId', p_user_id, 'device', p_device,
+        'provider', 'expo', 'reason', p_reason))
+    on conflict do nothing;
+  end if;
+end
+$$;
+comment on function push.announce_receipt is
+  'records delivery.receipt: Expo''s receipt says that a delivered push failed later. p_app: the app; p_reason: the reason; '
+  'the others: columns of push.history. For push.settle_receipts';
+
+-- What gateways do ----------------------------------------------------------------------------------------------------
+
+create or replace function push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) returns void
+language plpgsql security definer set search_path = push, pg_temp as $$
+begin
+  update push.webhook w set is_on = false, changed_at = clock_timestamp()
+    from unnest(p_app, p_host) c(app, host)
+    where w.app = c.app and c.host is null and w.is_on;
+  insert into push.webhook as w (app, host, url_digest, events)
+  select c.app, c.host, c.url_digest, string_to_array(c.events, ',')
+  from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
+  where c.host is not null
+  order by c.app
+  on conflict (app) do update
+    set is_on = true, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events, changed_at = clock_timestamp(),
+      gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
+      failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
+      failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
+      retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
+    where (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+end
+$$;
+comment on function push.set_webhooks is
+  'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the '
+  'app has no webhook; p_url_digest: SHA-256 of the URL; p_events: types separated by commas, or null: all. Other apps are '
+  'left as they are';
+
+create or replace function push.claim_webhooks(p_app text[], p_room int[], p_lease_ms int[])
+returns table (id bigint, app text, attempt int, age_ms bigint, event text, body text)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  -- Events that are looked at for one app. Those behind another event of their call are put off until its due time, so they
+  -- are not looked at again before.
+  c_scan constant int := 500;
+  -- After this number of failures in a row, one event at a time is sent, as a probe.
+  c_open constant int := 5;
+  v_now  timestamptz;
+  v_hook push.webhook;
+  v_app  text;
+  v_room int;
+  v_mine bigint[];
+  v_i    int;
+begin
+  for v_i in 1..cardinality(p_app) loop
+    v_app := p_app[v_i];
+    select w.* into v_hook from push.webhook w where w.app = v_app;
+    v_now := clock_timestamp();
+    continue when not found or not v_hook.is_on or v_hook.paused or v_hook.gone_at is not null or v_hook.retry_at > v_now
+      or p_room[v_i] < 1;
+    v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
+    with due as materialized (
+      select e.id, e.outbox_id from push.webhook_event e
+      where e.app = v_app and e.due_at <= v_now
+      order by e.due_at
+      limit c_scan
+    ), judged as materialized (
+      select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, v_now) as first_due_at
+      from due d left join lateral (
+        select f.id, f.due_at from push.webhook_event f
+        where f.outbox_id = d.outbox_id
+        order by f.outbox_id, f.id
+        limit 1
+      ) f on true
+    ), behind as (
+      update push.webhook_event e set due_at = b.first_due_at
+      from (
+        select x.id, j.first_due_at
+        from judged j cross join lateral (
+          select x.id from push.webhook_event x where x.id = j.id and x.due_at <= v_now for no key update skip locked
+        ) x
+        where j.first_id <> j.id and j.first_due_at > v_now
+      ) b
+      where e.id = b.id
+    )
+    select array_agg(m.id) into v_mine
+    from (
+      select x.id
+      from (select distinct j.first_id, j.first_due_at from judged j where j.first_due_at <= v_now) j
+      cross join lateral (
+        select x.id, x.due_at from push.webhook_event x where x.id = j.first_id and x.due_at <= v_now for no key update skip locked
+      ) x
+      order by j.first_due_at, x.id
+      limit v_room
+    ) m;
+    continue when v_mine is null;
+    if v_hook.failures >= c_open then
+      update push.webhook w set retry_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms' where w.app = v_app;
+    end if;
+    return query
+      with taken as (
+        update push.webhook_event e
+        set due_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms', attempts = e.attempts + 1
+        where e.id = any (v_mine)
+        returning e.*
+      )
+      select t.id, t.app, t.attempts, greatest(0, extract(epoch from clock_timestamp() - t.created_at) * 1000)::bigint, t.event,
+        json_build_object('type', t.type, 'timestamp', push.webhook_time(t.at), 'data', t.data)::text
+      from taken t
+      order by t.id;
+  end loop;
+end
+$$;
+comment on function push.claim_webhooks is
+  'takes due events, of each call only the first; after the lease they are due again. Arrays, by app: p_app: the app; '
+  'p_room: maximum number of events; p_lease_ms: the lease in milliseconds. Returns the event, how often it was taken, its '
+  'age in milliseconds, and the id and the body for the receiver. After five failures in a row it takes one event at a time';
+
+create or replace function push.settle_webhooks(
+  p_id bigint[], p_app text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[], p_delay_ms int[],
+  p_pause_ms int[]
+) returns void
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  c_open     constant int := 5;
+  c_probe    constant interval := '5 s';
+  c_wait_max constant interval := '5 minutes';
+  v_calls bigint[];
+  v_app   record;
+begin
+  -- In the order of the key, so that two gateways cannot wait for each other.
+  perform from push.webhook_event e where e.id = any (p_id) order by e.id for update;
+  with gone as (
+    delete from push.webhook_event e
+    using generate_subscripts(p_id, 1) r(i)
+    where e.id = p_id[r.i] and p_result[r.i] = 0
+    returning e.outbox_id
+  )
+  select array_agg(distinct g.outbox_id) into v_calls from gone g where g.outbox_id is not null;
+  -- The next event of each call is due now. It is written even if it is due already: push.claim_webhooks of another
+  -- gateway, which still sees the former first event, must not put it off.
+  if v_calls is not null then
+    update push.webhook_event e set due_at = clock_timestamp()
+      where e.id = any (array(
+        select f.id from unnest(v_calls) c(outbox_id) cross join lateral (
+          select f.id from push.webhook_event f where f.outbox_id = c.outbox_id order by f.outbox_id, f.id limit 1
+        ) f))
+        and e.attempts = 0;
+  end if;
+  update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms'
+    from generate_subscripts(p_id, 1) r(i)
+    where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i];
+  for v_app in
+    select p_app[r.i] as app, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
+      count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
+      (array_agg(p_status[r.i] order by r.i desc))[1] as status, (array_agg(p_reason[r.i] order by r.i desc))[1] as reason
+    from generate_subscripts(p_id, 1) r(i)
+    group by 1 order by 1
+  loop
+    if v_app.is_alive and not v_app.is_gone then
+      update push.webhook w
+        set failures = 0, failing_since = null, last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
+          retry_at = case when v_app.pause_ms is not null then clock_timestamp() + v_app.pause_ms * interval '1 ms' end
+        where w.app = v_app.app
+          and (w.failures > 0 or v_app.pause_ms is not null or w.last_status is distinct from v_app.status
+            or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
+    else
+      update push.webhook w
+        set failures = w.failures + v_app.failures, failing_since = coalesce(w.failing_since, clock_timestamp()),
+          last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
+          gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
+          -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes.
+          retry_at = greatest(
+            clock_timestamp() + v_app.pause_ms * interval '1 ms',
+            case when w.failures + v_app.failures >= c_open then
+              clock_timestamp() + least(c_wait_max, c_probe * power(2, least(w.failures + v_app.failures - c_open, 10))) end)
+        where w.app = v_app.app;
+    end if;
+  end loop;
+end
+$$;
+comment on function push.settle_webhooks is
+  'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; p_result: 0 '
+  'acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to the app (410); p_status: HTTP '
+  'status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: how long the '
+  'receiver asked that nothing is sent to it (Retry-After), or null. A result of an event that was taken again since counts '
+  'only if it is an acknowledgement';
+
+-- Retention -----------------------------------------------------------------------------------------------------------
+
+create or replace function push.trim_webhooks() returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  c_rows_max constant int := 100000;
+  c_age_max  constant interval := '24 hours';
+  c_bite     constant int := 20000;
+  v_trimmed  bigint := 0;
+  v_count    bigint;
+  v_app      record;
+begin
+  -- The oldest events have the smallest ids.
+  with old as materialized (
+    select x.id from (select e.id, e.created_at from push.webhook_event e order by e.id limit c_bite) x
+    where x.created_at < clock_timestamp() - c_age_max
+  ), gone as (
+    delete from push.webhook_event e
+    where e.id = any (array(select x.id from push.webhook_event x where x.id = any (array(select o.id from old o)) for update skip locked))
+    returning e.app
+  ), counted as (
+    update push.webhook w set dropped = w.dropped + g.count
+    from (select g.app, count(*) as count from gone g group by g.app) g
+    where w.app = g.app and w.is_on
+  )
+  select count(*) into v_trimmed from gone;
+  for v_app in select w.app, w.is_on from push.webhook w order by w.app loop
+    v_count := (select count(*) from (select from push.webhook_event e where e.app = v_app.app limit c_rows_max + c_bite) x);
+    v_count := case when v_app.is_on then v_count - c_rows_max else least(v_count, c_bite) end;
+    continue when v_count <= 0;
+    with gone as (
+      delete from push.webhook_event e
+      where e.id = any (array(
+        select x.id from push.webhook_event x where x.app = v_app.app order by x.id limit v_count for update skip locked))
+      returning 1
+    ), counted as (
+      update push.webhook w set dropped = w.dropped + (select count(*) from gone) where w.app = v_app.app and w.is_on
+    )
+    select v_trimmed + count(*) into v_trimmed from gone;
+  end loop;
+  return v_trimmed;
+end
+$$;
+comment on function push.trim_webhooks is
+  'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in '
+  'bites. Adds those of the first two kinds to push.webhook.dropped. Returns how many were deleted. For push.prune';
+
+-- What people see and do ----------------------------------------------------------------------------------------------
+
+create or replace view push.webhooks as
+select w.app, w.host,
+  case when not w.is_on then 'off' when w.paused then 'paused' when w.gone_at is not null then 'gone'
+    when w.failing_since is not null then 'failing' else 'on' end as state,
+  e.waiting, e.oldest, w.failing_since, w.last_status, w.last_reason, w.last_at, w.retry_at, w.dropped, w.events, w.note, w.gone_at
+from push.webhook w
+cross join lateral (
+  select count(*) as waiting, clock_timestamp() - min(e.created_at) as oldest from push.webhook_event e where e.app = w.app
+) e;
+comment on view push.webhooks is 'one row for each app that has, or had, a webhook: where to, and whether events arrive';
+comment on column push.webhooks.app is 'name of the app';
+comment on column push.webhooks.host is 'host and port of the URL';
+comment on column push.webhooks.state is
+  'on; failing (the last request was not acknowledged); gone (the receiver answered 410); paused (by push.pause_webhooks); off '
+  '(no longer configured)';
+comment on column push.webhooks.waiting is 'events that were not acknowledged yet';
+comment on column push.webhooks.oldest is 'age of the oldest of them';
+comment on column push.webhooks.failing_since is 'since when no request was acknowledged';
+comment on column push.webhooks.last_status is 'HTTP status of the last answer; null: there was no answer';
+comment on column push.webhooks.last_reason is 'why the last request had no answer';
+comment on column push.webhooks.last_at is 'when the last result was noted';
+comment on column push.webhooks.retry_at is 'nothing is sent before this time';
+comment on column push.webhooks.dropped is 'events that were deleted without an acknowledgement: older than 24 hours, or too many';
+comment on column push.webhooks.events is 'types that are sent; null: all';
+comment on column push.webhooks.note is 'why it is paused';
+comment on column push.webhooks.gone_at is 'when the receiver answered 410';
+
+create or replace function push.observe_webhooks()
+returns table (app text, waiting double precision, oldest double precision, failing double precision, stopped double precision,
+  dropped double precision)
+language sql stable security definer set search_path = push, pg_temp set jit = off as $$
+  select w.app, w.waiting::double precision, coalesce(greatest(0, extract(epoch from w.oldest)), 0)::double precision,
+    coalesce(greatest(0, extract(epoch from clock_timestamp() - w.failing_since)), 0)::double precision,
+    (w.state in ('paused', 'gone'))::int::double precision, w.dropped::double precision
+  from push.webhooks w
+  where w.state <> 'off'
+$$;
+comment on function push.observe_webhooks is
+  'the gauges of webhooks for metrics, one row for each app with a webhook: events that wait, age of the oldest in seconds, '
+  'time since requests fail in seconds (0: the last one was acknowledged), 1 while it is paused or gone, events dropped';
+
+create or replace function push.check_webhook(p_app text) returns text
+language plpgsql stable set search_path = push, pg_temp as $$
+begin
+  if not exists (select from push.webhook w where w.app = p_app) then
+    raise exception using errcode = 'no_data_found',
+      message = format('app: there is no webhook of app %s', coalesce(left(p_app, 64), 'without a name')),
+      hint = 'push.webhooks lists them; they are configured with apps.APP.webhook.';
+  end if;
+  return p_app;
+end
+$$;
+comment on function push.check_webhook is 'raises an error if the app has no webhook. p_app: name of the app';
+
+create or replace function push.pause_webhooks(app text, note text default null) returns table (changed boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_app text := push.check_webhook(pause_webhooks.app);
+begin
+  update push.webhook w set paused = true, note = left(pause_webhooks.note, 200) where w.app = v_app and not w.paused;
+  changed := found;
+  message := format('%s: events %s; they are kept for 24 hours, at most 100,000', v_app,
+    case when changed then 'are recorded and no longer sent' else 'were paused before' end);
+  perform push.note_audit('pause_webhooks', v_app, jsonb_build_object('note', left(pause_webhooks.note, 200), 'changed', changed));
+  return next;
+end
+$$;
+comment on function push.pause_webhooks is
+  'stops sending the events of an app; they are recorded and kept for at most 24 hours. app: name of the app; note: the '
+  'reason, for people. Returns whether this changed anything, and a sentence. Running it twice is harmless';
+
+create or replace function push.resume_webhooks(app text) returns table (changed boolean, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off as $$
+#variable_conflict use_column
+declare
+  v_app   text := push.check_webhook(resume_webhooks.app);
+  v_count bigint;
+begin
+  update push.webhook w set paused = false, note = null, gone_at = null, retry_at = null, failures = 0, failing_since = null
+    where w.app = v_app and (w.paused or w.gone_at is not null or w.failures > 0 or w.retry_at is not null);
+  changed := found;
+  -- Those that a gateway sends at this moment may be sent twice.
+  update push.webhook_event e set due_at = clock_timestamp()
+    where e.id = any (array(select x.id from push.webhook_event x where x.app = v_app and x.due_at > clock_timestamp()
+      for no key update skip locked));
+  get diagnostics v_count = row_count;
+  changed := changed or v_count > 0;
+  message := format('%s: events are sent; %s wait, and those that waited for another attempt are due now', v_app,
+    (select count(*) from push.webhook_event e where e.app = v_app));
+  perform push.note_audit('resume_webhooks', v_app, jsonb_build_object('changed', changed, 'due', v_count));
+  return next;
+end
+$$;
+comment on function push.resume_webhooks is
+  'sends the events of an app again: ends a pause, the state that 410 has caused, and the wait after failures. app: name of '
+  'the app. Returns whether this changed anything, and a sentence. Running it twice is harmless';
+
+create or replace function push.resend_webhooks(app text, call_id text default null, since timestamptz default null)
+returns table (recorded bigint, message text)
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+  c_max    constant int := 10000;
+  c_back   constant interval := '24 hours';
+  v_app    text := push.check_webhook(resend_webhooks.app);
+  v_from   timestamptz;
+  v_until  timestamptz;
+  v_ids    bigint[];
+  v_more   bigint;
+begin
+  if (resend_webhooks.call_id is null) = (resend_webhooks.since is null) then
+    raise exception using errcode = 'invalid_parameter_value', message = 'call_id, since: give one of them',
+      hint = 'call_id => ''…'' sends the events of one call again, since => now() - interval ''1 hour'' those of the last hour.';
+  elsif resend_webhooks.since < clock_timestamp() - c_back then
+    raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be more than 24 hours ago',
+      hint = 'Older results are in push.delivery_history.';
+  end if;
+  if resend_webhooks.call_id is not null then
+    select array_agg(o.id), min(o.created_at) into v_ids, v_from
+      from push.outbox o where o.call_id = resend_webhooks.call_id and o.app = v_app;
+    if v_ids is null then
+      raise exception using errcode = 'no_data_found',
+        message = format('call_id: there is no call %s in app %s', left(resend_webhooks.call_id, 128), v_app);
+    end if;
+  else
+    v_from := resend_webhooks.since;
+  end if;
+  -- Nothing older than the event after which c_max are reached is left out: the oldest are sent, then people call it again.
+  with found as materialized (
+    select x.* from (
+      select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
+        'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
+        push.delivery_data(v_app, l.provider, h.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, h.device,
+          h.attempts, h.sent_at) as data
+      from push.lane l cross join lateral (
+        select * from push.history h
+        where h.lane = l.id and h.finished_at >= v_from and (v_ids is null or h.outbox_id = any (v_ids))
+        offset 0) h
+      where l.app = v_app
+      union all
+      select push.webhook_id('call', v_app, o.id::text), 'call.' || o.state, o.id, o.answered_by, o.ended_at,
+        push.call_data(v_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
+      from push.outbox o
+      where o.app = v_app and o.state <> 'ringing' and push.is_call(o.kind)
+        and case when v_ids is null then o.ended_at >= v_from else o.id = any (v_ids) end
+      union all
+      select push.webhook_id('token', v_app, t.provider, t.id::text), 'token.dead', null, t.user_id, t.invalidated_at,
+        jsonb_build_object('app', v_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
+      from push.token_invalidations t
+      where v_ids is null and t.app = v_app and t.invalidated_at >= v_from
+    ) x
+    where push.wants_event(v_app, x.type)
+    order by x.at
+    limit c_max
+  ), made as (
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select f.event, v_app, f.type, f.outbox_id, f.user_id, f.at, f.data from found f order by f.at
+    on conflict do nothing
+    returning 1
+  )
+  select (select count(*) from made), (select count(*) from found), (select max(f.at) from found f) into recorded, v_more, v_until;
+  message := format('%s: %s events are sent again, with the ids that they had; those that wait already are not recorded twice', v_app, recorded)
+    || case when v_more = c_max then format('. There may be more: call it again with since => %L', v_until) else '' end;
+  perform push.note_audit('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
+    jsonb_build_object('since', resend_webhooks.since, 'recorded', recorded));
+  return next;
+end
+$$;
+comment on function push.resend_webhooks is
+  'records again, from the history, events that were sent before. app: name of the app; call_id: those of this call; since: '
+  'those since then, at most 24 hours ago. Handles at most 10,000 events in one call, the oldest first. Returns how many '
+  'were recorded, and a sentence that says whether there are more. Declines of single users and receipts are not among them';
