@@ -11,7 +11,9 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -984,6 +986,16 @@ def a_dead_shard_returns(machine, results):
     results.equal("and dropped", fault(router, "select push.drop_device(%s, 'fcm', %s)", APP, fcm(gone)), None)
     error = fault(router, "select push.set_shard(2, false)", login="ops")
     results.check("it is not switched on by hand", None if error and error[0] == "55000" and "shards.sh" in error[3] else f"{error}")
+    # The operator's connection is lost while devices are copied: no token stays in a file, and the next run copies them.
+    with tempfile.TemporaryDirectory() as folder:
+        machine.configuration.write_text(machine.configuration.read_text().replace("dead 2", "shard 2"))
+        command = ["deploy/plproxy/shards.sh", str(machine.configuration), "apply"]
+        environment = {**os.environ, "TMPDIR": folder, "SHARDS_SETTLE_SECONDS": "3"}
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        await_("the copy of the devices", lambda: list(Path(folder).glob("*/gone")) or process.poll() is not None)
+        process.send_signal(signal.SIGHUP)
+        process.wait()
+        results.equal("shards.sh leaves no files behind when it is interrupted", list(Path(folder).iterdir()), [])
     machine.apply()
     users = "select string_agg(user_id, ' ' order by user_id) from push.devices where user_id like %s"
     results.equal(
