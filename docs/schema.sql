@@ -7438,24 +7438,27 @@ CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_h
 declare
   v_now    push.shard_map;
   v_shards smallint[] := p_shards;
+  v_known  boolean;
 begin
   -- Waits for transactions that have enqueued under the current map, and keeps new ones waiting until this one ends.
   lock table push.outbox in share row exclusive mode;
   select m.* into v_now from push.shard_map m where m.until is null for update;
+  v_known := coalesce(p_generation = v_now.generation and v_shards = v_now.shards, false);
   if p_here is distinct from coalesce((select h.shard from push.shard_here h), p_here) then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('this database is shard %s, not %s', push.own_shard(), p_here), hint = 'A shard keeps its number.';
-  elsif p_generation = v_now.generation and v_shards = v_now.shards then
-    return format('shard %s has map %s already', p_here, p_generation);
-  elsif p_generation <= v_now.generation then
+  elsif p_generation <= v_now.generation and not v_known then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('map %s is not newer than map %s of this database', p_generation, v_now.generation),
       hint = 'Maps only go forward. To return to an earlier one, give it the next number.';
   end if;
   insert into push.shard_here (shard) values (p_here) on conflict do nothing;
-  update push.shard_map m set until = clock_timestamp() where m.until is null;
-  insert into push.shard_map (generation, shards) values (p_generation, v_shards);
-  delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
+  if not v_known then
+    update push.shard_map m set until = clock_timestamp() where m.until is null;
+    insert into push.shard_map (generation, shards) values (p_generation, v_shards);
+    delete from push.shard_map m where m.until < clock_timestamp() - p_keep;
+  end if;
+  -- They may be missing in a database that has this map: rows that are replicated, or restored without the schema, do not bring them.
   if not exists (select from pg_trigger t where t.tgrelid = 'push.outbox'::regclass and t.tgname = 'refuse_slots') then
     execute format('create trigger refuse_slots after insert on push.outbox referencing new table as new_calls '
       'for each statement execute function push.refuse_slots(%L)', p_here);
@@ -7463,7 +7466,10 @@ begin
   -- Ids of calls are unique over all shards, and name theirs: id % 1024. Sessions may still have 32 ids of the old kind each.
   if (select s.increment_by from pg_sequences s where s.schemaname = 'push' and s.sequencename = 'outbox_id_seq') <> 1024 then
     execute format('alter sequence push.outbox_id_seq increment by 1024 restart with %s',
-      (nextval('push.outbox_id_seq') / 1024 + 40) * 1024 + p_here);
+      (greatest(nextval('push.outbox_id_seq'), (select max(o.id) from push.outbox o)) / 1024 + 40) * 1024 + p_here);
+  end if;
+  if v_known then
+    return format('shard %s has map %s already', p_here, p_generation);
   end if;
   perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation,
     'slots', cardinality(array_positions(v_shards, p_here::smallint))));

@@ -11,7 +11,9 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -288,7 +290,7 @@ def rights(machine, results):
         [(1,)],
     )
     results.equal("its own call it ends", router.sql("select push.end_call(%s)", mine, login="tenant"), True)
-    error = fault(router, "lock table push.outbox in access exclusive mode", login="tenant")
+    error = fault(router, "begin; lock table push.outbox in access exclusive mode", login="tenant")
     results.equal("it cannot keep others from inserting", error and error[0], "42501")
     results.equal("a tenant does not see what operators see", fault(router, "select * from push.lanes", login="tenant")[0], "42501")
     results.equal(
@@ -626,12 +628,13 @@ def killed_under_traffic(machine, results):
 
 def a_shard_freezes(machine, results):
     router, frozen = machine.router, machine.shards[1]
-    mine, other = ids(machine, 1, 1, "ice")[0], ids(machine, 0, 1, "warm")[0]
+    mine, early, late = ids(machine, 1, 3, "ice")
+    other = ids(machine, 0, 1, "warm")[0]
     # Connections that are open when it freezes, as those of a pool.
     ops = router.connect("ops", options="-c statement_timeout=4000")
     ops.execute("select count(*) from push.lanes")
     pooled = router.connect("backend", options="-c statement_timeout=3000")
-    pooled.execute(f"select push.enqueue_call(%s::jsonb, '[]', '{APP}')", (payload(ids(machine, 1, 2, "ice")[1]),))
+    pooled.execute(f"select push.enqueue_call(%s::jsonb, '[]', '{APP}')", (payload(early),))
     frozen.freeze()
     try:
         began = time.monotonic()
@@ -687,7 +690,7 @@ def a_shard_freezes(machine, results):
                 f"an ops view with a statement_timeout of 4 s ends, in {what}: after {time.monotonic() - began:.1f} s, and says what to do",
                 None if outcome and outcome[0][0] == "57014" and "push.set_shard" in outcome[0][1] else f"{outcome}",
             )
-        error = fault(router, "set statement_timeout = 3000; select push.enqueue_call(" + f"'{payload(mine)}', '[]', '{APP}')")
+        error = fault(router, "set statement_timeout = 3000; select push.enqueue_call(" + f"'{payload(late)}', '[]', '{APP}')")
         results.check(
             "a statement of one call that reaches its time limit names the shard",
             None if error and error[0] == "57014" and error[1].startswith("shard 1 (") and "push.set_shard(1" in error[3] else f"{error}",
@@ -697,7 +700,7 @@ def a_shard_freezes(machine, results):
 
         def enqueue_pooled():
             try:
-                pooled.execute(f"select push.enqueue_call(%s::jsonb, '[]', '{APP}')", (payload(mine),))
+                pooled.execute(f"select push.enqueue_call(%s::jsonb, '[]', '{APP}')", (payload(late),))
             except psycopg.Error as error:
                 outcome.append((error.diag.sqlstate, error.diag.message_primary))
 
@@ -984,6 +987,16 @@ def a_dead_shard_returns(machine, results):
     results.equal("and dropped", fault(router, "select push.drop_device(%s, 'fcm', %s)", APP, fcm(gone)), None)
     error = fault(router, "select push.set_shard(2, false)", login="ops")
     results.check("it is not switched on by hand", None if error and error[0] == "55000" and "shards.sh" in error[3] else f"{error}")
+    # The operator's connection is lost while devices are copied: no token stays in a file, and the next run copies them.
+    with tempfile.TemporaryDirectory() as folder:
+        machine.configuration.write_text(machine.configuration.read_text().replace("dead 2", "shard 2"))
+        command = ["deploy/plproxy/shards.sh", str(machine.configuration), "apply"]
+        environment = {**os.environ, "TMPDIR": folder, "SHARDS_SETTLE_SECONDS": "3"}
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        await_("the copy of the devices", lambda: list(Path(folder).glob("*/gone")) or process.poll() is not None)
+        process.send_signal(signal.SIGHUP)
+        process.wait()
+        results.equal("shards.sh leaves no files behind when it is interrupted", list(Path(folder).iterdir()), [])
     machine.apply()
     users = "select string_agg(user_id, ' ' order by user_id) from push.devices where user_id like %s"
     results.equal(
@@ -1013,6 +1026,8 @@ def mistakes_in_the_file(machine, results):
 
     refused("a shard that is listed twice is refused", "leads to shard 1", shards=[*machine.shards, machine.shards[1]])
     new = machine.add_shard()
+    for login in ("backend", "ops", "tenant"):  # of an earlier run
+        new.sql(f"drop role if exists {login}")
     refused("so is a database that is listed twice", "same database", shards=[*machine.shards, new])
     refused("and one without the logins that routers have", "backend (push_enqueuer)")
     machine.login_at(new, "backend", "push_enqueuer")

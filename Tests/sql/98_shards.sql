@@ -55,6 +55,11 @@ select test.call('before-1'), test.call('before-2');
 select test.equal('a database becomes a shard', push.use_shard_map(1, array_fill(4, array[1024]), 4),
   'shard 4 has map 1: 1024 of 1024 slots are its own');
 select test.equal('twice is harmless', push.use_shard_map(1, array_fill(4, array[1024]), 4), 'shard 4 has map 1 already');
+drop trigger refuse_slots on push.outbox;
+alter sequence push.outbox_id_seq increment by 1;
+select push.use_shard_map(1, array_fill(4, array[1024]), 4) as again \gset
+select test.equal('in a database whose rows were copied without the trigger and the sequence, the map that is there makes them',
+  (select count(*) from pg_trigger where tgname = 'refuse_slots') || ' ' || (test.call('copied') % 1024), '1 4');
 select test.equal('it keeps its number', pg_temp.fault('select push.use_shard_map(2, array_fill(4, array[1024]), 5)'),
   '22023 this database is shard 4, not 5');
 select test.equal('one number, one map', pg_temp.fault('select push.use_shard_map(1, array_fill(5, array[1024]), 4)'),

@@ -504,8 +504,8 @@ begin
           v_hint := regexp_replace(v_hint, 'Nothing of this statement was (enqueued|done)\.',
             'Calls of other shards may have been enqueued: correct the batch and repeat all of it, what was enqueued is then a duplicate.');
         end if;
-        perform push_router.fail(case when v_message like 'PL/Proxy function %' then push_router.silent_one(v_shards)
-          else (select min(s) from unnest(v_shards) s having min(s) = max(s)) end, sqlstate, v_message, v_detail, v_hint);
+        perform push_router.fail(coalesce((select min(s) from unnest(v_shards) s having min(s) = max(s)),
+          case when v_message like 'PL/Proxy function %' then push_router.silent_one(v_shards) end), sqlstate, v_message, v_detail, v_hint);
       end if;
     end;
     perform pg_sleep(0.05);

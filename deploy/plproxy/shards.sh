@@ -30,7 +30,7 @@ tries=${SHARDS_TRIES:-15}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' HUP INT TERM
 
 sql() { address=$1 && shift && psql -XAtq -v ON_ERROR_STOP=1 "$address" "$@"; }
 
