@@ -2,6 +2,7 @@
 
 import HTTPSurfaceTestSupport
 import Foundation
+import TestSupport
 import Testing
 
 @testable import HTTPSurface
