@@ -14,13 +14,15 @@ private func event(_ id: Int64, app: String = "a", attempt: Int32 = 1) -> Claime
 extension [WebhookMachine.Action] {
   fileprivate var results: [WebhookResult] {
     flatMap { action in
-      if case .settle(let results) = action { results } else { [] }
+      guard case .settle(let results) = action else { return [WebhookResult]() }
+      return results
     }
   }
 
   fileprivate var claims: [WebhookMachine.Claim] {
     flatMap { action in
-      if case .claim(let claims) = action { claims } else { [] }
+      guard case .claim(let claims) = action else { return [WebhookMachine.Claim]() }
+      return claims
     }
   }
 }
