@@ -71,7 +71,7 @@ begin
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
           'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
-          'push.lock_table_used, push.enqueue_calls to %I', c_calls, v_role);
+          'push.lock_table_used, push.enqueue_calls, push.dead_tokens, push.compare_recipients to %I', c_calls, v_role);
         -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
