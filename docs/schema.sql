@@ -134,6 +134,7 @@ begin
           cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
           where o.missed_calls is distinct from 'off' and push.is_recipient(e.entry)
             and e.entry -> 'notificationEnabled' is distinct from 'false'
+            and e.entry -> 'missedCall' is distinct from 'false'
             -- A user who declined has not missed the call.
             and (o.declined is null
               or not o.declined ? case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end)
@@ -1570,6 +1571,27 @@ $$;
 
 COMMENT ON FUNCTION push.commit_durably() IS 'makes the commit of this transaction wait for the disk, whatever the session''s setting. For transactions that make pushes visible to people, and for a new gateway';
 
+CREATE FUNCTION push.compare_recipients(call_id text, app text, user_ids text[]) RETURNS TABLE(others integer, absent text[])
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  v_id bigint := push.find_call(compare_recipients.call_id, compare_recipients.app);
+begin
+  return query
+    with there as materialized (
+      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id
+      from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
+      where o.id = v_id and push.is_recipient(e)
+    )
+    select (select count(*)::int from there t where t.user_id <> all (compare_recipients.user_ids)),
+      array(select distinct u from unnest(compare_recipients.user_ids) u where u not in (select t.user_id from there t));
+end
+$$;
+
+COMMENT ON FUNCTION push.compare_recipients(call_id text, app text, user_ids text[]) IS 'compares users with the recipients of a call. call_id, app: columns of push.outbox; user_ids: the users. Returns others: number of recipients that are not among the users; absent: the users who are not among the recipients. Raises an error if there is no such call';
+
 CREATE FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -1830,6 +1852,35 @@ CREATE FUNCTION push.current_provider_token(p_provider text, p_name text) RETURN
 $$;
 
 COMMENT ON FUNCTION push.current_provider_token(p_provider text, p_name text) IS 'the provider token that all replicas use now; no row if there is none. p_provider, p_name: as in push.provider_tokens';
+
+CREATE FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) RETURNS SETOF text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  return query
+    with dead as materialized (
+      select x.tid, x.token, coalesce(x.invalidated_at < a.set_at and a.set_at <= clock_timestamp(), false) as is_set_again
+      from unnest(dead_tokens.providers, dead_tokens.tokens, dead_tokens.set_at) a(provider, token, set_at)
+      cross join lateral (
+        select x.ctid as tid, x.token, x.invalidated_at from push.token_invalidations x
+        where sha256(x.token::bytea) = sha256(a.token::bytea) and x.app = dead_tokens.app and x.provider = a.provider
+        offset 0
+      ) x
+    ), revived as (
+      delete from push.token_invalidations x using dead d where x.ctid = d.tid and d.is_set_again
+    )
+    select d.token from dead d where not d.is_set_again;
+end
+$$;
+
+COMMENT ON FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) IS 'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, without backslashes; set_at: when the phone gave the token, or null. A time in the future counts as null';
 
 CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3954,7 +4005,7 @@ begin
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
           'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
           'push.lock_table_used, push.enqueue_calls, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, '
-          'push.observe_webhooks to %I', c_calls, v_role);
+          'push.observe_webhooks, push.dead_tokens, push.compare_recipients to %I', c_calls, v_role);
         -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);
@@ -4047,6 +4098,7 @@ CREATE FUNCTION push.has_recipient_fault(p_entry jsonb) RETURNS boolean
     or p_entry ->> 'platform' not in ('ios', 'android')
     or p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
     or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
+    or jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null')
     or p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null, false)
 $$;
 
@@ -5508,6 +5560,8 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
       'must be production or sandbox, or left out; it was ignored'),
     ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
       'must be a string of at most 64 characters, or left out; it was ignored'),
+    ('missedCall', jsonb_typeof(e.entry -> 'missedCall') not in ('boolean', 'null'),
+      'must be true or false, or left out; it was ignored'),
     ('data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
       'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
   where e.is_usable and m.is_bad

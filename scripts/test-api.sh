@@ -39,6 +39,8 @@ api=http://127.0.0.1:$api_port
 PUSH_GATEWAY_HTTP_LISTEN=0.0.0.0:$ops_port PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE=$local/ops.key \
   PUSH_GATEWAY_HTTP_METRICS_KEY_FILE=$local/metrics.key PUSH_GATEWAY_API_ENABLED=true \
   PUSH_GATEWAY_API_LISTEN=127.0.0.1:$api_port PUSH_GATEWAY_LOG_LEVEL=notice \
+  PUSH_GATEWAY_API_GORUSH_ENABLED=true PUSH_GATEWAY_API_MATRIX_NETWORKS=127.0.0.1 \
+  PUSH_GATEWAY_APPS_PORTEIRO_MATRIX_FCM='com.example.app.*' \
   "$gateway" serve --config "$local/simulators/gateway.yaml" >"$local/gateway.out" 2>"$local/gateway.log" &
 gateway_pid=$!
 started="$gateway_pid $started"

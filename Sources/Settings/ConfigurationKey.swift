@@ -60,6 +60,18 @@ package struct ConfigurationKey: Equatable, Sendable {
       "api.tls.client_certificates",
       "required or optional: with optional, a client may omit the certificate, but an invalid one is refused; default required"
     ),
+    ConfigurationKey(
+      "api.matrix.networks",
+      "addresses or networks of homeservers that may use POST /_matrix/push/v1/notify without a key, separated by commas; default none: it is off"
+    ),
+    ConfigurationKey(
+      "api.gorush.enabled", "whether backends may use POST /api/push of gorush, with a key of the API; default false"),
+    ConfigurationKey(
+      "api.gorush.networks",
+      "addresses or networks that may use it without a key, for api.gorush.app, separated by commas; default none"),
+    ConfigurationKey("api.gorush.app", "the app of requests without a key"),
+    ConfigurationKey(
+      "api.gorush.hide_tokens", "whether the answer has masked tokens, as log.hide_token of gorush; default true"),
     ConfigurationKey("dashboard.enabled", "whether / of http.listen serves the dashboard; default true"),
     ConfigurationKey(
       "dashboard.ops_key_file",
@@ -179,6 +191,11 @@ package struct ConfigurationKey: Equatable, Sendable {
     ),
     ConfigurationKey(
       "apps.*.webhook.timeout_seconds", "maximum time of a request, 1 to 30, fractions allowed; default 10"),
+      "apps.*.matrix.voip",
+      "app_id of the Matrix pushers whose push keys are VoIP tokens, or its beginning and *, separated by commas"),
+    ConfigurationKey("apps.*.matrix.apns", "the same for tokens of APNs alerts"),
+    ConfigurationKey("apps.*.matrix.fcm", "the same for FCM registration tokens"),
+    ConfigurationKey("apps.*.matrix.sandbox", "those of voip and apns whose tokens are of Apple's sandbox"),
     ConfigurationKey(
       "apps.*.invalidation.dead_percent",
       "tokens are quarantined when more than this share of a lane's answers reports dead tokens, 1 to 100; default 20"),

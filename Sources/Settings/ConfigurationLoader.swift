@@ -35,6 +35,7 @@ extension GatewayConfiguration {
         ["log", "level"], Logger.Level.allCases.map { ($0.rawValue, $0) }, default: .info),
       logFormat: reader.choice(["log", "format"], LogFormat.allCases.map { ($0.rawValue, $0) }, default: nil),
       drainSeconds: reader.integer(["shutdown", "drain_seconds"], in: 0...300, default: 10), apps: apps(proxy, &reader))
+    checkFronts(configuration.apps, &reader)
     guard reader.problems.isEmpty else { throw ConfigurationError(file: file, problems: reader.problems) }
     return configuration
   }
@@ -131,7 +132,8 @@ extension GatewayConfiguration {
         path + ["database"], databases.compactMap { database in database.name.map { ($0, database) } },
         default: databases[0]),
       trustedProxies: reader.ranges(path + ["trusted_proxies"]),
-      tls: listenerTLS(path + ["tls"], takesClients: true, &reader))
+      tls: listenerTLS(path + ["tls"], takesClients: true, &reader),
+      matrixNetworks: matrixNetworks(path + ["matrix"], &reader), gorush: gorush(path + ["gorush"], &reader))
     return isEnabled ? api : nil
   }
 
@@ -156,7 +158,8 @@ extension GatewayConfiguration {
       invalidation: invalidation(path + ["invalidation"], &reader), templatesFile: templatesFile,
       apns: apns(path + ["apns"], dialect, &reader),
       fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader),
-      webhook: webhook(path + ["webhook"], &reader))
+      webhook: webhook(path + ["webhook"], &reader),
+      matrix: matrix(path + ["matrix"], &reader))
     if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
       reader.note(
         path + ["escalate_after_seconds"],

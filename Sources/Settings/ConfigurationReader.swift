@@ -298,13 +298,15 @@ struct ConfigurationReader {
   }
 
   /// Addresses and networks, separated by commas or spaces.
-  mutating func ranges(_ path: [String]) -> [IPRange] {
+  ///
+  /// - Parameter anyWidth: whether a network may be wider than one organization's.
+  mutating func ranges(_ path: [String], anyWidth: Bool = false) -> [IPRange] {
     (text(path) ?? "").split { $0 == "," || $0.isWhitespace }.compactMap { word in
       guard let range = IPRange(word) else {
         note(path, "must be addresses or networks separated by commas, such as 127.0.0.1, 10.0.0.0/8, fd00::/8")
         return nil
       }
-      if !range.mayBeOneNetwork {
+      if !anyWidth, !range.mayBeOneNetwork {
         note(
           path,
           "\(word) is too wide: every machine in it could claim another address; give the networks of the proxies, each at most "

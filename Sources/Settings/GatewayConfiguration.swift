@@ -173,6 +173,8 @@ package struct GatewayConfiguration: Sendable, Equatable {
     package var fcm: FCM?
     package var expo: Expo?
     package var webhook: Webhook?
+    /// The app ids of the app's Matrix pushers; nil: homeservers send nothing to it.
+    package var matrix: MatrixAppIDs?
 
     /// The providers that are configured.
     package var providers: [ProviderKind] {
@@ -197,6 +199,20 @@ package struct GatewayConfiguration: Sendable, Equatable {
     package var trustedProxies: [IPRange] = []
     /// Nil: clear text.
     package var tls: ListenerTLS?
+    /// The addresses of the homeservers that may use Matrix's Push Gateway API, which needs no key; nil: it is off.
+    package var matrixNetworks: [IPRange]?
+    /// Nil: gorush's API is off.
+    package var gorush: Gorush?
+  }
+
+  /// gorush's `POST /api/push`.
+  package struct Gorush: Sendable, Equatable {
+    /// The addresses from which it needs no key.
+    package var networks: [IPRange] = []
+    /// The app of requests without a key; nil: every request needs a key.
+    package var app: String?
+    /// Whether tokens are masked in the answer, as in gorush's default.
+    package var hidesTokens = true
   }
 
   /// An outbox database.

@@ -21,53 +21,60 @@ package struct APIHarness {
   package let counters: APICounters
 
   /// Starts the API, runs `body`, and stops the API.
+  ///
+  /// - Parameter given: a database whose apps are registered; nil: one of its own, with the apps `porteiro` and `other`.
   package static func with(
     adjust: (inout GatewayConfiguration.API) -> Void = { _ in }, credentials: ListenerCredentials? = nil,
-    lockPatience: Nanoseconds = PostgresPool.lockPatience, _ body: (APIHarness) async throws -> Void
+    lockPatience: Nanoseconds = PostgresPool.lockPatience, matrixApps: MatrixApps = MatrixApps(),
+    on given: TestDatabase? = nil, _ body: (APIHarness) async throws -> Void
   ) async throws {
-    try await TestDatabase.with { database in
-      try await database.execute("select push.register_app(app, 60) from unnest('{porteiro,other}'::text[]) app")
-      var settings = GatewayConfiguration.API(
-        listener: GatewayConfiguration.Listener(host: "127.0.0.1", port: 0), bodyMaxBytes: 65_536,
-        requestTimeoutSeconds: 10, busyAfterSeconds: 600, ratePerSecond: 100_000, connectionsMax: 512,
-        database: GatewayConfiguration.Database(url: database.url))
-      adjust(&settings)
-      var logger = Logger(label: "api", factory: { StreamLogHandler.standardError(label: $0) })
-      logger.logLevel = .critical
-      let counters = APICounters()
-      let (ports, listening) = AsyncStream.makeStream(of: Int.self)
-      let (opsPorts, opsListening) = AsyncStream.makeStream(of: Int.self)
-      let server = APIServer(
-        settings: settings, logger: logger, counters: counters,
-        credentials: credentials, lockPatience: lockPatience,
-        onListening: { listening.yield($0) })
-      let ops = OpsServer(
-        listener: settings.listener, logger: logger, routes: [HealthRoutes { .ready }],
-        onListening: { opsListening.yield($0) })
-      let group = ServiceGroup(services: [ops, server], logger: logger)
-      try await withThrowingTaskGroup(of: Void.self) { tasks in
-        tasks.addTask {
-          defer {
-            listening.finish()
-            opsListening.finish()
-          }
-          try await group.run()
-        }
-        guard let port = await ports.first(where: { _ in true }),
-          let opsPort = await opsPorts.first(where: { _ in true })
-        else { return try await tasks.waitForAll() }
-        let harness = APIHarness(
-          database: database, port: port, opsPort: opsPort, key: try await createKey(database, app: "porteiro"),
-          counters: counters)
-        do {
-          try await body(harness)
-        } catch {
-          await group.triggerGracefulShutdown()
-          throw error
-        }
-        await group.triggerGracefulShutdown()
-        try await tasks.waitForAll()
+    guard let database = given else {
+      return try await TestDatabase.with {
+        try await $0.execute("select push.register_app(app, 60) from unnest('{porteiro,other}'::text[]) app")
+        try await with(
+          adjust: adjust, credentials: credentials, lockPatience: lockPatience, matrixApps: matrixApps, on: $0, body)
       }
+    }
+    var settings = GatewayConfiguration.API(
+      listener: GatewayConfiguration.Listener(host: "127.0.0.1", port: 0), bodyMaxBytes: 65_536,
+      requestTimeoutSeconds: 10, busyAfterSeconds: 600, ratePerSecond: 100_000, connectionsMax: 512,
+      database: GatewayConfiguration.Database(url: database.url))
+    adjust(&settings)
+    var logger = Logger(label: "api", factory: { StreamLogHandler.standardError(label: $0) })
+    logger.logLevel = .critical
+    let counters = APICounters()
+    let (ports, listening) = AsyncStream.makeStream(of: Int.self)
+    let (opsPorts, opsListening) = AsyncStream.makeStream(of: Int.self)
+    let server = APIServer(
+      settings: settings, logger: logger, counters: counters,
+      credentials: credentials, lockPatience: lockPatience, matrixApps: matrixApps,
+      onListening: { listening.yield($0) })
+    let ops = OpsServer(
+      listener: settings.listener, logger: logger, routes: [HealthRoutes { .ready }],
+      onListening: { opsListening.yield($0) })
+    let group = ServiceGroup(services: [ops, server], logger: logger)
+    try await withThrowingTaskGroup(of: Void.self) { tasks in
+      tasks.addTask {
+        defer {
+          listening.finish()
+          opsListening.finish()
+        }
+        try await group.run()
+      }
+      guard let port = await ports.first(where: { _ in true }),
+        let opsPort = await opsPorts.first(where: { _ in true })
+      else { return try await tasks.waitForAll() }
+      let harness = APIHarness(
+        database: database, port: port, opsPort: opsPort, key: try await createKey(database, app: "porteiro"),
+        counters: counters)
+      do {
+        try await body(harness)
+      } catch {
+        await group.triggerGracefulShutdown()
+        throw error
+      }
+      await group.triggerGracefulShutdown()
+      try await tasks.waitForAll()
     }
   }
 

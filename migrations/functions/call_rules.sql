@@ -327,6 +327,7 @@ begin
           cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
           where o.missed_calls is distinct from 'off' and push.is_recipient(e.entry)
             and e.entry -> 'notificationEnabled' is distinct from 'false'
+            and e.entry -> 'missedCall' is distinct from 'false'
             -- A user who declined has not missed the call.
             and (o.declined is null
               or not o.declined ? case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end)

@@ -73,7 +73,7 @@ begin
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
           'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
           'push.lock_table_used, push.enqueue_calls, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, '
-          'push.observe_webhooks to %I', c_calls, v_role);
+          'push.observe_webhooks, push.dead_tokens, push.compare_recipients to %I', c_calls, v_role);
         -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
         if to_regclass('push.schema_migration') is not null then
           execute format('grant select on push.schema_migration to %I', v_role);

@@ -202,6 +202,7 @@ create or replace function push.has_recipient_fault(p_entry jsonb) returns boole
     or p_entry ->> 'platform' not in ('ios', 'android')
     or p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
     or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
+    or jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null')
     or p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null, false)
 $$;
 comment on function push.has_recipient_fault is 'whether an entry of recipients may have a fault';
@@ -253,6 +254,8 @@ language sql stable as $$
       'must be production or sandbox, or left out; it was ignored'),
     ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
       'must be a string of at most 64 characters, or left out; it was ignored'),
+    ('missedCall', jsonb_typeof(e.entry -> 'missedCall') not in ('boolean', 'null'),
+      'must be true or false, or left out; it was ignored'),
     ('data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
       'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
   where e.is_usable and m.is_bad

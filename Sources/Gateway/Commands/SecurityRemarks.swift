@@ -17,7 +17,20 @@ enum SecurityRemarks {
   ) -> [String] {
     listeners(of: configuration) + certificates(of: configuration, wallMilliseconds / 1000)
       + login(of: configuration) + configuration.databases.flatMap { database($0.url) }
-      + proxies(of: configuration)
+      + proxies(of: configuration) + fronts(of: configuration)
+  }
+
+  /// Paths that need no key, open to more than one organization.
+  private static func fronts(of configuration: GatewayConfiguration) -> [String] {
+    let paths = [
+      ("api.matrix.networks", configuration.api?.matrixNetworks ?? [], "a push key", "your homeservers"),
+      ("api.gorush.networks", configuration.api?.gorush?.networks ?? [], "a token", "your backends"),
+    ]
+    return paths.compactMap { key, networks, secret, owners in
+      guard let wide = networks.first(where: { !$0.mayBeOneNetwork }) else { return nil }
+      return "\(key): every machine in \(wide) may use this path, and whoever knows \(secret) may ring its phone: "
+        + "give the addresses of \(owners) alone, if you know them"
+    }
   }
 
   /// Without a configured login, nothing leaks, but nobody can read the dashboard.

@@ -92,7 +92,7 @@ struct ServeCommand: AsyncParsableCommand {
       APIServer(
         settings: $0, logger: logger, counters: gateway.metrics.api,
         credentials: apiCredentials,
-        heartbeat: heartbeat)
+        heartbeat: heartbeat, matrixApps: gateway.matrixApps)
     }
     let watchdog = Watchdog(heartbeat, logger: logger)
     var groupLogger = logger

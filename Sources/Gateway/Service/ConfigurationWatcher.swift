@@ -3,6 +3,7 @@
 // Apps with all their settings, credentials and `log.level` are taken over. Any other change needs a restart.
 
 import Console
+import HTTPSurface
 import Logging
 import Runtime
 import Settings
@@ -19,6 +20,7 @@ actor ConfigurationWatcher {
   private let threshold: LogThreshold?
   private let logger: Logger
   private let accounts: LaneAccounts
+  private let matrixApps: MatrixApps
   private let serve: @Sendable ([ServedApp]) async -> Void
   private let didReload: @Sendable ([ServedApp]) async -> Void
   private var configuration: GatewayConfiguration
@@ -36,7 +38,7 @@ actor ConfigurationWatcher {
   ///   - serve: called with the apps to serve from now on, if more than credentials has changed.
   init(
     source: ConfigurationFile, configuration: GatewayConfiguration, accounts: LaneAccounts,
-    threshold: LogThreshold? = nil, logger: Logger,
+    threshold: LogThreshold? = nil, matrixApps: MatrixApps = MatrixApps(), logger: Logger,
     didReload: @escaping @Sendable ([ServedApp]) async -> Void = { _ in },
     serve: @escaping @Sendable ([ServedApp]) async -> Void
   ) {
@@ -46,6 +48,7 @@ actor ConfigurationWatcher {
     self.accounts = accounts
     self.loop = accounts.loop
     self.threshold = threshold
+    self.matrixApps = matrixApps
     self.logger = logger
     self.serve = serve
   }
@@ -113,6 +116,7 @@ actor ConfigurationWatcher {
     }
     stamps = currentStamps.merging(seen) { $1 }.filter { [files = Set(files)] in files.contains($0.key) }
     adjustThreshold()
+    matrixApps.update(to: configuration.apps)
     if !configuration.isTakenOver(from: former) {
       logger.warning(
         "Settings have changed that take effect only after a restart: only apps, credentials and log.level do at once")

@@ -34,6 +34,8 @@ final class GatewayService: Service {
   private let notifier = ServiceNotifier()
   /// The metrics, which scrapes read.
   let metrics: Metrics
+  /// The apps of Matrix pushers, which the API asks for.
+  let matrixApps: MatrixApps
   private let supervisors = Mutex<[DatabaseSupervisor]>([])
   private let watcher = Mutex<ConfigurationWatcher?>(nil)
 
@@ -50,6 +52,7 @@ final class GatewayService: Service {
     self.logger = logger
     self.threshold = threshold
     self.heartbeat = heartbeat
+    matrixApps = MatrixApps(configuration.apps)
     metrics = Metrics(
       lanes: configuration.apps.flatMap { app in app.providers.map { (app.name, $0) } },
       databases: configuration.databases.map(\.name))
@@ -154,7 +157,8 @@ final class GatewayService: Service {
     _ source: ConfigurationFile, _ accounts: LaneAccounts, _ supervisors: [DatabaseSupervisor], _ webhooks: WebhookService
   ) async {
     let watcher = ConfigurationWatcher(
-      source: source, configuration: configuration, accounts: accounts, threshold: threshold, logger: logger,
+      source: source, configuration: configuration, accounts: accounts, threshold: threshold, matrixApps: matrixApps,
+      logger: logger,
       didReload: { await webhooks.use($0.map(\.app)) }
     ) { [metrics] apps in
       metrics.setLanes(apps.flatMap(\.lanes))

@@ -92,6 +92,7 @@ final class APIAudit: Sendable {
       ]
       if let keyID = entry.keyID { metadata["key_id"] = .stringConvertible(keyID) }
       if let callID = entry.callID { metadata["call_id"] = "\(callID)" }
+      guard entry.keyID != nil else { return logger.info("A path without a key was used", metadata: metadata) }
       return logger.info("A key was used", metadata: metadata)
     }
     let kind = Kind(

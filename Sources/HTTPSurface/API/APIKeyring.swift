@@ -11,8 +11,8 @@ internal import Settings
 
 /// The client that sent a request.
 struct APIClient: Equatable, Sendable {
-  /// Row of `push.api_keys`.
-  var keyID: Int32
+  /// Row of `push.api_keys`; nil if the request needed no key.
+  var keyID: Int32?
   /// The only app whose calls and devices it may use.
   var app: String
 }

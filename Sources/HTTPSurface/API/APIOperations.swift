@@ -32,6 +32,8 @@ struct APIOperations: Sendable {
     case .readCall: try await read(callID, query, client)
     case .registerDevice: try await registerDevice(body, client)
     case .dropDevice: try await dropDevice(body, client)
+    // `APIFronts` performs these.
+    case .notifyMatrix, .pushGorush: throw .noSuchPath
     }
   }
 

@@ -11,6 +11,8 @@ struct APIRefusal: Equatable, Sendable {
     case revoked, expired
     /// The key may not be used from the address of the request.
     case address
+    /// A path that needs no key may not be used from the address of the request.
+    case network
     case scope
     /// The peer has shown too many wrong keys.
     case guessing
@@ -22,7 +24,7 @@ struct APIRefusal: Equatable, Sendable {
     /// Whether a client without a key can cause it.
     var isUnauthenticated: Bool {
       switch self {
-      case .noKey, .unknownKey, .wrongSecret, .guessing: true
+      case .noKey, .unknownKey, .wrongSecret, .guessing, .network: true
       case .revoked, .expired, .address, .scope, .rate, .quota: false
       }
     }

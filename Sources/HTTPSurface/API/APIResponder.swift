@@ -1,4 +1,5 @@
-// From a request to an answer: path, key, limits, body, operation. Every failure is answered with a problem (RFC 9457).
+// From a request to an answer: path, key, limits, body, operation. Every failure is answered with a problem (RFC 9457), or in
+// the form of the server whose path it is.
 
 internal import HTTPTypes
 internal import Hummingbird
@@ -13,6 +14,7 @@ struct APIResponder: HTTPResponder {
   let keyring: APIKeyring
   let traffic: APITraffic
   let operations: APIOperations
+  let fronts: APIFronts
   let bodyMaxBytes: Int
   let logger: Logger
   var proxies = TrustedProxies([])
@@ -29,7 +31,7 @@ struct APIResponder: HTTPResponder {
     do throws(APIProblem) {
       response = try await answer(request, context, &entry)
     } catch {
-      response = error.response
+      response = error.response(of: entry.operation ?? fronts.operation(at: request.uri.path))
       entry.refusal = error.refusal?.reason
       entry.keyID = entry.keyID ?? error.refusal?.keyID
     }
@@ -50,18 +52,21 @@ struct APIResponder: HTTPResponder {
   private func answer(
     _ request: Request, _ context: Context, _ entry: inout APIAudit.Entry
   ) async throws(APIProblem) -> Response {
-    guard let route = APIRoute(path: request.uri.path) else { throw .noSuchPath }
+    guard let route = APIRoute(path: request.uri.path), route.operations.values.allSatisfy(fronts.serves) else {
+      throw .noSuchPath
+    }
     guard let operation = route.operations[request.method] else { throw .methodNotAllowed(route.methods) }
     entry.operation = operation
-    let client = try await keyring.client(
-      authorization: request.headers[.authorization], scope: operation.scope, peer: entry.peer)
-    entry.keyID = client.keyID
-    uses.note(client.keyID, from: entry.peer)
-    try traffic.begin(client.keyID)
-    defer { traffic.end(client.keyID) }
+    let client = try await client(request, operation, &entry)
+    let caller = try traffic.begin(client.keyID.map { .key($0) } ?? .peer(entry.peer.network))
+    defer { traffic.end(caller) }
     HTTPConnectionGuard.LetIn.tell(context.channel)
-    let body = try await body(of: request)
+    let body = try await body(of: request, for: operation)
     let trace = request.headers[.traceparent].flatMap(Traceparent.init(header:))
+    if let answer = try await fronts.perform(operation, body, trace, client) {
+      if answer.callIDs.count == 1 { entry.callID = answer.callIDs[0] }
+      return answer.response
+    }
     let response = try await operations.perform(
       operation, callID: route.callID, query: APIQuery(request.uri.queryParameters), body: body, trace: trace,
       for: client)
@@ -69,17 +74,31 @@ struct APIResponder: HTTPResponder {
     return response
   }
 
-  private func body(of request: Request) async throws(APIProblem) -> [UInt8] {
+  private func client(
+    _ request: Request, _ operation: APIOperation, _ entry: inout APIAudit.Entry
+  ) async throws(APIProblem) -> APIClient {
+    if let client = try fronts.client(of: operation, headers: request.headers, peer: entry.peer) { return client }
+    let client = try await keyring.client(
+      authorization: request.headers[.authorization], scope: operation.scope, peer: entry.peer)
+    entry.keyID = client.keyID
+    if let keyID = client.keyID { uses.note(keyID, from: entry.peer) }
+    return client
+  }
+
+  private func body(of request: Request, for operation: APIOperation) async throws(APIProblem) -> [UInt8] {
+    let bytesMax = fronts.bodyMaxBytes(operation, otherwise: bodyMaxBytes)
     let body: ByteBuffer
     do {
-      body = try await request.body.collect(upTo: bodyMaxBytes)
+      body = try await request.body.collect(upTo: bytesMax)
     } catch is NIOTooManyBytesError {
-      throw .tooLarge(limit: bodyMaxBytes)
+      throw .tooLarge(limit: bytesMax)
     } catch {
       // The connection broke, or its `HTTPConnectionGuard` has already answered.
       throw .malformed
     }
     guard body.readableBytes > 0 else { return [] }
+    // Other push servers do not look at it, so their clients may give any.
+    guard !operation.isOfOtherServer else { return Array(body.readableBytesView) }
     let type = request.headers[.contentType]?.prefix { $0 != ";" }.lowercased()
     guard type?.split(separator: " ") == ["application/json"] else { throw .notJSONType }
     return Array(body.readableBytesView)

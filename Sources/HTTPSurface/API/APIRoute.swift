@@ -6,11 +6,16 @@ internal import HTTPTypes
 /// The operations of the API.
 enum APIOperation: String, CaseIterable, Sendable {
   case enqueueCall, answerCall, declineCall, endCall, reportRinging, readCall, registerDevice, dropDevice
+  /// The paths of other push servers.
+  case notifyMatrix, pushGorush
+
+  /// Whether it is on a path of another push server.
+  var isOfOtherServer: Bool { self == .notifyMatrix || self == .pushGorush }
 
   /// The scope that a key needs for it.
   var scope: APIScope {
     switch self {
-    case .enqueueCall, .answerCall, .declineCall, .endCall: .enqueue
+    case .enqueueCall, .answerCall, .declineCall, .endCall, .notifyMatrix, .pushGorush: .enqueue
     case .registerDevice, .dropDevice, .reportRinging: .device
     case .readCall: .read
     }
@@ -23,8 +28,16 @@ struct APIRoute: Equatable {
   var callID = ""
   private(set) var operations: [HTTPRequest.Method: APIOperation]
 
+  private static let ofOtherServers: [String: APIOperation] = [
+    "/_matrix/push/v1/notify": .notifyMatrix, "/api/push": .pushGorush,
+  ]
+
   /// - Parameter path: the path without the query. The initializer returns nil if no operation has this path.
   init?(path: String) {
+    if let operation = Self.ofOtherServers[path] {
+      operations = [.post: operation]
+      return
+    }
     let parts = path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
     guard path.hasPrefix("/"), parts.first == "v1" else { return nil }
     switch (parts.dropFirst().first, parts.count) {

@@ -25,6 +25,7 @@ package struct APIServer: Service {
   private let credentials: ListenerCredentials?
   private let heartbeat: Heartbeat?
   private let lockPatience: Nanoseconds
+  private let matrixApps: MatrixApps
   private let onListening: @Sendable (Int) async -> Void
 
   /// - Parameters:
@@ -32,11 +33,13 @@ package struct APIServer: Service {
   ///   - credentials: certificate and key for TLS; nil: clear text.
   ///   - heartbeat: watches the API's event loop.
   ///   - lockPatience: longest wait for a lock of another transaction.
+  ///   - matrixApps: the apps of Matrix pushers.
   ///   - onListening: called with the port once the server accepts requests.
   package init(
     settings: GatewayConfiguration.API, logger: Logger, counters: APICounters = APICounters(),
     credentials: ListenerCredentials? = nil,
     heartbeat: Heartbeat? = nil, lockPatience: Nanoseconds = PostgresPool.lockPatience,
+    matrixApps: MatrixApps = MatrixApps(),
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
     self.settings = settings
@@ -46,6 +49,7 @@ package struct APIServer: Service {
     self.credentials = credentials
     self.heartbeat = heartbeat
     self.lockPatience = lockPatience
+    self.matrixApps = matrixApps
     self.onListening = onListening
   }
 
@@ -81,16 +85,19 @@ package struct APIServer: Service {
   private func application(
     _ database: PostgresPool, _ keys: APIKeys, _ threads: MultiThreadedEventLoopGroup
   ) -> Application<APIResponder> {
+    let enqueuer = APIEnqueuer(database: database)
+    let backlog = APIBacklog(database: database, limitSeconds: settings.busyAfterSeconds)
+    let fronts = APIFronts(settings, database: database, enqueuer: enqueuer, backlog: backlog, apps: matrixApps)
     let responder = APIResponder(
       keyring: keys.keyring,
       traffic: APITraffic(perSecond: settings.ratePerSecond),
-      operations: APIOperations(
-        database: database, enqueuer: APIEnqueuer(database: database),
-        backlog: APIBacklog(database: database, limitSeconds: settings.busyAfterSeconds)),
+      operations: APIOperations(database: database, enqueuer: enqueuer, backlog: backlog), fronts: fronts,
       bodyMaxBytes: settings.bodyMaxBytes, logger: logger, proxies: TrustedProxies(settings.trustedProxies),
       audit: keys.audit, counters: counters, uses: keys.uses)
     let limits = HTTPConnectionGuard.Limits(
-      bodyMaxBytes: settings.bodyMaxBytes, request: .seconds(Int64(settings.requestTimeoutSeconds)))
+      bodyMaxBytes: fronts.bodyMaxBytes(
+        settings.matrixNetworks == nil ? .pushGorush : .notifyMatrix, otherwise: settings.bodyMaxBytes),
+      request: .seconds(Int64(settings.requestTimeoutSeconds)))
     let connections = HTTPConnectionCount(max: settings.connectionsMax, listener: Self.key, logger: logger)
     // At lower levels, the server would log every connection that breaks.
     var serverLogger = logger

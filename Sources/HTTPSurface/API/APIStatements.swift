@@ -51,6 +51,17 @@ enum APIStatements {
     sql: "select push.register_device($1, $2, $3, $4, coalesce($5, 'production'), $6, $7, $8)")
   static let dropDevice = PostgresStatement(name: "api_drop_device", sql: "select push.drop_device($1, $2, $3)")
 
+  /// Which tokens are dead. A token that was set after that is revived.
+  static let deadTokens = PostgresStatement(
+    name: "api_dead_tokens", sql: "select push.dead_tokens($1, $2::text[], $3::text[], $4::timestamptz[])")
+  static let compareRecipients = PostgresStatement(
+    name: "api_compare_recipients",
+    sql: "select others, array_to_string(absent, ' ') from push.compare_recipients($1, $2, $3::text[])")
+  /// Several users of a call decline at once.
+  static let declineUsers = PostgresStatement(
+    name: "api_decline_users",
+    sql: "select count(*) from unnest($3::text[]) u(user_id) where push.decline_call($1, u.user_id, $2)")
+
   static let findKey = PostgresStatement(
     name: "api_find_key",
     sql: """

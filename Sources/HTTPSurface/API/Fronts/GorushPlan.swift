@@ -1,0 +1,244 @@
+// From gorush's notifications to calls and notifications of the gateway. Pure.
+//
+// gorush sends whatever it is given to each token. The gateway rings calls, stops them, and shows notifications of a few
+// kinds, whose texts are the dialect's. So `data` decides: it must be the data of a call or of such a notification. What is
+// neither is refused, token by token.
+
+internal import Runtime
+
+/// What the notifications of a request mean.
+struct GorushPlan {
+  enum Deed: Hashable {
+    /// A call with this kind of `push.outbox`.
+    case ring(kind: String)
+    case stop
+    /// A notification with this kind of `push.outbox`.
+    case show(kind: String)
+  }
+
+  /// What is done at once: all notifications of the request that are about the same call.
+  struct Group {
+    var deed: Deed
+    /// The call's id; nil for a notification without an id.
+    var id: String?
+    /// The payload, made of the first notification's data.
+    var payload: [UInt8]
+    var seconds: Int32?
+    /// Of `stop`.
+    var reason: String?
+    var phones: [Phone] = []
+  }
+
+  struct Phone: Equatable {
+    var entry: TokenEntry
+    /// The position of its notification in the request.
+    var notification: Int
+  }
+
+  /// A token for which nothing is done.
+  struct Refused: Equatable {
+    var notification: Int
+    var token: String
+    var error: String
+  }
+
+  /// Why a notification means nothing here.
+  private struct Refusal: Error {
+    var text: String
+    init(_ text: String) { self.text = text }
+  }
+
+  private struct Key: Hashable {
+    var deed: Deed
+    var id: String
+  }
+
+  private(set) var groups: [Group] = []
+  private(set) var refused: [Refused] = []
+  /// As gorush counts: the tokens for iOS and Android.
+  private(set) var tokenCount = 0
+
+  private let json: JSONScanner
+  private var places: [Key: Int] = [:]
+
+  /// - Parameter wallMilliseconds: the current time.
+  init(_ notifications: [GorushNotification], in json: JSONScanner, at wallMilliseconds: Int64) {
+    self.json = json
+    for (index, notification) in notifications.enumerated() {
+      if notification.platform == .ios || notification.platform == .android { tokenCount += notification.tokens.count }
+      do throws(Refusal) {
+        try add(notification, index, wallMilliseconds)
+      } catch {
+        let tokens = notification.tokens.isEmpty ? [""] : notification.tokens
+        refused += tokens.map { Refused(notification: index, token: $0, error: error.text) }
+      }
+    }
+  }
+
+  private mutating func add(_ notification: GorushNotification, _ index: Int, _ now: Int64) throws(Refusal) {
+    guard notification.topic == nil || notification.platform == .ios, notification.condition == nil else {
+      throw Refusal("topics and conditions are not supported: give tokens")
+    }
+    guard !notification.tokens.isEmpty else { throw Refusal("tokens: must have at least one token") }
+    let platform: GorushNotification.Platform
+    switch notification.platform {
+    case .ios: platform = .ios
+    case .android: platform = .android
+    case .huawei: throw Refusal("platform: 3 (Huawei) is not supported")
+    case nil: throw Refusal("platform: must be 1 (iOS) or 2 (Android)")
+    }
+    let isVoIP =
+      platform == .ios && (notification.pushType == "voip" || notification.topic?.hasSuffix(".voip") == true)
+    let deed = try deed(notification, isVoIP)
+    let kind: TokenEntry.Kind
+    switch (platform, deed) {
+    case (.android, _): kind = .fcm
+    case (_, .show):
+      guard !isVoIP else { throw Refusal("push_type: voip rings; use alert, and an alert token, for a notification") }
+      kind = .apns
+    case _ where isVoIP: kind = .voip
+    case (_, .ring): throw Refusal("push_type: must be voip, because an iPhone rings only by a VoIP token")
+    case (_, .stop):
+      // The alert tokens of iPhones were not rung.
+      throw Refusal("push_type: must be voip, for the token by which the iPhone was rung")
+    }
+    guard let data = notification.data else { throw Self.unknown }
+    let id = try callID(data, deed)
+    let group = try place(deed, id, data, seconds(notification, now))
+    for token in notification.tokens {
+      let isGood = kind == .fcm ? TokenIdentity.isFCMToken(token) : TokenIdentity.isAPNsToken(Array(token.utf8))
+      guard isGood else {
+        let error = kind == .fcm ? "InvalidRegistration" : "BadDeviceToken"
+        refused.append(Refused(notification: index, token: token, error: error))
+        continue
+      }
+      let entry = TokenEntry(
+        token: token, kind: kind,
+        isSandbox: platform == .ios && notification.isDevelopment && !notification.isProduction)
+      guard !groups[group].phones.contains(where: { $0.entry.token == token }) else { continue }
+      guard groups[group].phones.count < GorushNotification.tokensMax else {
+        refused.append(
+          Refused(
+            notification: index, token: token,
+            error: "tokens: a call has at most \(GorushNotification.tokensMax) tokens; use another callId for the rest")
+        )
+        continue
+      }
+      groups[group].phones.append(Phone(entry: entry, notification: index))
+    }
+  }
+
+  // MARK: - What it is
+
+  private static let unknown = Refusal(
+    "data.type: must be that of a call (incoming_call, video_call, intercom_call), of its end (intercom_call_end, "
+      + "call_cancelled), or message, group_message, group_invite or missed_call; title and message are never sent")
+
+  private func deed(_ notification: GorushNotification, _ isVoIP: Bool) throws(Refusal) -> Deed {
+    switch notification.pushType {
+    case nil, "alert", "voip", "background": break
+    default: throw Refusal("push_type: must be voip or alert, or left out")
+    }
+    guard let data = notification.data else { throw Self.unknown }
+    let action = text("action", data)
+    switch text("type", data) {
+    case "intercom_call_end", "call_cancelled": return .stop
+    case _ where action == "call_cancelled": return .stop
+    case "video_call": return .ring(kind: "video_call")
+    case "incoming_call", "intercom_call": return .ring(kind: callKind(data))
+    case let type? where ["message", "group_message", "group_invite", "missed_call"].contains(type):
+      return .show(kind: type)
+    case _ where action == "incoming_call" || isVoIP && text("callId", data) != nil:
+      return .ring(kind: callKind(data))
+    default: throw Self.unknown
+    }
+  }
+
+  private func callKind(_ data: JSONScanner.Value) -> String {
+    let value = json.member("isVideo", of: data)
+    return value.flatMap(json.boolean) == true || value.flatMap(json.text) == "true" ? "video_call" : "incoming_call"
+  }
+
+  /// A missed call has another id than the call that was rung: with the same, it would count as its repetition.
+  private func callID(_ data: JSONScanner.Value, _ deed: Deed) throws(Refusal) -> String? {
+    let id = text("callId", data)
+    switch deed {
+    case .ring, .stop:
+      guard let id else { throw Refusal("data.callId: must be a string of 1 to 128 characters") }
+      return id
+    case .show(kind: "missed_call"):
+      guard let id else { throw Refusal("data.callId: must be a string of 1 to 128 characters") }
+      return TokenIdentity.uuid(of: "gorush", "missed", id)
+    case .show: return text("messageId", data) ?? id
+    }
+  }
+
+  private func seconds(_ notification: GorushNotification, _ now: Int64) throws(Refusal) -> Int64? {
+    if let expiration = notification.expiration, expiration > 0 {
+      let (left, isOverflow) = expiration.subtractingReportingOverflow(now / 1000)
+      guard !isOverflow, left > 0 else { throw Refusal("expiration: is over") }
+      return left
+    }
+    return notification.timeToLive.flatMap { $0 > 0 ? $0 : nil }
+  }
+
+  private func text(_ name: StaticString, _ data: JSONScanner.Value) -> String? {
+    json.member(name, of: data).flatMap(json.text).flatMap { 1...128 ~= $0.unicodeScalars.count ? $0 : nil }
+  }
+
+  // MARK: - Groups
+
+  private mutating func place(
+    _ deed: Deed, _ id: String?, _ data: JSONScanner.Value, _ seconds: Int64?
+  ) throws(Refusal) -> Int {
+    // Two calls with one id are one, whatever else their data says.
+    let word: Deed = if case .ring = deed { .ring(kind: "") } else { deed }
+    if let id, let place = places[Key(deed: word, id: id)] { return place }
+    do throws(APIProblem) {
+      try PostgresJSONCheck(JSONScanner(trusting: json.bytes, in: data.range)).check()
+    } catch {
+      throw Refusal("data.\(error.field ?? ""): \(error.detail)")
+    }
+    let secondsMax: Int64 = if case .ring = deed { 600 } else { 2_419_200 }
+    groups.append(
+      Group(
+        deed: deed, id: id, payload: payload(deed, id, data), seconds: seconds.map { Int32(min($0, secondsMax)) },
+        reason: text("reason", data).map { String(String.UnicodeScalarView($0.unicodeScalars.prefix(64))) }))
+    if let id { places[Key(deed: word, id: id)] = groups.count - 1 }
+    return groups.count - 1
+  }
+
+  /// The data without the members that every dialect writes itself.
+  private func payload(_ deed: Deed, _ id: String?, _ data: JSONScanner.Value) -> [UInt8] {
+    var writer = JSONWriter(reservingCapacity: data.range.count + 64)
+    writer.beginObject()
+    if case .show(kind: "missed_call") = deed, let id {
+      writer.key("callId")
+      writer.string(id)
+    }
+    for member in json.members(of: data) where !isOwn(member, deed) {
+      writer.rawKey(json.bytes, member.key)
+      // An object as a text, as FCM requires it.
+      if json.isKey(member, "metadata"), let text = json.string(member.value),
+        (try? JSONScanner(text))?.root.kind == .object
+      {
+        writer.raw(text)
+      } else {
+        writer.raw(json.bytes, member.value.range)
+      }
+    }
+    // FCM reserves `from`.
+    if json.member("from", of: data) == nil, let caller = json.member("fromId", of: data), caller.kind == .string {
+      writer.key("from")
+      writer.raw(json.bytes, caller.range)
+    }
+    writer.endObject()
+    return writer.bytes
+  }
+
+  private func isOwn(_ member: JSONScanner.Member, _ deed: Deed) -> Bool {
+    let names: [StaticString] = ["type", "action", "isVoip", "isVideo", "timestamp", "expiresAt", "seq"]
+    if case .show(kind: "missed_call") = deed, json.isKey(member, "callId") { return true }
+    return names.contains { json.isKey(member, $0) }
+  }
+}

@@ -1,0 +1,50 @@
+-- What the HTTP API needs to answer clients of other push servers (docs/migrating.md): a Matrix homeserver wants to know which
+-- tokens are dead, and clients of gorush ring and cancel tokens, not users.
+
+create or replace function push.dead_tokens(app text, providers text[], tokens text[], set_at timestamptz[])
+returns setof text
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  return query
+    with dead as materialized (
+      select x.tid, x.token, coalesce(x.invalidated_at < a.set_at and a.set_at <= clock_timestamp(), false) as is_set_again
+      from unnest(dead_tokens.providers, dead_tokens.tokens, dead_tokens.set_at) a(provider, token, set_at)
+      cross join lateral (
+        select x.ctid as tid, x.token, x.invalidated_at from push.token_invalidations x
+        where sha256(x.token::bytea) = sha256(a.token::bytea) and x.app = dead_tokens.app and x.provider = a.provider
+        offset 0
+      ) x
+    ), revived as (
+      delete from push.token_invalidations x using dead d where x.ctid = d.tid and d.is_set_again
+    )
+    select d.token from dead d where not d.is_set_again;
+end
+$$;
+comment on function push.dead_tokens is
+  'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in '
+  'push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, '
+  'without backslashes; set_at: when the phone gave the token, or null. A time in the future counts as null';
+
+create or replace function push.compare_recipients(call_id text, app text, user_ids text[])
+returns table (others int, absent text[])
+language plpgsql stable security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+declare
+  v_id bigint := push.find_call(compare_recipients.call_id, compare_recipients.app);
+begin
+  return query
+    with there as materialized (
+      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id
+      from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
+      where o.id = v_id and push.is_recipient(e)
+    )
+    select (select count(*)::int from there t where t.user_id <> all (compare_recipients.user_ids)),
+      array(select distinct u from unnest(compare_recipients.user_ids) u where u not in (select t.user_id from there t));
+end
+$$;
+comment on function push.compare_recipients is
+  'compares users with the recipients of a call. call_id, app: columns of push.outbox; user_ids: the users. Returns others: '
+  'number of recipients that are not among the users; absent: the users who are not among the recipients. Raises an error '
+  'if there is no such call';
