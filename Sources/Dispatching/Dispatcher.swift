@@ -100,9 +100,6 @@ public actor Dispatcher {
   /// Counters since the start.
   public var counters: DispatcherCounters { machine.counters }
 
-  /// Since when the store is available, also to the dispatcher that this one took over from; nil while it is not.
-  public var availableSince: Instant? { machine.membership.availableSince }
-
   /// How far a lane's provider's clock is ahead of ours, by the index of the lane, where it was measured.
   public var clockSkews: [Int: Nanoseconds] { machine.clockSkews }
 

@@ -285,17 +285,6 @@ import Testing
     #expect(rig.counters.settledAgain == 1)
   }
 
-  @Test("a dispatcher that takes over may reap at once if the former one could, until it loses the store itself")
-  func reapingAfterTakeOver() throws {
-    var rig = try MachineRig.open { $0.availableSince = MachineRig.start - .seconds(60) }
-    rig.pass(.seconds(1))
-    #expect(rig.beats() == [true])
-    rig.hear(.beaten(.success(Beat(isAlive: true, mustReclaim: false)), askedAt: rig.now))
-    rig.hear(.outbox(.unavailable(reason: "cut")))
-    rig.hear(.outbox(.available))
-    #expect(rig.beats() == [false])
-  }
-
   @Test("beats may reap only when the connection has been up for the time after which others count as silent")
   func reaping() throws {
     var rig = try MachineRig.open()

@@ -8,9 +8,6 @@ public struct DispatcherSettings: Sendable {
   /// The number of the dispatcher, which is part of the tags of its requests. Unique among the dispatchers that share a provider,
   /// and less than 2^24.
   public var number = 0
-  /// Since when another dispatcher of this process, which this one takes over from, has reached the same store without interruption;
-  /// nil if there is none. It has seen whether other gateways are silent, so this one need not wait before it declares one dead.
-  public var availableSince: Instant?
   /// A gateway that was silent for this long is declared dead.
   public var silence = Nanoseconds.seconds(3)
   /// The interval of beats.

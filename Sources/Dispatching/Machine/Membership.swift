@@ -25,10 +25,7 @@ struct Membership {
   private(set) var mustReclaim = false
   /// Whether the reclaim must be confirmed, because the database asked for it.
   private(set) var mustConfirmReclaim = false
-  /// Since when the store is available; nil while it is not.
-  private(set) var availableSince: Instant?
-  /// The same of the dispatcher that this one takes over from. Holds until the store is available here for the first time.
-  private var inheritedAvailability: Instant?
+  private var availableSince = Instant(nanoseconds: .min)
   private var isAsking = false
   /// Whether the connection was lost since the call under way was sent, so that its answer is outdated.
   private var isAnswerOld = false
@@ -37,7 +34,6 @@ struct Membership {
 
   init(settings: DispatcherSettings) {
     self.settings = settings
-    inheritedAvailability = settings.availableSince
   }
 
   /// Whether deliveries may be claimed and written.
@@ -48,14 +44,12 @@ struct Membership {
     isStoreAvailable = true
     isConfirmed = false
     isAnswerOld = isAsking
-    availableSince = inheritedAvailability ?? now
-    inheritedAvailability = nil
+    availableSince = now
     nextCall = now
   }
 
   mutating func becomeUnavailable() {
     isStoreAvailable = false
-    availableSince = nil
     isConfirmed = false
     isAnswerOld = isAsking
   }
@@ -73,7 +67,7 @@ struct Membership {
     nextCall = now + settings.beatInterval
     if !isRegistered { return .register }
     // While others may have been silent only because they could not reach the server either, no gateway is declared dead.
-    return .beat(mayReap: availableSince.map { now - $0 >= settings.silence } ?? false)
+    return .beat(mayReap: now - availableSince >= settings.silence)
   }
 
   /// A new gateway was registered.

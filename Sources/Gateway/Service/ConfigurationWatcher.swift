@@ -27,8 +27,9 @@ actor ConfigurationWatcher {
   private var stamps: [String: FileStamp] = [:]
   /// Why the files could not be read last time; nil if they could.
   private var problems: String?
-  private var isReloading = false
-  /// Whether to reload once more after the reload under way.
+  /// The reload under way.
+  private var reloading: Task<Void, Never>?
+  /// Whether to read everything again.
   private var mustReload = false
   private var timer: EventLoop.Timer?
   private var isStopped = false
@@ -86,13 +87,16 @@ actor ConfigurationWatcher {
   /// Reads everything again, and applies what has changed. If that is under way already, it is done once more afterwards.
   func reload() async {
     mustReload = true
-    guard !isReloading else { return }
-    isReloading = true
-    defer { isReloading = false }
-    while mustReload, !isStopped {
-      mustReload = false
-      await apply()
+    if let reloading { return await reloading.value }
+    let task = Task {
+      while mustReload, !isStopped {
+        mustReload = false
+        await apply()
+      }
+      reloading = nil
     }
+    reloading = task
+    await task.value
   }
 
   private func apply() async {

@@ -59,22 +59,21 @@ final class DatabaseService: Sendable {
 
   /// Waits for the database, and begins to claim.
   ///
-  /// - Parameter former: the service that this one takes over from, if any.
   /// - Throws: `CancellationError` if the task was cancelled, `SchemaCheck.Failure` if the schema is too old, `MigrationError` if
   ///   it is too new, or a lasting error of the database.
-  func start(after former: DatabaseService? = nil) async throws {
+  func start() async throws {
     try await SchemaCheck.wait(for: database.url, outbox.loop, logger)
     await outbox.open { [relay] in relay.hear($0) }
     do {
       await relay.waitUntilAvailable()
-      try await serve(after: former)
+      try await serve()
     } catch {
       await outbox.close()
       throw error
     }
   }
 
-  private func serve(after former: DatabaseService?) async throws {
+  private func serve() async throws {
     var lanes: [DispatcherLane] = []
     for served in apps {
       let ids = try await register(served)
@@ -89,7 +88,6 @@ final class DatabaseService: Sendable {
     tokenStores.add(outbox, database: database.name, number: number)
     var settings = DispatcherSettings()
     settings.number = number
-    settings.availableSince = await former?.dispatcher?.availableSince
     let dispatcher = Dispatcher(
       store: outbox, lanes: lanes, permits: permits, settings: settings, loop: outbox.loop, logger: logger)
     await dispatcher.start()
