@@ -41,6 +41,8 @@ public actor Dispatcher {
   private var alarm: EventLoop.Timer?
   private var alarmAt = Instant.distantFuture
   private var onDrained: CheckedContinuation<Void, Never>?
+  /// Whether it has drained. What comes later, such as a last answer to a beat, is no longer handled: its replica is signing off.
+  private var isOver = false
 
   /// - Parameters:
   ///   - permits: the permits that the lanes' providers check. The dispatcher adds its own.
@@ -88,6 +90,7 @@ public actor Dispatcher {
   }
 
   private func handle(_ event: DispatcherEvent) {
+    guard !isOver else { return }
     machine.handle(event, loop.now)
     planTurn()
   }
@@ -131,6 +134,7 @@ public actor Dispatcher {
 
   private func turn() {
     isTurnPlanned = false
+    guard !isOver else { return }
     machine.logLevel = logger.logLevel
     machine.turn(loop.now)
     performAll()
@@ -251,6 +255,8 @@ public actor Dispatcher {
       planTurn()
     }
     patience.cancel()
+    isOver = true
+    alarm?.cancel()
     return machine.isIdle
   }
 
