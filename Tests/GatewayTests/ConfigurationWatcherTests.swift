@@ -230,6 +230,50 @@ private struct KeepingHandler: LogHandler {
     }
   }
 
+  @Test("a configuration with a problem is read until it has none, and the problem is logged once")
+  func repaired() async throws {
+    try await Self.with { watcher, material, _, keeper in
+      let templates = material.directory + "/templates.yaml"
+      try Self.edit(material) {
+        $0.replacing("    ring_seconds: 60\n", with: "    ring_seconds: 30\n    templates_file: \(templates)\n")
+      }
+      await watcher.look()
+      await watcher.look()
+      #expect(keeper.messages == ["The configuration was not read again: the current one stays in use"])
+      // The file that was missing is none of the files of the configuration in use.
+      try SecretFixture.write("{}", to: templates)
+      await watcher.look()
+      #expect(keeper.messages.suffix(2) == ["An app's settings have changed", "serves porteiro apns fcm expo"])
+    }
+  }
+
+  @Test("a key that others may read is used as soon as its mode is corrected, though its content stays")
+  func corrected() async throws {
+    try await Self.with { watcher, material, _, keeper in
+      try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile, mode: 0o644)
+      await watcher.look()
+      await watcher.look()
+      #expect(keeper.messages == ["New credentials cannot be used: the current ones stay in use expo"])
+      try FileManager.default.setAttributes([.posixPermissions: 0o640], ofItemAtPath: material.expoAccessTokenFile)
+      await watcher.look()
+      #expect(keeper.messages.last == "A lane's credentials have changed expo")
+    }
+  }
+
+  @Test("several reloads at once apply a change once")
+  func atOnce() async throws {
+    try await Self.with { watcher, material, _, keeper in
+      let added = "  zelador:\n    expo: { url: \"https://127.0.0.1:4\" }\n"
+      try Self.edit(material) { $0.replacing("apps:\n", with: "apps:\n" + added) }
+      try SecretFixture.write("another-access-token", to: material.expoAccessTokenFile)
+      await withTaskGroup { group in for _ in 0..<8 { group.addTask { await watcher.reload() } } }
+      #expect(
+        keeper.messages == [
+          "An app is added", "A lane's credentials have changed expo", "serves zelador expo, porteiro apns fcm expo",
+        ])
+    }
+  }
+
   @Test("a key that others may read is refused, and the lane keeps its credentials")
   func exposed() async throws {
     try await Self.with { watcher, material, _, keeper in

@@ -22,6 +22,12 @@ actor ConfigurationWatcher {
   private let serve: @Sendable ([ServedApp]) async -> Void
   private var configuration: GatewayConfiguration
   private var stamps: [String: FileStamp] = [:]
+  /// Why the files could not be read last time; nil if they could.
+  private var problems: String?
+  /// The reload under way.
+  private var reloading: Task<Void, Never>?
+  /// Whether to read everything again.
+  private var mustReload = false
   private var timer: EventLoop.Timer?
   private var isStopped = false
 
@@ -62,31 +68,61 @@ actor ConfigurationWatcher {
     }
   }
 
-  private func look() async {
-    let now = currentStamps
-    guard now != stamps else { return }
-    stamps = now
+  /// Reads everything again if a file has changed, or if there was a problem.
+  func look() async {
+    // A configuration with a problem may name files that are not watched yet, so it is read until it has none.
+    guard currentStamps != stamps || problems != nil else { return }
     await reload()
   }
 
-  /// Reads everything again, and applies what has changed.
+  /// Reads everything again, and applies what has changed. If that is under way already, it is done once more afterwards.
   func reload() async {
-    guard !isStopped else { return }
+    mustReload = true
+    if let reloading { return await reloading.value }
+    let task = Task {
+      while mustReload, !isStopped {
+        mustReload = false
+        await apply()
+      }
+      reloading = nil
+    }
+    reloading = task
+    await task.value
+  }
+
+  private func apply() async {
     let former = configuration
-    do throws(ConfigurationError) {
-      configuration = try source.load()
-    } catch {
-      logger.error(
-        "The configuration was not read again: the current one stays in use", metadata: ["problems": "\(error)"])
+    // Before reading: what changes while it is read is then noticed by the next look.
+    let seen = currentStamps
+    let result = await Self.load(source)
+    guard !isStopped else { return }
+    switch result {
+    case .success(let loaded):
+      configuration = loaded
+      problems = nil
+    case .failure(let error):
+      stamps = seen
+      if problems != "\(error)" {
+        logger.error(
+          "The configuration was not read again: the current one stays in use", metadata: ["problems": "\(error)"])
+      }
+      problems = "\(error)"
       return
     }
-    stamps = currentStamps
+    stamps = currentStamps.merging(seen) { $1 }.filter { [files = Set(files)] in files.contains($0.key) }
     adjustThreshold()
     if !configuration.isTakenOver(from: former) {
       logger.warning(
         "Settings have changed that take effect only after a restart: only apps, credentials and log.level do at once")
     }
-    if await accounts.update(to: configuration.apps) { await serve(accounts.apps) }
+    if await accounts.update(to: configuration.apps), !isStopped { await serve(accounts.apps) }
+  }
+
+  /// Reads the configuration, not on the event loop: a large one takes longer than a call may wait.
+  @concurrent private static func load(
+    _ source: ConfigurationFile
+  ) async -> Result<GatewayConfiguration, ConfigurationError> {
+    do throws(ConfigurationError) { return .success(try source.load()) } catch { return .failure(error) }
   }
 
   private func adjustThreshold() {
@@ -99,12 +135,17 @@ actor ConfigurationWatcher {
   }
 
   private var currentStamps: [String: FileStamp] {
+    Dictionary(files.compactMap { file in FileStamp(path: file).map { (file, $0) } }) { first, _ in first }
+  }
+
+  /// The files of the current configuration.
+  private var files: [String] {
     var files = configuration.apps.flatMap {
       [$0.apns?.keyFile, $0.fcm?.serviceAccountFile, $0.expo?.accessTokenFile, $0.templatesFile].compactMap(\.self)
     }
     files += accounts.assumeIsolated { $0.proxyCredentialsFiles }
     if let path = source.path { files.append(path) }
-    return Dictionary(files.compactMap { file in FileStamp(path: file).map { (file, $0) } }) { first, _ in first }
+    return files
   }
 }
 

@@ -119,6 +119,7 @@ final class GatewayService: Service {
     let supervisors = supervise(factory, loop) { report.yield($0) }
     self.supervisors.withLock { $0 = supervisors }
     for supervisor in supervisors { await supervisor.serve(apps) }
+    if let source { await watch(source, accounts, supervisors) }
     var failure: (any Error)?
     do {
       try await cancelWhenGracefulShutdown { try await self.waitUntilServing(events, count: supervisors.count) }
@@ -127,17 +128,8 @@ final class GatewayService: Service {
       failure = error
     }
     if failure == nil, !Self.isToStop {
-      if let source {
-        let watcher = ConfigurationWatcher(
-          source: source, configuration: configuration, accounts: accounts, threshold: threshold, logger: logger
-        ) { [metrics] apps in
-          metrics.setLanes(apps.flatMap(\.lanes))
-          for supervisor in supervisors { await supervisor.serve(apps) }
-        }
-        self.watcher.withLock { $0 = watcher }
-        await watcher.start()
-      }
-      let names = apps.flatMap(\.lanes).map { "\($0.app)/\($0.provider.rawValue)" }.joined(separator: " ")
+      let names = await accounts.apps.flatMap(\.lanes).map { "\($0.app)/\($0.provider.rawValue)" }
+        .joined(separator: " ")
       logger.notice("The gateway serves", metadata: ["lanes": "\(names)"])
       notifier.notify(.ready, status: "serving \(names)")
       try? await gracefulShutdown()
@@ -148,6 +140,18 @@ final class GatewayService: Service {
   }
 
   private func supervise(
+  /// Watches the configuration from now on, also while no database answers.
+  private func watch(_ source: ConfigurationFile, _ accounts: LaneAccounts, _ supervisors: [DatabaseSupervisor]) async {
+    let watcher = ConfigurationWatcher(
+      source: source, configuration: configuration, accounts: accounts, threshold: threshold, logger: logger
+    ) { [metrics] apps in
+      metrics.setLanes(apps.flatMap(\.lanes))
+      for supervisor in supervisors { await supervisor.serve(apps) }
+    }
+    self.watcher.withLock { $0 = watcher }
+    await watcher.start()
+  }
+
     _ factory: ProviderFactory, _ loop: EventLoop, report: @escaping @Sendable (DatabaseSupervisor.Event) -> Void
   ) -> [DatabaseSupervisor] {
     let counter = DispatcherNumbers()
