@@ -57,6 +57,30 @@ import Testing
     }
   }
 
+  @Test("a change whose start gets no answer from the database is tried again, and does not keep a stop waiting")
+  func unanswered() async throws {
+    try await GatewayHarness.with(watchesFiles: true) { gateway in
+      let ops = try await gateway.database.connect()
+      // The check of the schema waits for this lock for as long as it lasts.
+      try await ops.script("begin; lock table push.schema_functions in access exclusive mode")
+      try gateway.editConfiguration { $0.replacing("ring_seconds: 60", with: "ring_seconds: 50") }
+      await gateway.service.reload()
+      var starts: Set<String> = []
+      while starts.count < 2 {
+        let found = try await gateway.database.value(
+          "select coalesce(max(pid), 0) from pg_stat_activity where application_name = 'push-gateway start' "
+            + "and datname = current_database() and wait_event_type = 'Lock'")
+        if found != "0" { starts.insert(found) }
+        try await Task.sleep(for: .milliseconds(5))
+      }
+      try await gateway.enqueue("rings")
+      _ = try await gateway.simulators.fcm.waitForAccepted(1)
+      try await gateway.stop()
+      #expect(try await Self.apps(gateway) == "porteiro 60")
+      await ops.close()
+    }
+  }
+
   @Test("a changed setting holds from then on, and a removed app is served no longer")
   func changedAndRemoved() async throws {
     try await GatewayHarness.with(watchesFiles: true) { gateway in

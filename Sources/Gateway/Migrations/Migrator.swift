@@ -2,6 +2,7 @@
 // then all functions whose files have changed, in one transaction.
 
 internal import Queue
+internal import Runtime
 internal import Settings
 
 /// Applies migrations and files of functions, and records them in `push.schema_migration` and `push.schema_functions`.
@@ -97,9 +98,10 @@ struct Migrator: Sendable {
 
   /// Returns whether a gateway of this release can serve the database.
   ///
+  /// - Parameter patience: maximum silence of the server; nil for no limit.
   /// - Throws: `MigrationError` if it cannot, and `migrate` of this release would not help.
-  func readiness(on connection: PostgresConnection) async throws -> Readiness {
-    let (applied, recorded) = try await records(on: connection)
+  func readiness(on connection: PostgresConnection, patience: Nanoseconds? = nil) async throws -> Readiness {
+    let (applied, recorded) = try await records(on: connection, patience)
     return try readiness(after: applied, recorded)
   }
 
@@ -225,23 +227,29 @@ struct Migrator: Sendable {
     }
   }
 
-  private func records(on connection: PostgresConnection) async throws -> ([Applied], [Recorded]) {
-    let tables = try await connection.query(Self.exist)
-    let applied = tables.bool(0, 0) ? try await self.applied(on: connection) : []
-    let recorded = tables.bool(0, 1) ? try await self.recorded(on: connection) : []
+  private func records(
+    on connection: PostgresConnection, _ patience: Nanoseconds? = nil
+  ) async throws -> ([Applied], [Recorded]) {
+    let tables = try await connection.query(Self.exist, patience: patience)
+    let applied = tables.bool(0, 0) ? try await self.applied(on: connection, patience) : []
+    let recorded = tables.bool(0, 1) ? try await self.recorded(on: connection, patience) : []
     if applied.isEmpty, tables.bool(0, 2) { throw MigrationError.unrecorded }
     return (applied, recorded)
   }
 
-  private func applied(on connection: PostgresConnection) async throws -> [Applied] {
-    let rows = try await connection.query(Self.listMigrations)
+  private func applied(
+    on connection: PostgresConnection, _ patience: Nanoseconds? = nil
+  ) async throws -> [Applied] {
+    let rows = try await connection.query(Self.listMigrations, patience: patience)
     return (0..<rows.rowCount).map {
       Applied(version: rows.int32($0, 0), name: rows.text($0, 1), checksum: rows.text($0, 2))
     }
   }
 
-  private func recorded(on connection: PostgresConnection) async throws -> [Recorded] {
-    let rows = try await connection.query(Self.listFunctions)
+  private func recorded(
+    on connection: PostgresConnection, _ patience: Nanoseconds? = nil
+  ) async throws -> [Recorded] {
+    let rows = try await connection.query(Self.listFunctions, patience: patience)
     return (0..<rows.rowCount).map {
       Recorded(topic: rows.text($0, 0), checksum: rows.text($0, 1), release: rows.text($0, 2))
     }

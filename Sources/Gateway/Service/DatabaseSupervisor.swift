@@ -34,7 +34,9 @@ actor DatabaseSupervisor {
 
   private var serving: DatabaseService?
   private var starting: Task<Void, Never>?
-  private var handOvers: [Task<Void, Never>] = []
+  /// The former services that drain, by their numbers.
+  private var handOvers: [Int: Task<Void, Never>] = [:]
+  private var isStopping = false
 
   /// - Parameters:
   ///   - make: makes a service for a list of apps, with a number of its own.
@@ -57,6 +59,7 @@ actor DatabaseSupervisor {
 
   /// Serves these apps as soon as the database is available. The former service continues until then, and drains after it.
   func serve(_ apps: [ServedApp]) async {
+    guard !isStopping else { return }
     let former = starting
     former?.cancel()
     starting = Task { [weak self] in
@@ -87,11 +90,12 @@ actor DatabaseSupervisor {
     serving = service
     if let observer = service.observer { metrics.connect(observer, gauges, database: database.name) }
     if let former {
-      handOvers.append(
-        Task {
-          let (_, totals) = await end(former, by: loop.now + Self.handOverTime)
-          logger.notice("The former configuration is no longer served", metadata: totals)
-        })
+      guard !isStopping else { return }  // `shutDown` ends both
+      handOvers[former.number] = Task {
+        let (_, totals) = await end(former, by: loop.now + Self.handOverTime)
+        logger.notice("The former configuration is no longer served", metadata: totals)
+        handOvers[former.number] = nil
+      }
     } else {
       report(.serves)
     }
@@ -107,16 +111,22 @@ actor DatabaseSupervisor {
 
   /// Ends everything. Returns whether all outcomes were written.
   func shutDown(by deadline: Instant) async -> Bool {
+    isStopping = true
     starting?.cancel()
-    await starting?.value
+    // First the service that claims: a start may notice its cancellation only when its database answers.
+    let current = serving
     var isDrained = true
-    if let serving {
-      let (wasDrained, totals) = await end(serving, by: deadline)
-      isDrained = wasDrained
-      logger.notice("The gateway has stopped", metadata: totals)
-    }
-    for handOver in handOvers { await handOver.value }
+    if let current { isDrained = await stop(current, by: deadline) }
+    await starting?.value
+    if let serving, serving !== current { isDrained = await stop(serving, by: deadline) && isDrained }
+    for handOver in handOvers.values { await handOver.value }
     await gauges.close()
+    return isDrained
+  }
+
+  private func stop(_ service: DatabaseService, by deadline: Instant) async -> Bool {
+    let (isDrained, totals) = await end(service, by: deadline)
+    logger.notice("The gateway has stopped", metadata: totals)
     return isDrained
   }
 }

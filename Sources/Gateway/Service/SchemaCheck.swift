@@ -62,9 +62,17 @@ enum SchemaCheck {
     }
   }
 
+  /// Maximum silence of the server during a check. Without a limit, a lost answer would keep the check waiting for ever, and with it
+  /// every later change of the apps.
+  static let patience = Nanoseconds.seconds(5)
+  /// The server gives up sooner, so that none of its processes is left behind a lock.
+  private static let limit = PostgresStatement(
+    name: "check_limit", sql: "select set_config('statement_timeout', '4s', false)")
+
   private static func check(_ url: String, _ loop: EventLoop) async throws -> Migrator.Readiness {
     let connection = try await PostgresConnection.connect(to: url, applicationName: "push-gateway start", on: loop)
-    let readiness = try await Migrator().readiness(on: connection)
+    _ = try await connection.query(limit, patience: patience)
+    let readiness = try await Migrator().readiness(on: connection, patience: patience)
     await connection.close()
     if case .lacks(let pending) = readiness { throw Failure.isOutdated(missing: pending.titles) }
     return readiness
