@@ -1,10 +1,13 @@
 // How a gateway starts while the database is down or busy.
 
+import Foundation
+import HTTP2TestSupport
 import Logging
 import Queue
 import Runtime
 import ServiceLifecycle
 import Simulators
+import Synchronization
 import TestSupport
 import Testing
 
@@ -12,7 +15,72 @@ import Testing
 @testable import HTTPSurface
 @testable import Settings
 
+/// Counts the log lines with one message.
+private final class LineCounter: Sendable {
+  private let message: String
+  private let found = Mutex(0)
+
+  init(_ message: String) { self.message = message }
+
+  var count: Int { found.withLock { $0 } }
+  var logger: Logger { Logger(label: "start") { _ in Handler(counter: self) } }
+
+  private struct Handler: LogHandler {
+    let counter: LineCounter
+    var metadata: Logger.Metadata = [:]
+    var logLevel = Logger.Level.info
+
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+      get { metadata[key] }
+      set { metadata[key] = newValue }
+    }
+
+    func log(event: LogEvent) {
+      if "\(event.message)" == counter.message { counter.found.withLock { $0 += 1 } }
+    }
+  }
+}
+
 @Suite(.timeLimit(.minutes(10))) struct GatewayStartTests {
+  /// A gateway that starts with these databases.
+  ///
+  /// - Parameters:
+  ///   - watchesFiles: whether it takes over changes of its configuration file.
+  ///   - body: gets the gateway and the path of the file.
+  private func with(
+    databases: [String: String], logger: Logger, watchesFiles: Bool = false,
+    _ body: (GatewayService, _ file: String) async throws -> Void
+  ) async throws {
+    let simulators = try await SimulatorSuite.start(SimulatorSuite.Configuration(), material: SimulatorMaterial())
+    let source = ConfigurationFile(
+      path: simulators.material.configurationFile, environment: ["DATABASE_URL": "postgres://127.0.0.1/unused"])
+    var settings = try source.load()
+    settings.databases = databases.sorted { $0.key < $1.key }.map { .init(name: $0.key, url: $0.value) }
+    let service = GatewayService(configuration: settings, source: watchesFiles ? source : nil, logger: logger)
+    let group = ServiceGroup(services: [service], logger: logger)
+    async let running: Void = group.run()
+    try await body(service, simulators.material.configurationFile)
+    await group.triggerGracefulShutdown()
+    try await running
+    await simulators.stop()
+  }
+
+  /// A relay to a database that is silent at first, and the database's URL through it.
+  private func silent(_ database: TestDatabase) throws -> (relay: TCPRelay, url: String) {
+    let parts = database.url.split(separator: "/")
+    let port = try #require(parts.dropFirst().first?.split(separator: ":").last.flatMap { UInt16($0) })
+    let relay = try TCPRelay(to: port)
+    relay.fallSilent()
+    let name = try #require(parts.last)
+    return (relay, "postgres://push@127.0.0.1:\(relay.port)/\(name)?connect_timeout=1")
+  }
+
+  private func migrate(_ database: TestDatabase) async throws {
+    let connection = try await database.connect()
+    try await Migrator().migrate(connection)
+    await connection.close()
+  }
+
   private func with(
     _ databaseURL: String, _ body: (GatewayService, _ stop: () async throws -> Void) async throws -> Void
   ) async throws {
@@ -35,6 +103,43 @@ import Testing
     try await with("postgres://push@127.0.0.1:1/push?connect_timeout=1") { _, stop in
       try await Task.sleep(for: .milliseconds(100))
       try await stop()
+    }
+  }
+
+  @Test func `a database without the schema does not end a gateway that waits for another one`() async throws {
+    try await TestDatabase.with(isMigrated: false) { south in
+      try await TestDatabase.with(isMigrated: false) { north in
+        try await migrate(north)
+        let (relay, url) = try silent(north)
+        defer { relay.stop() }
+        let refusals = LineCounter("The database cannot be served; it is tried again")
+        try await with(databases: ["north": url, "south": south.url], logger: refusals.logger) { service, _ in
+          // More refusals than there are databases.
+          while refusals.count < 3 { try await Task.sleep(for: .milliseconds(20)) }
+          relay.speakAgain()
+          while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(5)) }
+        }
+      }
+    }
+  }
+
+  @Test func `an app that is added while no database answers is served when one does`() async throws {
+    try await TestDatabase.with(isMigrated: false) { database in
+      try await migrate(database)
+      let (relay, url) = try silent(database)
+      defer { relay.stop() }
+      let waits = LineCounter("The database cannot be reached; waiting for it")
+      try await with(databases: ["north": url], logger: waits.logger, watchesFiles: true) { service, file in
+        while waits.count < 1 { try await Task.sleep(for: .milliseconds(5)) }
+        let text = try String(contentsOfFile: file, encoding: .utf8)
+        let added = "  zelador:\n    expo: { url: \"https://127.0.0.1:4\" }\n"
+        try SecretFixture.write(text.replacing("apps:\n", with: "apps:\n" + added), to: file)
+        relay.speakAgain()
+        while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(5)) }
+        while try await database.value("select count(*) from push.apps") != "2" {
+          try await Task.sleep(for: .milliseconds(20))
+        }
+      }
     }
   }
 

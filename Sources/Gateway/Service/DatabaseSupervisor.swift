@@ -13,8 +13,8 @@ actor DatabaseSupervisor {
   enum Event: Sendable {
     /// Its first service claims deliveries.
     case serves
-    /// The first service cannot start, for a reason that waiting does not change.
-    case failed(any Error)
+    /// The first service cannot start, for a reason that waiting does not change. It is tried again, and may fail again.
+    case failed(database: String?, any Error)
   }
 
   /// The wait after a start that failed.
@@ -79,7 +79,7 @@ actor DatabaseSupervisor {
       } catch {
         if Task.isCancelled { return }
         logger.error("The database cannot be served; it is tried again", metadata: ["reason": "\(error)"])
-        if serving == nil { report(.failed(error)) }
+        if serving == nil { report(.failed(database: database.name, error)) }
         try? await Task.sleep(for: Self.retryInterval)
       }
     }

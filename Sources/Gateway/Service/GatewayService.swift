@@ -127,6 +127,7 @@ final class GatewayService: Service {
     } catch {
       failure = error
     }
+    report.finish()  // a database that is tried again and again would fill it
     if failure == nil, !Self.isToStop {
       let names = await accounts.apps.flatMap(\.lanes).map { "\($0.app)/\($0.provider.rawValue)" }
         .joined(separator: " ")
@@ -139,7 +140,6 @@ final class GatewayService: Service {
     if let failure { throw failure }
   }
 
-  private func supervise(
   /// Watches the configuration from now on, also while no database answers.
   private func watch(_ source: ConfigurationFile, _ accounts: LaneAccounts, _ supervisors: [DatabaseSupervisor]) async {
     let watcher = ConfigurationWatcher(
@@ -152,6 +152,7 @@ final class GatewayService: Service {
     await watcher.start()
   }
 
+  private func supervise(
     _ factory: ProviderFactory, _ loop: EventLoop, report: @escaping @Sendable (DatabaseSupervisor.Event) -> Void
   ) -> [DatabaseSupervisor] {
     let counter = DispatcherNumbers()
@@ -173,13 +174,13 @@ final class GatewayService: Service {
   ///
   /// - Throws: the error of the only database, or of the last of several, if none can be served.
   private func waitUntilServing(_ events: AsyncStream<DatabaseSupervisor.Event>, count: Int) async throws {
-    var failed = 0
+    var failed: Set<String?> = []
     for await event in events {
       switch event {
       case .serves: return
-      case .failed(let error):
-        failed += 1
-        if failed >= count { throw error }
+      case .failed(let database, let error):
+        failed.insert(database)
+        if failed.count >= count { throw error }
       }
     }
     throw CancellationError()
