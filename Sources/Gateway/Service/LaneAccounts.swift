@@ -61,6 +61,8 @@ actor LaneAccounts {
     var next: [ServedApp] = []
     var isChanged = false
     for app in configured {
+      // Reading the keys of many apps takes longer than a call may wait: calls have their turn between two apps.
+      await Task.yield()
       let former = apps.first { $0.app.name == app.name }
       do {
         var served = try serve(app, after: former)
