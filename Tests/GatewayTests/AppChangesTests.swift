@@ -21,6 +21,11 @@ import Testing
       """
   }
 
+  /// Changes the ring window of the app.
+  private static func setRingSeconds(_ seconds: Int, _ gateway: GatewayHarness) throws {
+    try gateway.editConfiguration { $0.replacing(/ring_seconds: [0-9]+/, with: "ring_seconds: \(seconds)") }
+  }
+
   private static func enqueue(_ callID: String, app: String, _ gateway: GatewayHarness) async throws {
     _ = try await gateway.database.value(
       """
@@ -78,6 +83,54 @@ import Testing
       try await gateway.stop()
       #expect(try await Self.apps(gateway) == "porteiro 60")
       await ops.close()
+    }
+  }
+
+  @Test("many changes while former services wait for their pushes take a limited number of connections")
+  func manyChanges() async throws {
+    try await GatewayHarness.with(watchesFiles: true) { gateway in
+      let connections =
+        "select count(*) from pg_stat_activity where application_name similar to "
+        + "'push-gateway (claims|settlements|control|maintenance|listener)' and datname = current_database()"
+      let requests = await gateway.simulators.fcm.counters.requests
+      await gateway.simulators.fcm.setFaults(FaultPlan([FaultRule(provider: .fcm, fault: Fault(.hang))]))
+      var most = 0
+      for change in 1...6 {
+        try await gateway.enqueue("hangs-\(change)")
+        while await gateway.simulators.fcm.counters.requests < requests + change {
+          try await Task.sleep(for: .milliseconds(5))
+        }
+        try Self.setRingSeconds(60 - change, gateway)
+        await gateway.service.reload()
+        let patience = ContinuousClock.now + .seconds(2)
+        while try await Self.apps(gateway) != "porteiro \(60 - change)", ContinuousClock.now < patience {
+          most = max(most, Int(try await gateway.database.value(connections)) ?? 0)
+        }
+      }
+      await gateway.simulators.fcm.setFaults(FaultPlan([]))
+      while try await Self.apps(gateway) != "porteiro 54" {
+        most = max(most, Int(try await gateway.database.value(connections)) ?? 0)
+      }
+      // Those of four services.
+      #expect(most <= 20)
+    }
+  }
+
+  @Test("a crashed gateway is declared dead while one change follows the other")
+  func crashAmongChanges() async throws {
+    try await GatewayHarness.with(watchesFiles: true) { gateway in
+      // It sends no heartbeat.
+      _ = try await gateway.database.value("push.register_gateway('crashed', '0')")
+      var change = 0
+      while try await gateway.database.value("select alive from push.gateways where name = 'crashed'") == "true",
+        change < 60
+      {
+        change += 1
+        try Self.setRingSeconds(30 + change % 2, gateway)
+        await gateway.service.reload()
+        try await Task.sleep(for: .seconds(1))
+      }
+      #expect(change < 60)
     }
   }
 

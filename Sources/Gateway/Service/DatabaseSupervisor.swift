@@ -21,6 +21,12 @@ actor DatabaseSupervisor {
   static let retryInterval = Duration.seconds(5)
   /// How long requests in flight of a former service may take. They end sooner: each has its own deadline.
   private static let handOverTime = Nanoseconds.seconds(120)
+  /// Minimum time between two changes; of those in between, the newest is taken over.
+  ///
+  /// A gateway declares a crashed one dead only after four seconds of its own life (push.beat). If each lived shorter, because many
+  /// changes follow each other, the calls of the crashed one would wait for the last change. And each that drains has connections of
+  /// its own, for ten seconds if a provider hangs.
+  static let changeInterval = Nanoseconds.seconds(6)
 
   nonisolated let loop: EventLoop
   nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -33,6 +39,8 @@ actor DatabaseSupervisor {
   private let report: @Sendable (Event) -> Void
 
   private var serving: DatabaseService?
+  /// When the last change was taken over.
+  private var tookOverAt = Instant(nanoseconds: .min)
   private var starting: Task<Void, Never>?
   /// The former services that drain, by their numbers.
   private var handOvers: [Int: Task<Void, Never>] = [:]
@@ -69,6 +77,8 @@ actor DatabaseSupervisor {
   }
 
   private func start(_ apps: [ServedApp]) async {
+    let wait = tookOverAt + Self.changeInterval - loop.now
+    if wait > .zero { try? await Task.sleep(for: .milliseconds(wait.milliseconds)) }
     while !Task.isCancelled {
       let service = make(apps)
       do {
@@ -91,6 +101,7 @@ actor DatabaseSupervisor {
     if let observer = service.observer { metrics.connect(observer, gauges, database: database.name) }
     if let former {
       guard !isStopping else { return }  // `shutDown` ends both
+      tookOverAt = loop.now
       handOvers[former.number] = Task {
         let (_, totals) = await end(former, by: loop.now + Self.handOverTime)
         logger.notice("The former configuration is no longer served", metadata: totals)
