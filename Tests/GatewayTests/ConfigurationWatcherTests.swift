@@ -269,7 +269,7 @@ private struct KeepingHandler: LogHandler {
       await withTaskGroup { group in for _ in 0..<8 { group.addTask { await watcher.reload() } } }
       #expect(
         keeper.messages == [
-          "An app is added", "A lane's credentials have changed expo", "serves zelador expo, porteiro apns fcm expo",
+          "A lane's credentials have changed expo", "An app is added", "serves porteiro apns fcm expo, zelador expo",
         ])
     }
   }

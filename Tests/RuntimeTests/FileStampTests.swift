@@ -5,7 +5,7 @@ import Runtime
 import Testing
 
 @Suite("File stamp", .timeLimit(.minutes(10))) struct FileStampTests {
-  @Test("a file has another stamp after its content, its mode or the file itself has changed, and no stamp if it is missing")
+  @Test("another content, mode or file of the same name has another stamp, and a missing file has none")
   func changes() throws {
     let path = FileManager.default.temporaryDirectory.appending(path: "stamp-\(UUID())").path()
     defer { try? FileManager.default.removeItem(atPath: path) }
