@@ -191,6 +191,7 @@ package struct ConfigurationKey: Equatable, Sendable {
     ),
     ConfigurationKey(
       "apps.*.webhook.timeout_seconds", "maximum time of a request, 1 to 30, fractions allowed; default 10"),
+    ConfigurationKey(
       "apps.*.matrix.voip",
       "app_id of the Matrix pushers whose push keys are VoIP tokens, or its beginning and *, separated by commas"),
     ConfigurationKey("apps.*.matrix.apns", "the same for tokens of APNs alerts"),
