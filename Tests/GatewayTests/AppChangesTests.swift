@@ -157,7 +157,7 @@ import Testing
       try await apply(app, until: "none")
       try await Self.enqueue("free", app: "zelador", gateway)
       #expect(try await refusals() == 0, "the series is there before anything is refused")
-      try await apply(app.replacing("expo:", with: "quota: { calls_per_minute: 2 }\n      expo:"), until: "2")
+      try await apply(app.replacing("expo:", with: "quota: { calls_per_minute: 2 }\n    expo:"), until: "2")
       try await Self.enqueue("first", app: "zelador", gateway)
       try await Self.enqueue("second", app: "zelador", gateway)
       await #expect(throws: (any Error).self) { try await Self.enqueue("third", app: "zelador", gateway) }

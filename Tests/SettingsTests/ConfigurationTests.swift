@@ -193,7 +193,7 @@ import Testing
   }
 
   @Test func `an app has no quota unless the configuration gives it one`() throws {
-    let head = "database: postgres://db/x\napps: { a: { expo: }, b: { expo:, quota: { "
+    let head = "database: postgres://db/x\napps: { a: { expo: {} }, b: { expo: {}, quota: { "
     let loaded = try folder.load(head + "calls_per_minute: 600, recipients_per_minute: 0 } } }\n")
     #expect(loaded.apps.first?.quota == .init())
     #expect(
