@@ -2737,7 +2737,7 @@ begin
   -- otherwise operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is
   -- the id of a call.
   v_erasure.is_known := v_erasure.is_known or v_erasure.counts ?| '{devices,delivery,history,ring_reports,escalations,receipt_batch,'
-    'token_invalidations,quarantined_tokens}';
+    'token_invalidations,quarantined_tokens,webhook_event}';
   v_masks := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
   v_text := c_word || push.quote_pattern(v_user) || c_end;
   with line as (
@@ -2774,7 +2774,7 @@ begin
       case when t.name = 'outbox' then cardinality(v_erasure.waiting)::bigint
         when t.name = 'devices' then (not v_tokens)::int::bigint else 0 end,
       v_erasure.scanned_at is not null
-    from unnest('{devices,delivery,outbox,history,ring_reports,escalations,receipt_batch,token_invalidations,quarantined_tokens,'
+    from unnest('{devices,delivery,outbox,history,ring_reports,escalations,receipt_batch,token_invalidations,quarantined_tokens,webhook_event,'
       'audit}'::text[]) with ordinality t(name, i)
     order by t.i;
 end
