@@ -13,16 +13,16 @@ private func event(_ id: Int64, app: String = "a", attempt: Int32 = 1) -> Claime
 
 extension [WebhookMachine.Action] {
   fileprivate var results: [WebhookResult] {
-    flatMap { action in
-      guard case .settle(let results) = action else { return [WebhookResult]() }
-      return results
+    flatMap { action -> [WebhookResult] in
+      if case .settle(let results) = action { return results }
+      return []
     }
   }
 
   fileprivate var claims: [WebhookMachine.Claim] {
-    flatMap { action in
-      guard case .claim(let claims) = action else { return [WebhookMachine.Claim]() }
-      return claims
+    flatMap { action -> [WebhookMachine.Claim] in
+      if case .claim(let claims) = action { return claims }
+      return []
     }
   }
 }
