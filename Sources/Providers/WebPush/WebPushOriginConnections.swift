@@ -17,7 +17,8 @@ final class WebPushOriginConnections {
   var outgoing: [PushRequest] = []
   /// Whether a new token was asked for because the origin refused the current one.
   var isReplacingToken = false
-  private let generation: Int
+  /// Counts the origins that were opened.
+  let generation: Int
 
   /// - Parameter generation: distinguishes the connection numbers from those of other origins.
   init(_ origin: WebPushOrigin, _ sender: HTTP2Sender, generation: Int, seed: UInt64, _ now: Instant) {

@@ -26,8 +26,8 @@ public actor WebPushProvider: PushProvider {
   private var report: ((PushProviderEvent) -> Void)?
 
   private var origins: [WebPushOrigin: WebPushOriginConnections] = [:]
-  /// Closed origins whose connections finish their requests.
-  private var retiring: [ObjectIdentifier: WebPushOriginConnections] = [:]
+  /// All connections by generation: those of `origins`, and those of closed origins until they have finished their requests.
+  private var all: [Int: WebPushOriginConnections] = [:]
   private var generations = 0
   /// The history of the connections to closed origins.
   private var former = ProviderCondition()
@@ -35,6 +35,7 @@ public actor WebPushProvider: PushProvider {
   private var isReportScheduled = false
   private var idleTimer: EventLoop.Timer?
   private var isShuttingDown = false
+  private var whenRetired: CheckedContinuation<Void, Never>?
 
   /// - Parameters:
   ///   - logger: a logger with the app's name in its metadata. Endpoints, keys and payloads are never logged.
@@ -105,7 +106,7 @@ public actor WebPushProvider: PushProvider {
 
   public var condition: ProviderCondition {
     var condition = former
-    for connections in Array(origins.values) + Array(retiring.values) {
+    for connections in all.values {
       Self.add(connections.sender.condition, to: &condition)
     }
     return condition
@@ -118,13 +119,11 @@ public actor WebPushProvider: PushProvider {
     report?(.capacity(0))
     for connections in origins.values { retire(connections, by: deadline) }
     origins = [:]
-    if !retiring.isEmpty {
+    if !all.isEmpty {
       await withCheckedContinuation { whenRetired = $0 }
     }
     deliverReport()
   }
-
-  private var whenRetired: CheckedContinuation<Void, Never>?
 
   // MARK: - Requests
 
@@ -186,11 +185,11 @@ public actor WebPushProvider: PushProvider {
     generations += 1
     let connections = WebPushOriginConnections(
       origin, sender, generation: generations, seed: .random(in: .min ... .max), now)
-    sender.report = { [weak self, weak connections] event in
-      guard let self, let connections else { return }
-      handle(event, of: connections)
-    }
     origins[origin] = connections
+    all[connections.generation] = connections
+    // The sender keeps this provider alive until it has been shut down.
+    let generation = connections.generation
+    sender.report = { event in self.handle(event, ofGeneration: generation) }
     logger.debug("web push: the connections to a push service are opened", metadata: ["host": "\(origin.host)"])
     sender.start()
     watchIdleOrigins()
@@ -224,19 +223,18 @@ public actor WebPushProvider: PushProvider {
   }
 
   private func retire(_ connections: WebPushOriginConnections, by deadline: Instant) {
-    let id = ObjectIdentifier(connections)
-    retiring[id] = connections
-    connections.sender.shutDown(by: deadline) { self.didRetire(id) }
+    let generation = connections.generation
+    connections.sender.shutDown(by: deadline) { self.didRetire(generation) }
   }
 
-  private func didRetire(_ id: ObjectIdentifier) {
-    guard let connections = retiring.removeValue(forKey: id) else { return }
+  private func didRetire(_ generation: Int) {
+    guard let connections = all.removeValue(forKey: generation) else { return }
     var condition = connections.sender.condition
     (condition.openConnections, condition.connectingConnections) = (0, 0)
     condition.unanswered = .zero
     condition.tokenIssuedAtMilliseconds = nil
     Self.add(condition, to: &former)
-    guard retiring.isEmpty, let waiting = whenRetired else { return }
+    guard all.isEmpty, let waiting = whenRetired else { return }
     whenRetired = nil
     waiting.resume()
   }
@@ -255,7 +253,8 @@ public actor WebPushProvider: PushProvider {
 
   // MARK: - Events of a sender
 
-  private func handle(_ event: PushProviderEvent, of connections: WebPushOriginConnections) {
+  private func handle(_ event: PushProviderEvent, ofGeneration generation: Int) {
+    guard let connections = all[generation] else { return }  // its capacity ends after its shutdown
     switch event {
     case .results(let batch):
       let now = loop.now

@@ -3,7 +3,7 @@
 // The endpoint is a capability URL (RFC 8030 §8.3): whoever knows it and the VAPID key may send to this browser. The secret `auth`
 // protects the content. Neither is ever part of a log line or an error.
 
-public import Runtime
+internal import Runtime
 
 /// A parsed subscription.
 public struct WebPushSubscription: Sendable {

@@ -1,6 +1,6 @@
 // A push service as a pure function of request and time.
 
-public import Runtime
+internal import Runtime
 
 /// A strict stand-in for a browser's push service (RFC 8030), with the errors of Mozilla, Apple, WNS and FCM. It decrypts every
 /// message with the browser's key, so that tests and the log show what the browser receives.
