@@ -129,7 +129,8 @@ private let statuses: [(Int, PushOutcome, ReasonScope)] = [
   }
 
   @Test func `Retry-After is obeyed in seconds and as a date`() {
-    #expect(read(429, "", [("retry-after", "7")]) == .throttled(reason: "HTTP429", after: .seconds(7), isLaneWide: false))
+    #expect(
+      read(429, "", [("retry-after", "7")]) == .throttled(reason: "HTTP429", after: .seconds(7), isLaneWide: false))
     #expect(
       read(503, "", [("retry-after", "Sun, 06 Nov 1994 08:49:57 GMT")])
         == .unavailable(reason: "HTTP503", after: .seconds(20)))

@@ -24,9 +24,11 @@ enum WebPushFixture {
 
 extension ProviderBench where Provider == WebPushProvider {
   /// For push services at ports of 127.0.0.1. Requests without another token go to the first.
+  ///
+  /// - Parameter hasPermit: whether its requests have a permit, which has lapsed.
   static func webPush(
     _ ports: UInt16..., caFile: String = TestCertificates.shared.caFile, logger: Logger = silentLogger,
-    credentials: WebPushCredentials = WebPushFixture.credentials, permit: ((EventLoop) -> SendPermit)? = nil,
+    credentials: WebPushCredentials = WebPushFixture.credentials, hasPermit: Bool = false,
     _ change: (inout WebPushConfiguration) -> Void = { _ in }
   ) throws -> Self {
     var configuration = WebPushConfiguration(
@@ -35,7 +37,7 @@ extension ProviderBench where Provider == WebPushProvider {
     configuration.pool.waitTimeout = .seconds(30)
     change(&configuration)
     let loop = EventLoop(name: "webpush-test")
-    let permit = permit?(loop)
+    let permit = hasPermit ? SendPermit(on: loop) : nil
     return Self(
       provider: WebPushProvider(
         configuration, credentials: credentials, loop: loop, logger: logger, permits: permit.map { SendPermits([$0]) }),

@@ -134,7 +134,8 @@ private struct WebPushBench {
     #expect(
       detail(WebPushBench.token(key: Fixture.secondKey)) == "the subscription was made with another key")
     #expect(
-      detail(WebPushBench.token(key: Fixture.secondKey, publicKey: WebPushBench.key)) == "the signature is not that of k")
+      detail(WebPushBench.token(key: Fixture.secondKey, publicKey: WebPushBench.key))
+        == "the signature is not that of k")
     let good = WebPushBench.token()
     #expect(detail(String(good.dropLast())) == "k is missing or no point on P-256")
     #expect(detail(good + ", k=x") == "a parameter occurs twice")
@@ -158,7 +159,9 @@ private struct WebPushBench {
     for body in [
       [], Array(WebPushBench.payload.utf8), changed, Array(good.dropLast()),
       WebPushBench.encrypt(WebPushBench.payload, for: .generate()!),
-      WebPushBench.encrypt(WebPushBench.payload, for: WebPushBrowser(key: WebPushBench.browser.key, auth: [UInt8](repeating: 1, count: 16))),
+      WebPushBench.encrypt(
+        WebPushBench.payload, for: WebPushBrowser(key: WebPushBench.browser.key, auth: [UInt8](repeating: 1, count: 16))
+      ),
       WebPushBench.encrypt(WebPushBench.payload, delimiter: 1),  // not the last record
       WebPushBench.encrypt(WebPushBench.payload, recordSize: [0, 0, 0, 18]),
     ] {
@@ -166,7 +169,8 @@ private struct WebPushBench {
       #expect(bench.lastDetail == "the browser cannot decrypt the message")
     }
     #expect(bench.send(body: WebPushBench.encrypt("no JSON")).status == 400)
-    #expect(bench.send(body: WebPushBench.encrypt("{\"a\":\"" + String(repeating: "x", count: 4_000) + "\"}")).status == 413)
+    #expect(
+      bench.send(body: WebPushBench.encrypt("{\"a\":\"" + String(repeating: "x", count: 4_000) + "\"}")).status == 413)
     #expect(bench.send(body: good).status == 201)
   }
 
@@ -182,7 +186,8 @@ private struct WebPushBench {
     #expect(bench.journal.counters.violations == ["encryption_is_repeated": 2])
   }
 
-  @Test("a subscription asks for each error, in the format of its push service", arguments: WebPushError.all.map(\.reason))
+  @Test(
+    "a subscription asks for each error, in the format of its push service", arguments: WebPushError.all.map(\.reason))
   func errors(_ reason: String) throws {
     var bench = WebPushBench()
     let prefix = try #require(FaultCatalog.tokenPrefix(of: reason, at: .webpush))

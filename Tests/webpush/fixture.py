@@ -45,8 +45,9 @@ def encrypt(plaintext, padding=0):
 
 
 if __name__ == "__main__":
-    for name, text in [("rfc", b"When I grow up, I want to be a watermelon"), ("empty", b""), ("json", b'{"callId":"c1","from":"\xc3\xa4"}')]:
-        print(name, encode(encrypt(text)))
+    print("rfc", encode(encrypt(b"When I grow up, I want to be a watermelon")))
+    print("empty", encode(encrypt(b"")))
+    print("json", encode(encrypt(b'{"callId":"c1","from":"\xc3\xa4"}')))
     print("padded", encode(encrypt(b'{"callId":"c1"}', padding=30)))
     largest = encrypt(bytes(i % 251 for i in range(3993)))
     print("largest", len(largest), hashlib.sha256(largest).hexdigest())

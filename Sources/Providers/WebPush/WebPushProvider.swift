@@ -262,7 +262,10 @@ public actor WebPushProvider: PushProvider {
       for result in batch { finish(result, of: connections, now) }
     case .capacity(let capacity): if capacity > 0 { connections.health.tryNow(loop.now) }
     case .clockSkew: report?(event)
-    case .renewed: connections.isReplacingToken = false
+    case .renewed:
+      // Another key ends a rest. A new token of the same key waits for the probe.
+      if !connections.isReplacingToken { connections.health.tryNow(loop.now) }
+      connections.isReplacingToken = false
     case .hedged, .divided: break
     }
   }

@@ -32,7 +32,8 @@ private struct CipherContext: ~Copyable {
   }
 
   func seal(_ plaintext: [UInt8], key: [UInt8], nonce: [UInt8]) -> [UInt8]? {
-    precondition(key.count == AES128GCM.keyBytes && nonce.count == AES128GCM.nonceBytes, "a key or nonce of another size")
+    precondition(
+      key.count == AES128GCM.keyBytes && nonce.count == AES128GCM.nonceBytes, "a key or nonce of another size")
     defer { ERR_clear_error() }
     // The nonce has GCM's default size.
     guard unsafe EVP_EncryptInit_ex2(context, EVP_aes_128_gcm(), key, nonce, nil) == 1 else { return nil }
