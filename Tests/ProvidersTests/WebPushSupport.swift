@@ -63,11 +63,8 @@ final class KeptLog: LogHandler, @unchecked Sendable {
     set { metadata[key] = newValue }
   }
 
-  func log(
-    level: Logger.Level, message: Logger.Message, metadata: Logger.Metadata?, source: String, file: String,
-    function: String, line: UInt
-  ) {
-    lines.withLock { $0.append("\(level) \(message) \(metadata ?? [:])") }
+  func log(event: LogEvent) {
+    lines.withLock { $0.append("\(event.level) \(event.message) \(event.metadata ?? [:])") }
   }
 
   var text: String { lines.withLock { $0.joined(separator: "\n") } }
