@@ -91,16 +91,16 @@ import Testing
 
   @Test mutating func `while it accepts other subscriptions, a refused token is the fault of the subscription`() {
     health.didAnswer()
-    #expect(health.didRefuseToken("HTTP403", start))
+    #expect(health.didRefuseToken("HTTP403", start) == true)
     health.didAnswer()
-    for _ in 0..<3 { #expect(health.didRefuseToken("HTTP403", start)) }
+    for _ in 0..<3 { #expect(health.didRefuseToken("HTTP403", start) == true) }
     #expect(health.admit(start) == .send)
-    #expect(!health.didRefuseToken("HTTP403", start))  // the fourth in a row
+    #expect(health.didRefuseToken("HTTP403", start) == false)  // the fourth in a row
     #expect(health.isResting)
   }
 
   @Test mutating func `an origin that has never accepted the token rests at the first refusal, up to a minute`() {
-    #expect(!health.didRefuseToken("BadJwtToken", start))
+    #expect(health.didRefuseToken("BadJwtToken", start) == false)
     var now = start
     var longest = Nanoseconds.zero
     for _ in 0..<12 {
@@ -108,7 +108,7 @@ import Testing
       longest = max(longest, time)
       now = now + time
       #expect(health.admit(now) == .send)
-      #expect(!health.didRefuseToken("BadJwtToken", now))
+      #expect(health.didRefuseToken("BadJwtToken", now) == false)
     }
     #expect(longest >= .seconds(30) && longest <= .seconds(60))
   }
