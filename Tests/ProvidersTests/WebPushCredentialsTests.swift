@@ -82,7 +82,7 @@ import Testing
     let path = FileManager.default.temporaryDirectory.appending(path: "vapid-\(UUID()).pem").path()
     defer { try? FileManager.default.removeItem(atPath: path) }
     let rsa = try SigningKey.generate(for: .rs256)
-    FileManager.default.createFile(
+    _ = FileManager.default.createFile(
       atPath: path, contents: Data(try rsa.privateKeyPEM()), attributes: [.posixPermissions: 0o600])
     do {
       _ = try WebPushCredentials(keyFile: path, subject: "mailto:ops@example.com")
@@ -90,7 +90,7 @@ import Testing
     } catch {
       #expect("\(error)".hasPrefix("VAPID key \(path): "))
     }
-    FileManager.default.createFile(
+    _ = FileManager.default.createFile(
       atPath: path, contents: Data(try key.privateKeyPEM()), attributes: [.posixPermissions: 0o600])
     #expect(
       try WebPushCredentials(keyFile: path, subject: "mailto:ops@example.com").publicKey == credentials.publicKey)
