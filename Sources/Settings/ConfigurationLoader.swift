@@ -155,14 +155,15 @@ extension GatewayConfiguration {
       proxy: self.proxy(path + ["proxy"], default: proxy, &reader),
       invalidation: invalidation(path + ["invalidation"], &reader), templatesFile: templatesFile,
       apns: apns(path + ["apns"], dialect, &reader),
-      fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader))
+      fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader),
+      webPush: webPush(path + ["webpush"], &reader))
     if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
       reader.note(
         path + ["escalate_after_seconds"],
         "must be less than ring_seconds (\(app.ringSeconds)), otherwise no call would ring long enough")
     }
     if app.providers.isEmpty, !reader.hasProblems(in: path) {
-      reader.note(path, "must contain at least one of apns, fcm and expo")
+      reader.note(path, "must contain at least one of \(ProviderKind.names("and"))")
     }
     let templatesAreRight = !["templates", "templates_file"].contains { reader.hasProblems(in: path + [$0]) }
     for provider in app.providers where templatesAreRight && !dialect.speaks(provider) {
@@ -278,6 +279,24 @@ extension GatewayConfiguration {
       ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 600),
       receiptAfterMilliseconds: reader.milliseconds(
         path + ["receipt_after_seconds"], inSeconds: 0...86_400, default: 900_000))
+  }
+
+  private static func webPush(_ path: [String], _ reader: inout ConfigurationReader) -> WebPush? {
+    guard reader.source.has(path) else { return nil }
+    let subject = reader.requiredWord(path + ["subject"])
+    // RFC 8292 §2.1. Some push services refuse any other form.
+    if !subject.isEmpty,
+      !["mailto:", "https://"].contains(where: { subject.lowercased().hasPrefix($0) && subject.count > $0.count })
+    {
+      reader.note(
+        path + ["subject"],
+        "must be mailto:ADDRESS or an https:// page, by which the operators of a push service can reach you")
+    }
+    return WebPush(
+      vapidKeyFile: reader.requiredFile(path + ["vapid_key_file"]), subject: subject,
+      origins: reader.pushOrigins(path + ["origins"]),
+      connections: reader.integer(path + ["connections"], in: 1...64, default: 2),
+      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 1000))
   }
 
   private static func hedging(

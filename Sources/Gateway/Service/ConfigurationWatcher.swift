@@ -99,9 +99,7 @@ actor ConfigurationWatcher {
   }
 
   private var currentStamps: [String: FileStamp] {
-    var files = configuration.apps.flatMap {
-      [$0.apns?.keyFile, $0.fcm?.serviceAccountFile, $0.expo?.accessTokenFile, $0.templatesFile].compactMap(\.self)
-    }
+    var files = configuration.apps.flatMap { $0.credentialsFiles + [$0.templatesFile].compactMap(\.self) }
     files += accounts.assumeIsolated { $0.proxyCredentialsFiles }
     if let path = source.path { files.append(path) }
     return Dictionary(files.compactMap { file in FileStamp(path: file).map { (file, $0) } }) { first, _ in first }

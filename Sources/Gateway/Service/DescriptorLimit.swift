@@ -63,12 +63,7 @@ enum DescriptorLimit {
   static func need(of configuration: GatewayConfiguration) -> Int {
     var need = ownNeed + configuration.httpConnectionsMax + HTTPConnectionCount.refusedMax
     if let api = configuration.api { need += api.connectionsMax + HTTPConnectionCount.refusedMax }
-    for app in configuration.apps {
-      // A connection that is being replaced, or whose key changes, counts twice. APNs has two endpoints.
-      if let apns = app.apns { need += apns.connections * 4 }
-      if let fcm = app.fcm { need += fcm.connections * 2 + 1 }
-      if let expo = app.expo { need += expo.connections + 1 }
-    }
+    for app in configuration.apps { need += app.providers.reduce(0) { $0 + app.descriptors($1) } }
     return need
   }
 
