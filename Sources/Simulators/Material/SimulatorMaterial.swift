@@ -186,8 +186,18 @@ public struct SimulatorMaterial: Sendable {
             url: \(endpoints.expo)
             access_token_file: \(Self.quoted(expoAccessTokenFile))
 
-      """
+      """ + (endpoints.webPush.isEmpty ? "" : webPushSection(endpoints))
     try MaterialFile.write(Array(text.utf8), to: configurationFile, isSecret: true)
+  }
+
+  private func webPushSection(_ endpoints: SimulatorEndpoints) -> String {
+    """
+        webpush:
+          vapid_key_file: \(Self.quoted(webPushKeyFile))
+          subject: mailto:ops@example.com
+          origins: \(endpoints.webPush)
+
+    """
   }
 
   /// A JSON string, which is a YAML string too.
