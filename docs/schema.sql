@@ -7179,7 +7179,12 @@ CREATE VIEW push.deliveries AS
             WHEN 0 THEN 'production'::text
             ELSE 'sandbox'::text
         END AS environment,
-    push.platform_name(d.platform) AS platform,
+        CASE d.platform
+            WHEN 1 THEN 'ios'::text
+            WHEN 2 THEN 'android'::text
+            WHEN 3 THEN 'web'::text
+            ELSE NULL::text
+        END AS platform,
     d.locale,
     (("left"(d.token, 4) || '…'::text) || "right"(d.token, 4)) AS device,
     d.failures,
