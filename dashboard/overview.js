@@ -19,7 +19,7 @@ export function drawOverview(state, { canAct, onSwitch }) {
 }
 
 const laneName = (lane) => `${lane.app} / ${lane.provider}`;
-const providerNames = { apns: "APNs", fcm: "FCM", expo: "Expo" };
+const providerNames = { apns: "APNs", fcm: "FCM", expo: "Expo", webpush: "Web push" };
 const provider = (name) => providerNames[name] ?? name;
 
 // The verdict.

@@ -121,7 +121,7 @@ begin
           select o.id, o.call_id, o.app, o.recipients, o.providers, o.missed_calls, o.dirty_voip_tokens,
             least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
             case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-            jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+            jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline
           from unnest(p_outbox_id) c(id) cross join lateral (
             select o.*, (select a.providers from push.apps a where a.app = o.app) as providers,
               (select a.missed_calls from push.apps a where a.app = o.app) as missed_calls,
@@ -142,13 +142,11 @@ begin
         cross join lateral (
           select t.rank, t.provider, t.token,
             case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-            case when t.rank = 1 then 1::smallint else push.recipient_platform(r.entry) end as platform,
+            push.entry_platform(t.provider, r.entry) as platform,
             push.recipient_locale(r.entry) as locale, null::timestamptz as registered_at
-          from (values (1, 'apns', push.recipient_token(r.entry, 'apnsToken')),
-            (2, 'fcm', push.recipient_token(r.entry, 'fcmToken')),
-            (3, 'expo', push.recipient_token(r.entry, 'pushToken'))) t(rank, provider, token)
+          from push.entry_tokens(r.entry, false) t
           -- "not exists" could be planned as a join with all dead tokens or all devices.
-          where r.inline and t.token is not null and (r.providers is null or t.provider = any (r.providers))
+          where r.inline and push.serves(r.providers, t.provider)
             and (select true from push.token_invalidations x
               where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
             -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
@@ -158,19 +156,17 @@ begin
                 and x.app = r.app and x.provider = 'apns' and x.voip) is null)
           union all
           select d.* from (
-            select case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end, d.provider, d.token,
+            select push.channel_rank(d.provider), d.provider, d.token,
               case d.environment when 'sandbox' then 1 else 0 end::smallint,
-              case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
-                when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
-              d.locale, d.registered_at
+              push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale, d.registered_at
             from push.devices d
             where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
-              and (d.provider <> 'apns' or not d.voip) and (r.providers is null or d.provider = any (r.providers))
+              and (d.provider <> 'apns' or not d.voip) and push.serves(r.providers, d.provider)
               and r.missed_calls is distinct from 'all'
             offset 0
           ) d
           union all
-          select d.rank, case d.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end, d.token, d.environment, d.platform, d.locale, null
+          select d.rank, push.channel_of(d.rank), d.token, d.environment, d.platform, d.locale, null
           from push.reachable_devices(r.app, r.user_id, false, r.providers) d
           where not r.inline and r.missed_calls = 'all'
         ) v
@@ -219,7 +215,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.announce_missed(p_outbox_id bigint[]) IS 'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed_call for each user who has not declined. By push.apps.missed_calls there may be one for each phone instead, or none. It goes over APNs alert, else FCM, else Expo, never to a VoIP token. Its lifetime is four hours from the end of the call, or from its deadline if that is earlier; when these have passed, it expires at once and only history shows it. Missed calls to phones that get a cancel have numbers from 40000, and their cancels numbers from 30000; therefore run this after push.cancel_invites. Returns how many were made';
+COMMENT ON FUNCTION push.announce_missed(p_outbox_id bigint[]) IS 'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed_call for each user who has not declined. By push.apps.missed_calls there may be one for each phone instead, or none. It goes over APNs alert, else FCM, Expo or web push, never to a VoIP token. Its lifetime is four hours from the end of the call, or from its deadline if that is earlier; when these have passed, it expires at once and only history shows it. Missed calls to phones that get a cancel have numbers from 40000, and their cancels numbers from 30000; therefore run this after push.cancel_invites. Returns how many were made';
 
 CREATE FUNCTION push.announce_receipt(p_app text, p_call_id text, p_outbox_id bigint, p_n integer, p_user_id text, p_device text, p_ticket text, p_reason text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -321,7 +317,7 @@ COMMENT ON COLUMN push.delivery.kind IS '0 invite, 1 cancel, 2 missed_call, 3 no
 
 COMMENT ON COLUMN push.delivery.environment IS '0 production, 1 sandbox';
 
-COMMENT ON COLUMN push.delivery.platform IS '0 unknown, 1 ios, 2 android';
+COMMENT ON COLUMN push.delivery.platform IS '0 unknown, 1 ios, 2 android, 3 web';
 
 COMMENT ON COLUMN push.delivery.user_id IS 'the backend''s id of the user';
 
@@ -699,9 +695,10 @@ begin
         or not exists (
           select from push.delivery d where d.outbox_id = o.id
             and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
-        or o.providers is not null and jsonb_typeof(e) = 'object' and (
-          'apns' <> all (o.providers) and e ?| '{voipPushToken,apnsToken}' or 'fcm' <> all (o.providers) and e ? 'fcmToken'
-          or 'expo' <> all (o.providers) and e ? 'pushToken')
+        or jsonb_typeof(e) = 'object' and (
+          not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
+          or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
+          or not push.serves(o.providers, 'webpush') and e ? 'webPushSubscription')
     );
 end
 $$;
@@ -753,18 +750,16 @@ begin
   ), inline as materialized (
     select c.id, t.provider, e ->> 'userId' as user_id, t.token,
       case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-      case t.provider when 'apns' then 1::smallint else push.recipient_platform(e) end as platform,
+      push.entry_platform(t.provider, e) as platform,
       push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    cross join lateral (values ('apns', case when c.voip_cancel then push.recipient_token(e, 'voipPushToken') end),
-      ('fcm', push.recipient_token(e, 'fcmToken')),
-      ('expo', push.recipient_token(e, 'pushToken'))) t(provider, token)
-    where t.token is not null and push.is_recipient(e)
+    cross join lateral push.entry_tokens(e, true) t
+    where (t.provider <> 'apns' or c.voip_cancel) and push.is_recipient(e)
   ), given as materialized (
     -- The data that the entries of registered users contain.
     select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
+    where e ? 'data' and push.recipient_data(e) is not null and not push.has_token_member(e)
   ), phone as materialized (
     -- The phones that answered or declined. They get no cancel.
     select c.id, c.app, c.recipients, p.token
@@ -780,24 +775,23 @@ begin
     -- An entry of recipients with this token is that phone; all tokens of the entry belong to it.
     select p.id, t.token
     from phone p cross join lateral jsonb_array_elements(p.recipients) e
-    cross join lateral (values (push.recipient_token(e, 'voipPushToken')), (push.recipient_token(e, 'fcmToken')),
-      (push.recipient_token(e, 'pushToken'))) t(token)
-    where t.token is not null and p.token in (push.recipient_token(e, 'voipPushToken'), push.recipient_token(e, 'fcmToken'),
-      push.recipient_token(e, 'pushToken'))
+    cross join lateral push.entry_tokens(e, true) t
+    where exists (select from push.entry_tokens(e, true) s where s.token = p.token)
     union
-    -- For a registered device it is unknown which tokens of other providers it has. Any of the user's tokens on that
-    -- platform may be its own.
+    -- For a registered phone it is unknown which tokens of other providers it has. Any of the user's tokens on that
+    -- platform may be its own. A browser has only one.
     select p.id, d.token
     from phone p
     cross join lateral (
       select x.user_id, x.provider,
-        coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
-      from push.devices x where sha256(x.token::bytea) = sha256(p.token::bytea) and x.app = p.app
+        coalesce(x.platform, push.channel_platform(x.provider)) as platform
+      from push.devices x where sha256(x.token::bytea) = sha256(p.token::bytea) and x.app = p.app and x.provider <> 'webpush'
       offset 0
     ) x
     cross join lateral (
       select d.token from push.devices d
-      where d.user_id = x.user_id and d.app = p.app and d.enabled and d.invalidated_at is null and d.provider <> x.provider
+      where d.user_id = x.user_id and d.app = p.app and d.enabled and d.invalidated_at is null
+        and d.provider <> x.provider and d.provider <> 'webpush'
         and (x.platform is null or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform)
       offset 0
     ) d
@@ -811,7 +805,7 @@ begin
       and coalesce(hashtextextended(i.token, 0) = f.token_hash, true)
     union all
     select f.id, f.lane, d.token, f.user_id, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-      case when d.provider = 'apns' or d.platform = 'ios' then 1 when d.platform = 'android' then 2 else 0 end::smallint, d.locale,
+      push.platform_code(case d.provider when 'apns' then 'ios' else d.platform end), d.locale,
       (select g.data from given g where g.id = f.id and g.user_id = f.user_id)
     from finished f cross join lateral (
       select * from push.devices d
@@ -886,6 +880,50 @@ $$;
 
 COMMENT ON FUNCTION push.change_lane() IS 'an update of paused or note in push.lanes does the same as push.pause_lane or push.resume_lane';
 
+CREATE FUNCTION push.channel_of(p_rank integer) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case p_rank when 1 then 'apns' when 2 then 'fcm' when 3 then 'expo' when 4 then 'webpush' end $$;
+
+COMMENT ON FUNCTION push.channel_of(p_rank integer) IS 'the channel with a rank';
+
+CREATE FUNCTION push.channel_platform(p_provider text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case p_provider when 'apns' then 'ios' when 'fcm' then 'android' when 'webpush' then 'web' end $$;
+
+COMMENT ON FUNCTION push.channel_platform(p_provider text) IS 'the platform of a registered device that names none, by its channel: ios, android or web; null: it may be any phone';
+
+CREATE FUNCTION push.channel_rank(p_provider text) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case p_provider when 'apns' then 1 when 'fcm' then 2 when 'expo' then 3 when 'webpush' then 4 end $$;
+
+COMMENT ON FUNCTION push.channel_rank(p_provider text) IS 'the rank of a channel: its place in push.channels(), from 1. The best is 1';
+
+CREATE FUNCTION push.channel_token(p_provider text, p_token text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case p_provider
+    when 'apns' then case when push.is_apns_token(translate(p_token, E'<> \t\r\n', ''))
+      then translate(p_token, E'<> \t\r\n', '') end
+    when 'fcm' then case when push.is_fcm_token(btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
+    when 'expo' then case when push.is_expo_token(btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
+    when 'webpush' then push.webpush_token(p_token)
+  end
+$$;
+
+COMMENT ON FUNCTION push.channel_token(p_provider text, p_token text) IS 'a token as it is used: an APNs token without the <, > and blanks with which phones print it, a web push subscription in its canonical form, other tokens without blanks around them. Null: it has not the form of a token of this provider';
+
+CREATE FUNCTION push.channel_words() RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select 'apns, fcm, expo or webpush' $$;
+
+COMMENT ON FUNCTION push.channel_words() IS 'push.channels() as words, for messages';
+
+CREATE FUNCTION push.channels() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select '{apns,fcm,expo,webpush}'::text[] $$;
+
+COMMENT ON FUNCTION push.channels() IS 'the names of all channels, best first. The place in this list is the rank of a channel: 1 apns, 2 fcm, 3 expo, 4 webpush';
+
 CREATE FUNCTION push.check_call() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -938,16 +976,22 @@ declare
 begin
   new.environment := case new.environment when 'development' then 'sandbox'
     else coalesce(new.environment, 'production') end;
+  if new.provider = 'webpush' then
+    -- The browser's PushSubscription becomes one text, which the unique index can compare.
+    new.token := coalesce(push.webpush_token(new.token), new.token);
+    new.platform := coalesce(new.platform, 'web');
+  end if;
   v_fault := case
     when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
     when not coalesce(push.is_app(new.app), false)
       then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
-    when new.provider is null or new.provider not in ('apns', 'fcm', 'expo') then 'provider: must be apns, fcm or expo'
-    when not coalesce(case new.provider when 'apns' then push.is_apns_token(new.token)
-        when 'fcm' then push.is_fcm_token(new.token) else push.is_expo_token(new.token) end, false)
+    when not coalesce(push.is_channel(new.provider), false) then 'provider: must be ' || push.channel_words()
+    when push.channel_token(new.provider, new.token) is distinct from new.token
       then format('token: must have the form of a token of provider %s', new.provider)
     when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
-    when new.platform not in ('ios', 'android') then 'platform: must be ios or android, or null'
+    when new.provider = 'webpush' and new.platform <> 'web' then 'platform: must be web, or null, with provider webpush'
+    when new.provider <> 'webpush' and new.platform not in ('ios', 'android')
+      then 'platform: must be ios or android, or null'
     when length(new.locale) > 64 then 'locale: must have at most 64 characters'
   end;
   if v_fault is not null then
@@ -2009,7 +2053,7 @@ CREATE FUNCTION push.device_token(p_app text, p_device text) RETURNS text
 declare
   v_token text := coalesce(push.recipient_token(jsonb_build_object('apnsToken', p_device), 'apnsToken'),
     push.recipient_token(jsonb_build_object('pushToken', p_device), 'pushToken'),
-    push.recipient_token(jsonb_build_object('fcmToken', p_device), 'fcmToken'));
+    push.recipient_token(jsonb_build_object('fcmToken', p_device), 'fcmToken'), push.webpush_token(p_device));
 begin
   if v_token is null and p_device ~ '^[0-9]{1,18}$' then
     v_token := (select d.token from push.devices d where d.id = p_device::bigint and d.app = p_app);
@@ -2155,6 +2199,9 @@ CREATE FUNCTION push.drop_device(app text, provider text, token text) RETURNS bo
     SET enable_seqscan TO 'off'
     AS $$
 begin
+  if drop_device.provider = 'webpush' then
+    drop_device.token := coalesce(push.webpush_token(drop_device.token), drop_device.token);
+  end if;
   -- The cast to bytea would read a backslash as an escape, and its error would show the text after it. No token has a
   -- backslash.
   if strpos(drop_device.token, '\') > 0 or not push.acts_for_all() and not push.is_own(drop_device.app) then
@@ -2485,6 +2532,28 @@ end
 $$;
 
 COMMENT ON FUNCTION push.ensure_partitions(p_days_ahead integer) IS 'makes the missing partitions of push.history, from yesterday on. Returns how many. p_days_ahead: number of days from today, at most 60';
+
+CREATE FUNCTION push.entry_platform(p_provider text, p_entry jsonb) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case p_provider when 'apns' then 1::smallint when 'webpush' then 3::smallint else push.recipient_platform(p_entry) end
+$$;
+
+COMMENT ON FUNCTION push.entry_platform(p_provider text, p_entry jsonb) IS 'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel, p_provider';
+
+CREATE FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) RETURNS TABLE(rank integer, provider text, token text)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select t.rank, t.provider, t.token
+  from (values
+    (1, 'apns', push.recipient_token(p_entry, case when p_is_call then 'voipPushToken' else 'apnsToken' end)),
+    (2, 'fcm', push.recipient_token(p_entry, 'fcmToken')),
+    (3, 'expo', push.recipient_token(p_entry, 'pushToken')),
+    (4, 'webpush', push.recipient_token(p_entry, 'webPushSubscription'))) t(rank, provider, token)
+  where t.token is not null
+$$;
+
+COMMENT ON FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) IS 'the tokens of an entry of recipients that have the right form. p_is_call: the VoIP token, not the alert token. rank: of the channel';
 
 CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3168,11 +3237,11 @@ begin
     ) o
   ), failed as materialized (
     select f.outbox_id, f.n, f.lane, f.platform, f.user_id, f.token, c.app,
-      case l.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank
+      push.channel_rank(l.provider) as rank
     from unnest(p_failed) f
     join call c on c.id = f.outbox_id
     join push.lane l on l.id = f.lane
-    where l.provider <> 'expo'
+    where push.falls_back(l.provider)
       -- A user who has declined is not rung. If the user declines at this moment, push.promote checks it.
       and not coalesce(coalesce(c.declined_now, c.declined) ? f.user_id, false)
   ), owed as materialized (
@@ -3203,7 +3272,7 @@ begin
     -- The data that the entries of registered users contain.
     select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
+    where e ? 'data' and push.recipient_data(e) is not null and not push.has_token_member(e)
   ), inline as materialized (
     -- Failed invites whose token came from an entry of recipients.
     select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale, e.data
@@ -3218,7 +3287,7 @@ begin
     where t.rank > i.rank and t.token is not null
       -- "not exists" could be planned as a hash of all dead tokens.
       and (select true from push.token_invalidations x where x.token = t.token and x.app = i.app
-        and x.provider = case t.rank when 2 then 'fcm' else 'expo' end) is null
+        and x.provider = push.channel_of(t.rank)) is null
     union all
     -- A registered user: the devices of the next channel on the same platform, once the last token of this channel has
     -- failed.
@@ -3228,12 +3297,11 @@ begin
       (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
     from failed f cross join lateral (
       select d.* from (
-        select case d.provider when 'fcm' then 2 else 3 end as rank, d.token, d.locale, d.registered_at,
-          case coalesce(d.platform, case d.provider when 'fcm' then 'android' end)
-            when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform
+        select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
+          push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
         from push.devices d
         where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
-          and d.provider <> 'apns'
+          and push.is_fallback(d.provider)
         offset 0
       ) d
       where d.rank > f.rank and d.platform in (0, f.platform)
@@ -3259,8 +3327,7 @@ begin
     from next v
     join call c on c.id = v.outbox_id
     -- Without a lane, no gateway serves the channel. A lane may also belong to a provider that the app no longer has.
-    join push.lane l on l.app = c.app and l.provider = case v.rank when 2 then 'fcm' else 'expo' end
-      and (c.providers is null or l.provider = any (c.providers))
+    join push.lane l on l.app = c.app and l.provider = push.channel_of(v.rank) and push.serves(c.providers, l.provider)
     where c.size_faults[v.rank] is null
       and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
       and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
@@ -3294,6 +3361,12 @@ end
 $$;
 
 COMMENT ON FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean) IS 'for invites that failed for good: makes an invite over the user''s next channel while the call still rings. It never goes to an APNs token, twice to one token in a call, or to a user who has declined. Returns the invites that it made. p_failed: the invites as they were in push.delivery. p_unheard: the invites did not fail, but no phone reported that it rings (for push.escalate and push.bypass); their tokens may be masked';
+
+CREATE FUNCTION push.falls_back(p_provider text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select p_provider in ('apns', 'fcm') $$;
+
+COMMENT ON FUNCTION push.falls_back(p_provider text) IS 'whether another channel may replace this one for the same phone: it is not the last';
 
 CREATE FUNCTION push.fan_out() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3342,7 +3415,7 @@ begin
       from (
         select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
           case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-          e.apns_token, e.fcm_token, e.expo_token, e.providers,
+          e.apns_token, e.fcm_token, e.expo_token, e.webpush_token, e.providers,
           -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by
           -- its index: "not exists" could be planned as a hash of all dead tokens.
           case
@@ -3361,19 +3434,20 @@ begin
               where x.token = e.fcm_token and x.app = e.app and x.provider = 'fcm') is null then 2
             when e.expo_token is not null and (select true from push.token_invalidations x
               where x.token = e.expo_token and x.app = e.app and x.provider = 'expo') is null then 3
+            when e.webpush_token is not null and (select true from push.token_invalidations x
+              where x.token = e.webpush_token and x.app = e.app and x.provider = 'webpush') is null then 4
           end as rank,
-          jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline,
+          jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline,
           case when e.entry ? 'data' then push.recipient_data(e.entry) end as data
         from (
           -- Usable tokens: they have the right form and belong to a provider that the app has (push.recipient_token).
           select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
             t.dirty_voip_tokens, t.providers, t.entry, t.ordinal,
-            case when push.is_apns_token(t.apns_text) and (t.providers is null or 'apns' = any (t.providers))
-              then t.apns_text end as apns_token,
-            case when push.is_fcm_token(t.fcm_text) and (t.providers is null or 'fcm' = any (t.providers))
-              then t.fcm_text end as fcm_token,
-            case when push.is_expo_token(t.expo_text) and (t.providers is null or 'expo' = any (t.providers))
-              then t.expo_text end as expo_token
+            case when push.is_apns_token(t.apns_text) and push.serves(t.providers, 'apns') then t.apns_text end as apns_token,
+            case when push.is_fcm_token(t.fcm_text) and push.serves(t.providers, 'fcm') then t.fcm_text end as fcm_token,
+            case when push.is_expo_token(t.expo_text) and push.serves(t.providers, 'expo') then t.expo_text end as expo_token,
+            case when t.entry ? 'webPushSubscription' and push.serves(t.providers, 'webpush')
+              then push.webpush_token(t.entry ->> 'webPushSubscription') end as webpush_token
           from (
             select c.*, r.entry, r.ordinal,
               translate(case when c.is_call then r.entry ->> 'voipPushToken' else r.entry ->> 'apnsToken' end,
@@ -3411,9 +3485,10 @@ begin
       ) e
       -- An entry with tokens is one device. An entry that only names a user stands for the user's registered devices.
       cross join lateral (
-        select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token else e.expo_token end as token,
+        select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token when 3 then e.expo_token
+            else e.webpush_token end as token,
           case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when e.rank = 1 then 1::smallint else push.recipient_platform(e.entry) end as platform,
+          push.entry_platform(push.channel_of(e.rank), e.entry) as platform,
           push.recipient_locale(e.entry) as locale
         where e.inline and e.rank is not null
         union all
@@ -3422,7 +3497,7 @@ begin
         where not e.inline
       ) v
       left join push.lane l
-        on l.app = e.app and l.provider = case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end
+        on l.app = e.app and l.provider = push.channel_of(v.rank)
     ) t
     order by t.id, t.lane, t.token, t.ordinal
   ) d;
@@ -3631,6 +3706,12 @@ end
 $$;
 
 COMMENT ON FUNCTION push.finish_erasures(p_max integer) IS 'continues at most p_max erasures that wait (push.erasure): declines calls that ring and were locked, then removes devices, and masks calls that have ended and owe the user nothing more. Ten minutes after push.erase_user, it checks the calls that rang once more and removes what was stored about the user''s tokens meanwhile. Returns how many erasures it worked on. It waits for locks as push.decline_call does';
+
+CREATE FUNCTION push.first_channels() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select '{apns,fcm,expo}'::text[] $$;
+
+COMMENT ON FUNCTION push.first_channels() IS 'the channels that every gateway knows: those of release 0.1.0. An app whose providers are unknown has these';
 
 CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3898,7 +3979,7 @@ begin
   insert into push.app_grant (role, app) values (grant_app.role, grant_app.app) on conflict do nothing;
   changed := found or v_moved;
   -- Calls of the app are accepted from now on, and ring once a gateway serves the app.
-  perform push.register_lane(grant_app.app, p) from unnest('{apns,fcm,expo}'::text[]) p;
+  perform push.register_lane(grant_app.app, p) from unnest(push.first_channels()) p;
   message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
   perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
   return next;
@@ -4095,7 +4176,10 @@ CREATE FUNCTION push.has_recipient_fault(p_entry jsonb) RETURNS boolean
     or not push.is_apns_token(nullif(p_entry ->> 'apnsToken', ''))
     or not push.is_fcm_token(nullif(p_entry ->> 'fcmToken', ''))
     or not push.is_expo_token(nullif(p_entry ->> 'pushToken', ''))
+    or p_entry ->> 'webPushSubscription' <> ''
+      and push.webpush_token(nullif(p_entry ->> 'webPushSubscription', '')) is null
     or p_entry ->> 'platform' not in ('ios', 'android')
+      and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription')
     or p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
     or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
     or jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null')
@@ -4134,6 +4218,12 @@ end
 $$;
 
 COMMENT ON FUNCTION push.has_room(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint, p_refuses boolean) IS 'whether the quota of an app has room for what a statement enqueues; counts nothing. p_app: the app; p_calls, p_notifications, p_recipients: what the statement has of it; p_refuses: whether it raises the error instead of returning false';
+
+CREATE FUNCTION push.has_token_member(p_entry jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;
+
+COMMENT ON FUNCTION push.has_token_member(p_entry jsonb) IS 'whether an entry of recipients has a member for a token. Such an entry is one device; others name a user';
 
 CREATE FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4266,6 +4356,12 @@ CREATE FUNCTION push.is_call(p_kind text) RETURNS boolean
 
 COMMENT ON FUNCTION push.is_call(p_kind text) IS 'whether a kind of push.outbox rings';
 
+CREATE FUNCTION push.is_channel(p_provider text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select p_provider in ('apns', 'fcm', 'expo', 'webpush') $$;
+
+COMMENT ON FUNCTION push.is_channel(p_provider text) IS 'whether a text is the name of a channel. For the CHECKs of tables';
+
 CREATE FUNCTION push.is_expo_token(p_token text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select case
@@ -4276,6 +4372,12 @@ CREATE FUNCTION push.is_expo_token(p_token text) RETURNS boolean
 end $$;
 
 COMMENT ON FUNCTION push.is_expo_token(p_token text) IS 'whether a text has the form of an Expo push token';
+
+CREATE FUNCTION push.is_fallback(p_provider text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select p_provider in ('fcm', 'expo') $$;
+
+COMMENT ON FUNCTION push.is_fallback(p_provider text) IS 'whether this channel may replace another one for the same phone';
 
 CREATE FUNCTION push.is_fcm_token(p_token text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4302,6 +4404,12 @@ $$;
 
 COMMENT ON FUNCTION push.is_own(p_app text) IS 'whether the caller may act for an app. p_app: its name. Callers check push.acts_for_all first';
 
+CREATE FUNCTION push.is_platform(p_platform text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select p_platform in ('ios', 'android', 'web') $$;
+
+COMMENT ON FUNCTION push.is_platform(p_platform text) IS 'whether a text is the name of a platform. For the CHECKs of tables';
+
 CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -4322,6 +4430,20 @@ CREATE FUNCTION push.is_traceparent(p_text text) RETURNS boolean
     AS $_$ select p_text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' $_$;
 
 COMMENT ON FUNCTION push.is_traceparent(p_text text) IS 'whether a text is a traceparent of version 00: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2, neither id all zeros (w3.org/TR/trace-context)';
+
+CREATE FUNCTION push.is_webpush_token(p_token text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+  select length(p_token) between 134 and 1000
+    and left(right(p_token, 123), 6) = '#auth=' and left(right(p_token, 95), 8) = '&p256dh='
+    and left(right(p_token, 117), 22) !~ '[^A-Za-z0-9_-]' and right(p_token, 87) !~ '[^A-Za-z0-9_-]'
+    and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
+    and left(right(p_token, 87), 1) = 'B' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
+    and left(p_token, -123) ~ '^https://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]+)?/[!-~]*$'
+    and left(p_token, -123) !~ '["#<>\\^`{|}]'
+$_$;
+
+COMMENT ON FUNCTION push.is_webpush_token(p_token text) IS 'whether a text is a browser''s subscription as push.webpush_token writes it: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
 
 CREATE FUNCTION push.iso_time(p_time timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -4357,10 +4479,10 @@ declare
 begin
   with phone as materialized (
     select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
-      (select array_position('{apns,fcm,expo}', l.provider) from push.lane l where l.id = d.lane),
+      (select push.channel_rank(l.provider) from push.lane l where l.id = d.lane),
       (select min(e.ordinal) from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-        where push.is_recipient(e.entry) and d.token in (push.recipient_token(e.entry, 'apnsToken'),
-          push.recipient_token(e.entry, 'fcmToken'), push.recipient_token(e.entry, 'pushToken'))),
+        where push.is_recipient(e.entry)
+          and exists (select from push.entry_tokens(e.entry, false) t where t.token = d.token)),
       (select x.registered_at from push.devices x
         where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = o.app limit 1) desc, d.token) as place
     from unnest(p_outbox_id) c(id)
@@ -5152,6 +5274,18 @@ $$;
 
 COMMENT ON FUNCTION push.plan_escalation() IS 'schedules when to check a call of an app that escalates';
 
+CREATE FUNCTION push.platform_code(p_platform text) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case p_platform when 'ios' then 1 when 'android' then 2 when 'web' then 3 else 0 end::smallint $$;
+
+COMMENT ON FUNCTION push.platform_code(p_platform text) IS 'the code of a platform in push.delivery.platform; 0: unknown';
+
+CREATE FUNCTION push.platform_name(p_code smallint) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case p_code when 1 then 'ios' when 2 then 'android' when 3 then 'web' end $$;
+
+COMMENT ON FUNCTION push.platform_name(p_code smallint) IS 'the platform with a code of push.delivery.platform; null: unknown';
+
 CREATE FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -5476,31 +5610,30 @@ CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boo
     AS $$
   select best.rank, best.token,
     case best.environment when 'sandbox' then 1 else 0 end::smallint,
-    case best.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
-    best.locale
+    push.platform_code(best.platform), best.locale
   from (
     select usable.*,
       min(usable.rank) over (partition by usable.platform) as best_rank,
-      bool_or(usable.platform is not null) over () as some_known
+      coalesce(bool_or(usable.platform <> 'web') over (), false) as some_known
     from (
       select d.token, d.environment, d.locale, d.registered_at,
-        case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank,
-        coalesce(d.platform, case d.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+        push.channel_rank(d.provider) as rank, coalesce(d.platform, push.channel_platform(d.provider)) as platform
       from push.devices d
       where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
         -- A call rings through a VoIP token, and everything else is shown through an alert token, never the other way
         -- round.
         and (d.provider <> 'apns' or d.voip = p_is_call)
-        and (p_providers is null or d.provider = any (p_providers))
+        and push.serves(p_providers, d.provider)
     ) usable
   ) best
   -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
   where best.rank = best.best_rank and (best.platform is not null or not best.some_known)
-  order by best.registered_at desc
+  -- Browsers come last, so that old subscriptions never displace a phone.
+  order by best.platform is not distinct from 'web', best.registered_at desc
   limit 10
 $$;
 
-COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) IS 'the devices that receive a call, or a notification, to this user: on each platform those of the best channel, at most the ten newest in all. rank: 1 apns, 2 fcm, 3 expo. p_providers: push.apps.providers';
+COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) IS 'the devices that receive a call, or a notification, to this user: on each platform those of the best channel, at most the ten newest in all, phones before browsers. rank: push.channel_rank. p_providers: push.apps.providers';
 
 CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5526,13 +5659,14 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
     where e.entry -> 'notificationEnabled' is distinct from 'false'
   ), token as materialized (
     select e.*, t.*, push.recipient_token(e.entry, t.member) is not null as is_good,
-      a.providers is null or t.provider = any (a.providers) as is_served
+      push.serves(a.providers, t.provider) as is_served
     from entry e
     cross join lateral (values
       ('voipPushToken', 'apns', push.is_call(p_kind), translate(e.entry ->> 'voipPushToken', E'<> \t\r\n', '')),
       ('apnsToken', 'apns', not push.is_call(p_kind), translate(e.entry ->> 'apnsToken', E'<> \t\r\n', '')),
       ('fcmToken', 'fcm', true, btrim(e.entry ->> 'fcmToken', E' \t\r\n')),
-      ('pushToken', 'expo', true, btrim(e.entry ->> 'pushToken', E' \t\r\n'))) t(member, provider, is_asked, token)
+      ('pushToken', 'expo', true, btrim(e.entry ->> 'pushToken', E' \t\r\n')),
+      ('webPushSubscription', 'webpush', true, e.entry ->> 'webPushSubscription')) t(member, provider, is_asked, token)
     left join push.apps a on a.app = p_app
     where e.is_usable and t.token <> ''
   )
@@ -5555,7 +5689,10 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
   select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
   from entry e
   cross join lateral (values
-    ('platform', e.entry ->> 'platform' not in ('ios', 'android'), 'must be ios or android, or left out; it was ignored'),
+    ('platform',
+      e.entry ->> 'platform' not in ('ios', 'android')
+        and not (e.entry ->> 'platform' = 'web' and e.entry ? 'webPushSubscription'),
+      'must be ios or android, or left out; it was ignored'),
     ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
       'must be production or sandbox, or left out; it was ignored'),
     ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
@@ -5568,17 +5705,16 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
   union all
   select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
     t.path || '.' || t.member,
-    coalesce(r.home, case t.provider
-      when 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
-      when 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
-      else 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID' end)
+    coalesce(r.home, push.token_form(t.provider))
   from token t
   cross join lateral (select case
     when t.provider <> 'expo' and t.token like 'Expo%[%]' and push.is_expo_token(t.token)
       then 'is an Expo push token; give it as pushToken'
-    when t.provider = 'expo' and push.is_apns_token(t.token)
+    when t.provider <> 'webpush' and push.webpush_token(t.token) is not null
+      then 'is a browser''s subscription; give it as webPushSubscription'
+    when t.provider in ('expo', 'webpush') and push.is_apns_token(t.token)
       then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
-    when t.provider <> 'fcm' and push.is_fcm_token(t.token) and (t.provider = 'expo' or t.token like '%:%')
+    when t.provider <> 'fcm' and push.is_fcm_token(t.token) and (t.provider in ('expo', 'webpush') or t.token like '%:%')
       then 'has the form of an FCM registration token; give it as fcmToken' end as home) r
   where not t.is_good
   union all
@@ -5618,12 +5754,13 @@ CREATE FUNCTION push.recipient_token(p_entry jsonb, p_member text) RETURNS text
       then btrim(p_entry ->> 'fcmToken', E' \t\r\n') end
     when 'pushToken' then case when push.is_expo_token(btrim(p_entry ->> 'pushToken', E' \t\r\n'))
       then btrim(p_entry ->> 'pushToken', E' \t\r\n') end
+    when 'webPushSubscription' then push.webpush_token(p_entry ->> 'webPushSubscription')
     else case when push.is_apns_token(translate(p_entry ->> p_member, E'<> \t\r\n', ''))
       then translate(p_entry ->> p_member, E'<> \t\r\n', '') end
   end
 $$;
 
-COMMENT ON FUNCTION push.recipient_token(p_entry jsonb, p_member text) IS 'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, other tokens without blanks around them. Null: there is none, or it has another form. p_member: voipPushToken, apnsToken, fcmToken or pushToken. push.fan_out does the same';
+COMMENT ON FUNCTION push.recipient_token(p_entry jsonb, p_member text) IS 'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, a subscription in its canonical form, other tokens without blanks around them. Null: there is none, or it has another form. p_member: one of push.token_member. push.fan_out does the same';
 
 CREATE FUNCTION push.recipients_in(p_recipients jsonb) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5780,11 +5917,20 @@ $$;
 
 COMMENT ON FUNCTION push.refuse_unserved(p_call_id text, p_app text) IS 'raises the error for a call of an app without lanes: no gateway has registered the app, and push.grant_app has not named it. p_call_id, p_app: push.outbox.call_id and app';
 
-CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[], p_missed_calls text DEFAULT NULL::text, p_voip_cancel boolean DEFAULT NULL::boolean, p_quota integer[] DEFAULT NULL::integer[], p_replica text DEFAULT NULL::text) RETURNS void
+CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[], p_missed_calls text DEFAULT NULL::text, p_voip_cancel boolean DEFAULT NULL::boolean, p_quota integer[] DEFAULT NULL::integer[], p_replica text DEFAULT NULL::text, p_known text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
+declare
+  v_known text[] := coalesce(p_known, push.first_channels());
 begin
+  -- During an upgrade, gateways of two releases register the same app in turns. One that does not know a channel must not
+  -- remove it.
+  if p_providers is not null then
+    p_providers := p_providers || array(
+      select c.name from push.apps a cross join lateral unnest(a.providers) c(name)
+      where a.app = p_app and c.name <> all (v_known) and c.name <> all (p_providers));
+  end if;
   insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls,
       voip_cancel)
     values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), p_providers,
@@ -5801,14 +5947,14 @@ begin
           coalesce(excluded.providers, a.providers),
           case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
           coalesce(p_voip_cancel, a.voip_cancel));
-  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
+  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, push.first_channels())) p(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean, p_quota integer[], p_replica text) IS 'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user is tried on the next channel if no phone has reported that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent again; p_providers: which of apns, fcm and expo the app has; null: unchanged, and a lane for each of the three; p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as push.apps.voip_cancel; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; null as a whole: unchanged; p_replica: name of the gateway, as for push.register_gateway';
+COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean, p_quota integer[], p_replica text, p_known text[]) IS 'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user is tried on the next channel if no phone has reported that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent again; p_providers: which channels the app has; null: unchanged, and a lane for each of push.first_channels(); p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as push.apps.voip_cancel; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; null as a whole: unchanged; p_replica: name of the gateway, as for push.register_gateway; p_known: the channels that the gateway knows; null: push.first_channels(). Channels that it does not know stay as they are';
 
 CREATE FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text DEFAULT 'production'::text, platform text DEFAULT NULL::text, locale text DEFAULT NULL::text, voip boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5833,7 +5979,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text, platform text, locale text, voip boolean) IS 'registers a token that the phone has just given: the token belongs to this user and is alive. To be called at every login. user_id: the backend''s id of the user; app: the app; provider: apns, fcm or expo; token: the token; environment: of an APNs token, production or sandbox; platform: ios, android or null; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
+COMMENT ON FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text, platform text, locale text, voip boolean) IS 'registers a token that the phone has just given: the token belongs to this user and is alive. To be called at every login. user_id: the backend''s id of the user; app: the app; provider: one of push.channels(); token: the token, or with provider webpush the PushSubscription that the browser gives, as JSON; environment: of an APNs token, production or sandbox; platform: ios, android or null; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
 
 CREATE FUNCTION push.register_gateway(p_name text, p_version text) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5868,7 +6014,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane of an app and provider; makes it if it is missing. For gateways and push.grant_app. p_app: the app; p_provider: apns, fcm or expo. Returns push.lanes.id';
+COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane of an app and provider; makes it if it is missing. For gateways and push.grant_app. p_app: the app; p_provider: one of push.channels(). Returns push.lanes.id';
 
 CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5977,17 +6123,15 @@ begin
       from past p cross join lateral (
         select k.token,
           case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when p.provider = 'apns' then 1::smallint else push.recipient_platform(e) end as platform,
+          push.entry_platform(p.provider, e) as platform,
           push.recipient_locale(e) as locale
         from jsonb_array_elements(v_call.recipients) e
-        cross join lateral (select push.recipient_token(e, case p.provider when 'apns' then 'voipPushToken'
-          when 'fcm' then 'fcmToken' else 'pushToken' end) as token) k
+        cross join lateral (select push.recipient_token(e, push.token_member(p.provider, true)) as token) k
         where jsonb_typeof(e) = 'object' and push.is_recipient(e) and e ->> 'userId' = p.user_id
           and e -> 'notificationEnabled' is distinct from 'false'
         union all
         select d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-          case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
-            when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale
+          push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale
         from push.devices d
         where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.enabled
           and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
@@ -6135,7 +6279,7 @@ begin
   if not found then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
+      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
   end if;
   was_held := v_held_at is not null;
   update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;
@@ -6399,6 +6543,14 @@ end
 $$;
 
 COMMENT ON FUNCTION push.run_job(p_name text) IS 'runs one step of a job. p_name: what push.take_job returned. Returns true if there is more to do; the job is then due again at once';
+
+CREATE FUNCTION push.serves(p_providers text[], p_provider text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select p_provider = any (coalesce(p_providers, '{apns,fcm,expo}'))
+$$;
+
+COMMENT ON FUNCTION push.serves(p_providers text[], p_provider text) IS 'whether an app has a channel. p_providers: push.apps.providers; null: push.first_channels(). p_provider: the channel';
 
 CREATE FUNCTION push.set_quota(app text, calls_per_minute integer DEFAULT NULL::integer, notifications_per_minute integer DEFAULT NULL::integer, recipients_per_minute integer DEFAULT NULL::integer, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6833,6 +6985,7 @@ begin
     v_members + case when p_is_call then 0 else c_alert_envelope end,
     -- Flat string keys, and `body` with the whole object again as an escaped string.
     v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
+    v_members + c_alert_envelope,
     v_members + c_alert_envelope];
   return array(
     select case when b.bytes > l.bytes then
@@ -6841,12 +6994,12 @@ begin
     from unnest(v_bytes) with ordinality b(bytes, rank)
     join (values (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end,
         case when p_is_call then 5120 else 4096 end),
-      (2, 'FCM', 4096), (3, 'Expo', 4096)) l(rank, provider, bytes) using (rank)
+      (2, 'FCM', 4096), (3, 'Expo', 4096), (4, 'web push', 3993)) l(rank, provider, bytes) using (rank)
     order by rank);
 end
 $_$;
 
-COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by provider (1 apns, 2 fcm, 3 expo): the fault in the size of a payload, as an upper bound; null: none. p_payload: the payload; p_is_call: true for a VoIP push, which may be larger than an alert';
+COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_payload: the payload; p_is_call: true for a VoIP push, which may be larger than an alert';
 
 CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text, field text, remedy text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -6892,16 +7045,14 @@ begin
       select m.user_id, t.token, m.is_off,
         (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
-        coalesce(t.provider <> all (v_providers), false) as is_unserved
-      from missing m cross join lateral (values
-        ('apns', push.recipient_token(m.e, case when push.is_call(v_call.kind) then 'voipPushToken' else 'apnsToken' end)),
-        ('fcm', push.recipient_token(m.e, 'fcmToken')), ('expo', push.recipient_token(m.e, 'pushToken'))) t(provider, token)
-      where jsonb_typeof(m.e) = 'object' and t.token is not null
+        not push.serves(v_providers, t.provider) as is_unserved
+      from missing m cross join lateral push.entry_tokens(m.e, push.is_call(v_call.kind)) t
+      where jsonb_typeof(m.e) = 'object'
       union all
       select m.user_id, d.token, m.is_off or not d.enabled,
-        d.invalidated_at is not null, coalesce(d.provider <> all (v_providers), false)
+        d.invalidated_at is not null, not push.serves(v_providers, d.provider)
       from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
-      where not (jsonb_typeof(m.e) = 'object' and m.e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}')
+      where not (jsonb_typeof(m.e) = 'object' and push.has_token_member(m.e))
         and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
     ), unreached as (
       select m.user_id, case
@@ -7005,10 +7156,10 @@ CREATE FUNCTION push.stuck_lanes() RETURNS smallint[]
     having bool_and(s.circuit <> 'closed' or s.capacity = 0
       or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false))
   ) x join push.lane l on l.id = x.lane
-  where l.provider <> 'expo' and not l.paused
+  where push.falls_back(l.provider) and not l.paused
 $$;
 
-COMMENT ON FUNCTION push.stuck_lanes() IS 'lanes over which no living gateway sends now, because it has no connection, an open circuit, or a pause of more than 2 s that the provider asked for. Lanes of the last channel, Expo, and lanes paused by operators are left out';
+COMMENT ON FUNCTION push.stuck_lanes() IS 'lanes over which no living gateway sends now, because it has no connection, an open circuit, or a pause of more than 2 s that the provider asked for. Lanes of channels that none can replace (push.falls_back) and lanes paused by operators are left out';
 
 CREATE FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7024,7 +7175,7 @@ begin
   if not found then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
+      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
   end if;
   changed := v_lane.paused <> p_paused;
   if changed or v_lane.note is distinct from p_note then
@@ -7389,6 +7540,29 @@ $$;
 
 COMMENT ON FUNCTION push.timeline(call_id text, app text, first_n integer, last_n integer) IS 'the events of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only pushes with these numbers, for pages of a large call; events that belong to no push are included only without first_n. ms: milliseconds since the call was enqueued; event: enqueued, skipped (no delivery was made for this user, or a part of recipients could not be used; field names it, for example recipients[1].fcmToken), fallback (the channel before failed for this reason), escalation (no phone had reported that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone reported it), declined or busy (the user declined, push.decline_call); trace_id: the trace of the call, from push.outbox.traceparent';
 
+CREATE FUNCTION push.token_form(p_provider text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case p_provider
+    when 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
+    when 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
+    when 'expo' then 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
+    when 'webpush' then 'must be the browser''s PushSubscription: an object with endpoint (https), keys.p256dh and keys.auth, '
+      'at most 1000 characters in all'
+  end
+$$;
+
+COMMENT ON FUNCTION push.token_form(p_provider text) IS 'what a token of a provider must be, for messages';
+
+CREATE FUNCTION push.token_member(p_provider text, p_is_call boolean) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case p_provider when 'apns' then case when p_is_call then 'voipPushToken' else 'apnsToken' end
+    when 'fcm' then 'fcmToken' when 'expo' then 'pushToken' when 'webpush' then 'webPushSubscription' end
+$$;
+
+COMMENT ON FUNCTION push.token_member(p_provider text, p_is_call boolean) IS 'the member of an entry of recipients that has the token of a channel. p_is_call: the push rings';
+
 CREATE FUNCTION push.touch_lane() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -7674,6 +7848,21 @@ CREATE FUNCTION push.webhook_time(p_at timestamp with time zone) RETURNS text
 
 COMMENT ON FUNCTION push.webhook_time(p_at timestamp with time zone) IS 'a time as bodies of webhooks have it: UTC, with milliseconds';
 
+CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+  select case when push.is_webpush_token(t.token) then t.token end
+  from (
+    select case when left(btrim(p_token, E' \t\r\n'), 1) = '{' and length(p_token) <= 4096 then
+        replace(substring(p_token from '"endpoint"\s*:\s*"([^"]*)"'), '\/', '/')
+        || '#auth=' || rtrim(translate(replace(substring(p_token from '"auth"\s*:\s*"([^"]*)"'), '\/', '/'), '+/', '-_'), '=')
+        || '&p256dh=' || rtrim(translate(replace(substring(p_token from '"p256dh"\s*:\s*"([^"]*)"'), '\/', '/'), '+/', '-_'), '=')
+      else btrim(p_token, E' \t\r\n') end as token
+  ) t
+$$;
+
+COMMENT ON FUNCTION push.webpush_token(p_token text) IS 'the token of a browser: its subscription in one canonical text (push.is_webpush_token). p_token: that text, or the PushSubscription that the browser gives, as JSON. Null: it is neither';
+
 CREATE FUNCTION push.withdraw_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -7828,7 +8017,7 @@ CREATE TABLE push.apps (
     CONSTRAINT apps_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
     CONSTRAINT apps_escalate_range CHECK (((escalate_after_seconds >= 1) AND (escalate_after_seconds <= 600))),
     CONSTRAINT apps_missed_calls_known CHECK ((missed_calls = ANY (ARRAY['off'::text, 'newest'::text, 'all'::text]))),
-    CONSTRAINT apps_providers_known CHECK ((providers <@ '{apns,fcm,expo}'::text[])),
+    CONSTRAINT apps_providers_known CHECK ((providers <@ push.channels())),
     CONSTRAINT apps_ring_seconds_range CHECK (((ring_seconds >= 1) AND (ring_seconds <= 600)))
 );
 
@@ -7844,7 +8033,7 @@ COMMENT ON COLUMN push.apps.escalate_after_seconds IS 'a user none of whose phon
 
 COMMENT ON COLUMN push.apps.at_least_once IS 'true: a missed call or notification of which nobody knows whether it was sent is sent again; false: it is not';
 
-COMMENT ON COLUMN push.apps.providers IS 'which of apns, fcm and expo the app has: nothing is owed to tokens of others; null: not known, then all are taken';
+COMMENT ON COLUMN push.apps.providers IS 'the channels that the configuration has for the app; null: unknown, push.first_channels(). Tokens of others are skipped';
 
 COMMENT ON COLUMN push.apps.missed_calls IS 'whom a missed call is shown to: off: nobody; newest: one phone of each user; all: every phone of each user; null: not said, then one phone of each user hears what gateways announce, and every phone what the backend enqueues';
 
@@ -7909,7 +8098,7 @@ CREATE TABLE push.token_invalidations (
     user_id text,
     reason text NOT NULL,
     invalidated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT token_invalidations_provider_known CHECK ((provider = ANY (ARRAY['apns'::text, 'fcm'::text, 'expo'::text])))
+    CONSTRAINT token_invalidations_provider_known CHECK (push.is_channel(provider))
 );
 
 COMMENT ON TABLE push.token_invalidations IS 'one token found dead: the feed the backend reads; deleting a row lets the token be used again';
@@ -7918,7 +8107,7 @@ COMMENT ON COLUMN push.token_invalidations.id IS 'number of the row';
 
 COMMENT ON COLUMN push.token_invalidations.app IS 'app the token belonged to';
 
-COMMENT ON COLUMN push.token_invalidations.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.token_invalidations.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.token_invalidations.token IS 'the dead token';
 
@@ -7941,7 +8130,7 @@ COMMENT ON VIEW push.dead_devices IS 'push.token_invalidations with the tokens m
 
 COMMENT ON COLUMN push.dead_devices.app IS 'app the token belonged to';
 
-COMMENT ON COLUMN push.dead_devices.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.dead_devices.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.dead_devices.user_id IS 'the user that the token belonged to, if known';
 
@@ -7961,7 +8150,7 @@ CREATE TABLE push.lane (
     invalidation_held_at timestamp with time zone,
     invalidation_note text,
     CONSTRAINT lane_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
-    CONSTRAINT lane_provider_known CHECK ((provider = ANY (ARRAY['apns'::text, 'fcm'::text, 'expo'::text])))
+    CONSTRAINT lane_provider_known CHECK (push.is_channel(provider))
 );
 
 COMMENT ON TABLE push.lane IS 'one app and provider: deliveries of different lanes never wait for one another';
@@ -7970,7 +8159,7 @@ COMMENT ON COLUMN push.lane.id IS 'small number that deliveries carry';
 
 COMMENT ON COLUMN push.lane.app IS 'name of the app';
 
-COMMENT ON COLUMN push.lane.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.lane.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.lane.paused IS 'true: nothing is claimed from this lane, its deliveries wait or expire';
 
@@ -8021,7 +8210,7 @@ COMMENT ON COLUMN push.outbox.call_id IS 'payload.callId; for message, group_mes
 
 COMMENT ON COLUMN push.outbox.payload IS 'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata optional; never a text of the message';
 
-COMMENT ON COLUMN push.outbox.recipients IS 'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, platform, environment, locale, notificationEnabled}';
+COMMENT ON COLUMN push.outbox.recipients IS 'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, webPushSubscription, platform, environment, locale, data, notificationEnabled}';
 
 COMMENT ON COLUMN push.outbox.ring_seconds IS 'calls: ring window in seconds, 1 to 600; the app''s (else 60) unless given. Notifications: time to live in seconds, 1 to 2419200; 14400 unless given';
 
@@ -8077,6 +8266,7 @@ CREATE VIEW push.deliveries AS
         CASE d.platform
             WHEN 1 THEN 'ios'::text
             WHEN 2 THEN 'android'::text
+            WHEN 3 THEN 'web'::text
             ELSE NULL::text
         END AS platform,
     d.locale,
@@ -8095,7 +8285,7 @@ COMMENT ON COLUMN push.deliveries.app IS 'name of the app';
 
 COMMENT ON COLUMN push.deliveries.call_id IS 'payload.callId of the call';
 
-COMMENT ON COLUMN push.deliveries.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.deliveries.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.deliveries.kind IS 'invite, cancel, missed_call or notification';
 
@@ -8121,7 +8311,7 @@ COMMENT ON COLUMN push.deliveries.lease IS 'number of the last claim that took i
 
 COMMENT ON COLUMN push.deliveries.environment IS 'production or sandbox';
 
-COMMENT ON COLUMN push.deliveries.platform IS 'ios, android or unknown (null)';
+COMMENT ON COLUMN push.deliveries.platform IS 'ios, android, web or unknown (null)';
 
 COMMENT ON COLUMN push.deliveries.locale IS 'language of visible texts';
 
@@ -8258,7 +8448,7 @@ COMMENT ON COLUMN push.delivery_history.app IS 'name of the app';
 
 COMMENT ON COLUMN push.delivery_history.call_id IS 'payload.callId of the call';
 
-COMMENT ON COLUMN push.delivery_history.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.delivery_history.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.delivery_history.kind IS 'invite, cancel, missed_call or notification';
 
@@ -8314,8 +8504,8 @@ CREATE TABLE push.devices (
     invalid_reason text,
     CONSTRAINT devices_environment_known CHECK ((environment = ANY (ARRAY['production'::text, 'sandbox'::text]))),
     CONSTRAINT devices_invalid_has_reason CHECK (((invalidated_at IS NULL) = (invalid_reason IS NULL))),
-    CONSTRAINT devices_platform_known CHECK ((platform = ANY (ARRAY['ios'::text, 'android'::text]))),
-    CONSTRAINT devices_provider_known CHECK ((provider = ANY (ARRAY['apns'::text, 'fcm'::text, 'expo'::text])))
+    CONSTRAINT devices_platform_known CHECK (push.is_platform(platform)),
+    CONSTRAINT devices_provider_known CHECK (push.is_channel(provider))
 );
 
 COMMENT ON TABLE push.devices IS 'one push token of one user; a token belongs to one user of an app at a time';
@@ -8326,15 +8516,15 @@ COMMENT ON COLUMN push.devices.user_id IS 'the backend''s id of the user';
 
 COMMENT ON COLUMN push.devices.app IS 'app the token belongs to';
 
-COMMENT ON COLUMN push.devices.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.devices.provider IS 'apns, fcm or another of push.channels()';
 
-COMMENT ON COLUMN push.devices.token IS 'the token: 64 to 200 hex digits (apns), FCM registration token, Expo push token';
+COMMENT ON COLUMN push.devices.token IS 'the token: 64 to 200 hex digits (apns), FCM registration token, Expo push token, or a browser''s subscription as push.webpush_token writes it';
 
 COMMENT ON COLUMN push.devices.voip IS 'apns only: true for a PushKit token, false for an ordinary alert token';
 
 COMMENT ON COLUMN push.devices.environment IS 'apns only: production or sandbox';
 
-COMMENT ON COLUMN push.devices.platform IS 'ios, android or unknown (null)';
+COMMENT ON COLUMN push.devices.platform IS 'ios, android, web or unknown (null)';
 
 COMMENT ON COLUMN push.devices.locale IS 'language of visible texts, for example pt-BR';
 
@@ -8498,7 +8688,7 @@ COMMENT ON VIEW push.failures IS 'deliveries that failed or were late in the las
 
 COMMENT ON COLUMN push.failures.app IS 'name of the app';
 
-COMMENT ON COLUMN push.failures.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.failures.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.failures.kind IS 'invite, cancel, missed_call or notification';
 
@@ -8764,7 +8954,7 @@ COMMENT ON COLUMN push.lanes.id IS 'small number of the lane';
 
 COMMENT ON COLUMN push.lanes.app IS 'name of the app';
 
-COMMENT ON COLUMN push.lanes.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.lanes.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.lanes.paused IS 'true: nothing is claimed from this lane';
 
@@ -8880,14 +9070,14 @@ CREATE TABLE push.quarantined_tokens (
     since timestamp with time zone NOT NULL,
     reason text NOT NULL,
     quarantined_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT quarantined_tokens_provider_known CHECK ((provider = ANY (ARRAY['apns'::text, 'fcm'::text, 'expo'::text])))
+    CONSTRAINT quarantined_tokens_provider_known CHECK (push.is_channel(provider))
 );
 
 COMMENT ON TABLE push.quarantined_tokens IS 'one token that its provider called dead while the lane''s invalidation is on hold; it is used as if alive, until push.resume_invalidation decides';
 
 COMMENT ON COLUMN push.quarantined_tokens.app IS 'app the token belongs to';
 
-COMMENT ON COLUMN push.quarantined_tokens.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.quarantined_tokens.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.quarantined_tokens.token IS 'the token';
 
@@ -8913,7 +9103,7 @@ COMMENT ON VIEW push.quarantined_devices IS 'push.quarantined_tokens with the to
 
 COMMENT ON COLUMN push.quarantined_devices.app IS 'app the token belongs to';
 
-COMMENT ON COLUMN push.quarantined_devices.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.quarantined_devices.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.quarantined_devices.user_id IS 'the user that the token belongs to, if known';
 
@@ -9166,7 +9356,7 @@ COMMENT ON COLUMN push.registered_devices.user_id IS 'the backend''s id of the u
 
 COMMENT ON COLUMN push.registered_devices.app IS 'app the token belongs to';
 
-COMMENT ON COLUMN push.registered_devices.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.registered_devices.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.registered_devices.device IS 'the token, masked';
 
@@ -9174,7 +9364,7 @@ COMMENT ON COLUMN push.registered_devices.voip IS 'apns only: true for a PushKit
 
 COMMENT ON COLUMN push.registered_devices.environment IS 'apns only: production or sandbox';
 
-COMMENT ON COLUMN push.registered_devices.platform IS 'ios, android or unknown (null)';
+COMMENT ON COLUMN push.registered_devices.platform IS 'ios, android, web or unknown (null)';
 
 COMMENT ON COLUMN push.registered_devices.locale IS 'language of visible texts';
 
@@ -9536,7 +9726,7 @@ COMMENT ON COLUMN push.stuck.app IS 'name of the app';
 
 COMMENT ON COLUMN push.stuck.call_id IS 'payload.callId of the call';
 
-COMMENT ON COLUMN push.stuck.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.stuck.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.stuck.kind IS 'invite, cancel, missed_call or notification';
 
@@ -9585,7 +9775,7 @@ COMMENT ON VIEW push.summary IS 'deliveries that are owed, by app, provider, kin
 
 COMMENT ON COLUMN push.summary.app IS 'name of the app';
 
-COMMENT ON COLUMN push.summary.provider IS 'apns, fcm or expo';
+COMMENT ON COLUMN push.summary.provider IS 'apns, fcm or another of push.channels()';
 
 COMMENT ON COLUMN push.summary.kind IS 'invite, cancel, missed_call or notification';
 

@@ -8,8 +8,9 @@ internal import Runtime
 ///
 /// A dialect is JSON: `{"apns": {"invite": {…}}, "fcm": {"invite": {…}}, "expo": {"invite": {…}, "invite.ios": {…}}}`. A kind with
 /// the suffix `.ios` or `.android` takes precedence on devices of that platform. An APNs template is the whole
-/// payload, an FCM template the `data` object, an Expo template the message without what the gateway adds to it; `$push` in
-/// any of them sets how the push is sent, and for FCM the members beside `data`.
+/// payload, an FCM template the `data` object, an Expo template the message without what the gateway adds to it, a web push template
+/// the object that the browser's service worker gets; `$push` in any of them sets how the push is sent, and for FCM the members
+/// beside `data`.
 /// docs/dialects.md says how to write one.
 public struct Dialect: Equatable, Sendable {
   /// Its name in the configuration of apps.

@@ -98,6 +98,19 @@ enum DialectFragments {
     }
   }
 
+  /// Members from which a service worker makes its notification. With the same tag, a browser replaces the earlier one.
+  static func browserNotification(title: String, text: String, tag: String = "${callId}") -> String {
+    #""title": "\#(title)", "body": "${\#(text)}", "tag": "\#(tag)""#
+  }
+
+  /// The web push templates of messages and invitations. Those of one chat replace one another.
+  static func chatsInBrowser() -> String {
+    chatSections { kind, text in
+      let notification = browserNotification(title: chatTitle, text: text, tag: "${chatId|from}")
+      return #"{"type": "\#(kind)", \#(notification), \#(chat(from: "from")), \#(stamps)}"#
+    }
+  }
+
   /// One template for each kind, to be inserted among those of a provider.
   static func chatSections(for platform: String = "", _ template: (_ kind: String, _ text: String) -> String) -> String
   {

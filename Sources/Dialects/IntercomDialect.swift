@@ -10,6 +10,9 @@
 //
 // In the foreground or woken, the app starts a call from an alert with CallKeep, and on an iPhone it crashes if the call's id is not a
 // UUID. The app answers with that id, so the id cannot be replaced: there such a call has another type and is only shown.
+//
+// A browser's service worker must show a notification for every push. Title, body and tag are those of the notification; the tag is
+// the call's id, so that each push about a call replaces the notification of the one before (docs/integrations/web.md).
 
 extension ShippedDialects {
   /// A push whose `callId` is known is ignored (seed 001, rules).
@@ -81,6 +84,33 @@ extension ShippedDialects {
         "missed_call.ios": \#(missedCallMessage),
         \#(DialectFragments.chatMessages()),
         \#(DialectFragments.chatMessages(for: ".ios"))
+      },
+      "webpush": {
+        "invite": {
+          "type": "intercom_call",
+          \#(DialectFragments.browserNotification(title: "${fromName|'Porteiro'}", text: "incomingCallText")),
+          "action": "incoming_call",
+          "from": "${from}",
+          "fromName": "${fromName|'Porteiro'}",
+          "apartmentNumber": "${apartmentNumber?}",
+          "buildingName": "${buildingName?}",
+          "channelName": "${channelName?}",
+          "metadata": "${metadata?:json}",
+          \#(DialectFragments.stamps),
+          "$payload": "others"
+        },
+        "cancel": {
+          "type": "intercom_call_end",
+          \#(DialectFragments.browserNotification(title: "${fromName|'Porteiro'}", text: "callEndedText")),
+          \#(DialectFragments.callCancelled)
+        },
+        "missed_call": {
+          "type": "missed_call",
+          \#(DialectFragments.browserNotification(title: "${fromName|'Porteiro'}", text: "missedCallText")),
+          "from": "${from}",
+          \#(missedCaller)
+        },
+        \#(DialectFragments.chatsInBrowser())
       }
     }
     """#

@@ -26,7 +26,7 @@ struct MessageTemplate: Equatable, Sendable {
 
   init(_ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform) {
     manner = .standard(for: kind.pushKind)
-    collapse = Self.collapse(provider, kind, on: platform)
+    collapse = provider.collapse(kind, on: platform)
   }
 
   /// - Returns: the template and its faults. It can be used only if there are none.
@@ -40,18 +40,5 @@ struct MessageTemplate: Equatable, Sendable {
     var directive = PushDirective(json: json, provider: provider, kind: kind, platform: platform, path: path)
     directive.read(object, into: &template)
     return (template, bodyFaults + directive.faults)
-  }
-
-  /// The default: a later push replaces one that it makes useless. Over APNs and on iPhones, a repetition replaces every visible
-  /// push. On Android only an invite and its cancel are replaced: Google keeps four collapse keys for each device and rations such
-  /// messages, and a missed call must never replace a cancel that has not arrived.
-  private static func collapse(
-    _ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform
-  ) -> Collapse {
-    switch provider {
-    case .apns: kind == .invite ? .none : .callID  // VoIP pushes are not stored
-    case .fcm: kind == .invite || kind == .cancel ? .callID : .none
-    case .expo: kind == .invite || kind == .cancel || platform == .ios ? .callID : .none
-    }
   }
 }

@@ -24,16 +24,7 @@ struct PushDirective {
     self.path = path
   }
 
-  /// The members that `$push` may have for the provider and kind.
-  private var known: [String] {
-    switch provider {
-    case .apns: ["type", "priority", "expiration", "collapse"]
-    case .fcm:
-      ["priority", "ttl", "collapse", "apns", "notification", "android", "headless"]
-        + (kind == .missedCall ? ["after_cancel"] : [])
-    case .expo: ["priority", "ttl", "collapse", "headless"]
-    }
-  }
+  private var known: [String] { provider.pushMembers(for: kind) }
 
   /// Reads `$push`, and checks the whole template against the provider's rules.
   mutating func read(_ object: JSONScanner.Value, into template: inout MessageTemplate) {
@@ -131,9 +122,11 @@ struct PushDirective {
       }
       if !kind.isNotification, priority != .high { return note("$push.priority", .badPushValue("10 for a VoIP push")) }
       template.manner.priority = priority
-    case .fcm, .expo:
-      guard let word, let priority: PushManner.Priority = ["high": .high, "normal": .normal][word] else {
-        return note("$push.priority", .badPushValue("high or normal"))
+    case .fcm, .expo, .webpush:
+      var words: [String: PushManner.Priority] = ["high": .high, "normal": .normal]
+      if provider == .webpush { words["low"] = .low }
+      guard let word, let priority = words[word] else {
+        return note("$push.priority", .badPushValue(words["low"] == nil ? "high or normal" : "high, normal or low"))
       }
       template.manner.priority = priority
     }

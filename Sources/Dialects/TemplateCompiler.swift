@@ -31,7 +31,7 @@ struct TemplateCompiler {
       compiler.faults.append(
         TemplateError(path: fault.member.map { "\(path).\($0)" } ?? path, reason: fault.reason))
     }
-    compiler.object(template, .outermost(of: provider))
+    compiler.object(template, provider.templatePlace)
     if compiler.faults.isEmpty, !TemplateRules.isNeverEmpty(compiler.template) {
       compiler.faults.append(compiler.error(.maybeEmpty))
     }
@@ -49,28 +49,18 @@ struct TemplateCompiler {
   }
 
   /// The place of an object.
-  private enum Place: Equatable {
+  enum Place: Equatable {
     /// The `data` of an FCM message: all values are strings.
     case fcmData
-    /// An APNs payload.
-    case apnsPayload
-    /// An Expo message.
-    case expoMessage
+    /// A whole message, whose values may have any type.
+    case message(reserved: PushTemplate.OtherMembers.Reserved)
     case inside
-
-    static func outermost(of provider: ProviderKind) -> Place {
-      switch provider {
-      case .apns: .apnsPayload
-      case .fcm: .fcmData
-      case .expo: .expoMessage
-      }
-    }
 
     var reserved: PushTemplate.OtherMembers.Reserved {
       switch self {
       case .fcmData: .fcm
-      case .apnsPayload: .apns
-      case .expoMessage, .inside: .none
+      case .message(let reserved): reserved
+      case .inside: .none
       }
     }
   }

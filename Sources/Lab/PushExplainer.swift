@@ -32,6 +32,7 @@ extension PhonePush {
     case .apns: channel = push.kind == "voip" ? .voip : .apns
     case .fcm: channel = .fcm
     case .expo: channel = .expo
+    case .webpush: channel = .webpush
     case .oauth: return nil
     }
     self.init(channel, message: push.message, collapseID: push.detail("apns-collapse-id"))

@@ -8,7 +8,7 @@ import Settings
 struct PushGatewayLab: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "push-gateway-lab",
-    abstract: "Try push-gateway: stand-ins for APNs, FCM and Expo, and a load test.",
+    abstract: "Try push-gateway: stand-ins for APNs, FCM, Expo and web push, and a load test.",
     discussion: """
       Production needs push-gateway alone, not this program.
 

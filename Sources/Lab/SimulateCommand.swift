@@ -7,17 +7,19 @@ import Runtime
 import Simulators
 import UnixSignals
 
-/// Runs strict stand-ins for APNs, FCM and Expo until it is stopped.
+/// Runs strict stand-ins for APNs, FCM, Expo and a push service of browsers until it is stopped.
 struct SimulateCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "simulate",
-    abstract: "Run strict stand-ins for APNs, FCM and Expo on this machine.",
+    abstract: "Run strict stand-ins for APNs, FCM, Expo and web push on this machine.",
     discussion: """
-      Starts four servers (APNs production and sandbox, FCM with its OAuth endpoint, Expo) that speak TLS and HTTP/2, \
+      Starts five servers (APNs production and sandbox, FCM with its OAuth endpoint, Expo, a push service of browsers) that \
+      speak TLS and HTTP/2, \
       check every request as the provider would, and answer with the provider's own bodies.
 
       Writes the files that a gateway needs to use them into the directory: ca.pem, apns-key.p8, \
-      fcm-service-account.json, expo-access-token and gateway.yaml. Existing keys are used again.
+      fcm-service-account.json, expo-access-token, webpush-key.pem and gateway.yaml. Existing keys are used again. \
+      webpush-subscription.json is the subscription of a browser, as a web app would register it.
 
         push-gateway-lab simulate --directory DIR
         DATABASE_URL=postgres://… push-gateway serve --config DIR/gateway.yaml
@@ -34,7 +36,7 @@ struct SimulateCommand: AsyncParsableCommand {
           "retry_after": 2, "after": 100, "count": 20},
          {"provider": "apns", "goaway_every": 1000}]
 
-      Keys of a rule: provider (apns, fcm, oauth, expo), environment, token_prefix, reason, status, body, receipt, \
+      Keys of a rule: provider (apns, fcm, oauth, expo, webpush), environment, token_prefix, reason, status, body, receipt, \
       action, timestamp, retry_after (s), delay_ms, share (0 to 1), after, count, goaway_every. Actions: hang, \
       deafen, lose, reset, refuse, close, malformed, html, slow, goaway, cutoff.
       """)
@@ -55,6 +57,9 @@ struct SimulateCommand: AsyncParsableCommand {
 
   @Option(help: "Port of Expo; 0 takes a free one.")
   var expoPort: UInt16 = 0
+
+  @Option(name: .customLong("webpush-port"), help: "Port of the push service of browsers; 0 takes a free one.")
+  var webPushPort: UInt16 = 0
 
   @Option(help: "IP address to listen on.")
   var listen = "127.0.0.1"
@@ -118,6 +123,7 @@ struct SimulateCommand: AsyncParsableCommand {
     configuration.ports.apnsSandbox = apnsSandboxPort
     configuration.ports.fcm = fcmPort
     configuration.ports.expo = expoPort
+    configuration.ports.webPush = webPushPort
     configuration.address = listen
     configuration.host = host
     configuration.apnsStreamsMax = maxStreams

@@ -27,6 +27,8 @@ public enum PhoneVariant: String, CaseIterable, Sendable {
 public enum PhonePlatform: String, CaseIterable, Sendable {
   case ios
   case android
+  /// A browser, with a service worker instead of an app.
+  case web
 }
 
 /// The state of the app when the push arrives.
@@ -45,10 +47,11 @@ public struct PhonePush: Sendable {
     case apns
     case fcm
     case expo
+    case webpush
   }
 
   public var channel: Channel
-  /// APNs: the payload; FCM: the `message` object; Expo: the message object.
+  /// APNs: the payload; FCM: the `message` object; Expo: the message object; web push: the decrypted content.
   public var message: PhoneJSON
   /// The collapse id that the provider got; nil for none.
   public var collapseID: String?
@@ -68,6 +71,7 @@ public struct PhonePush: Sendable {
     case .voip, .apns: self.collapseID = collapseID
     case .fcm: self.collapseID = json["apns"]?["headers"]?["apns-collapse-id"]?.text
     case .expo: self.collapseID = json["collapseId"]?.text
+    case .webpush: self.collapseID = nil
     }
   }
 }
@@ -77,6 +81,7 @@ extension PhonePush {
   func place(on phone: Phone) -> String? {
     switch phone.platform {
     case .ios: collapseID
+    case .web: message["tag"]?.text
     // expo-notifications shows FCM data (FirebaseMessagingDelegate.kt, getNotificationIdentifier); else an app in front shows its own.
     case .android where phone.system == .porteiro: message["data"]?["tag"]?.text
     case .android where phone.state == .open: nil
@@ -180,6 +185,8 @@ public struct Phone: Sendable {
     case (.expo, .ios): onIPhone(Self.userInfo(ofExpo: push.message))
     case (.fcm, .android): fcmOnAndroid(push)
     case (.expo, .android): expoOnAndroid(push)
+    case (.webpush, .web): ServiceWorker.receives(push.message, secondsLate: push.secondsLate)
+    case (.webpush, _), (_, .web): .ignores("web push, and nothing else, reaches browsers")
     }
   }
 

@@ -34,6 +34,7 @@ extension Phone {
       switch push.channel {
       case .voip, .apns: [.ios]
       case .fcm, .expo: [.ios, .android]
+      case .webpush: [.web]
       }
     var lines: [(phone: String, does: String, rule: String)] = []
     for platform in platforms {
@@ -47,7 +48,12 @@ extension Phone {
         }
       }
       for (outcome, states) in groups {
-        let name = platform == .ios ? "iPhone" : "Android"
+        let name =
+          switch platform {
+          case .ios: "iPhone"
+          case .android: "Android"
+          case .web: "browser"
+          }
         let when = states.count == PhoneState.allCases.count ? "" : ", \(states.map(\.rawValue).joined(separator: "/"))"
         lines.append((name + when, outcome.reactions.map(\.description).joined(separator: "; "), outcome.rule))
       }

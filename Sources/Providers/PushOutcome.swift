@@ -44,6 +44,9 @@ public struct PushResult: Sendable {
   public var connection: Int?
   /// Whether the push was sent a second time over another connection before the outcome was known.
   public var isHedged: Bool
+  /// Whether the outcome says something about the whole lane. False if it concerns at most one of several services behind the
+  /// lane: then `unavailable`, `unauthorized` and `unknown` must not stop the lane.
+  public var concernsLane = true
 
   /// Whether the provider answered.
   public var isAnswered: Bool {

@@ -5,4 +5,6 @@ public enum DevicePlatform: UInt8, CaseIterable, Sendable {
   case unknown = 0
   case ios = 1
   case android = 2
+  /// A browser. Only web push reaches it.
+  case web = 3
 }

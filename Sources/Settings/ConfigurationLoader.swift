@@ -158,6 +158,7 @@ extension GatewayConfiguration {
       invalidation: invalidation(path + ["invalidation"], &reader), templatesFile: templatesFile,
       apns: apns(path + ["apns"], dialect, &reader),
       fcm: fcm(path + ["fcm"], dialect, &reader), expo: expo(path + ["expo"], &reader),
+      webPush: webPush(path + ["webpush"], &reader),
       webhook: webhook(path + ["webhook"], &reader),
       matrix: matrix(path + ["matrix"], &reader))
     if let escalateAfter = app.escalateAfterSeconds, escalateAfter >= app.ringSeconds {
@@ -166,7 +167,7 @@ extension GatewayConfiguration {
         "must be less than ring_seconds (\(app.ringSeconds)), otherwise no call would ring long enough")
     }
     if app.providers.isEmpty, !reader.hasProblems(in: path) {
-      reader.note(path, "must contain at least one of apns, fcm and expo")
+      reader.note(path, "must contain at least one of \(ProviderKind.names("and"))")
     }
     let templatesAreRight = !["templates", "templates_file"].contains { reader.hasProblems(in: path + [$0]) }
     for provider in app.providers where templatesAreRight && !dialect.speaks(provider) {
@@ -307,6 +308,24 @@ extension GatewayConfiguration {
     return Webhook(
       url: url, host: host, secretFile: reader.requiredFile(path + ["secret_file"]), events: events,
       timeoutMilliseconds: reader.milliseconds(path + ["timeout_seconds"], inSeconds: 1...30, default: 10_000))
+  }
+
+  private static func webPush(_ path: [String], _ reader: inout ConfigurationReader) -> WebPush? {
+    guard reader.source.has(path) else { return nil }
+    let subject = reader.requiredWord(path + ["subject"])
+    // RFC 8292 §2.1. Some push services refuse any other form.
+    if !subject.isEmpty,
+      !["mailto:", "https://"].contains(where: { subject.lowercased().hasPrefix($0) && subject.count > $0.count })
+    {
+      reader.note(
+        path + ["subject"],
+        "must be mailto:ADDRESS or an https:// page, by which the operators of a push service can reach you")
+    }
+    return WebPush(
+      vapidKeyFile: reader.requiredFile(path + ["vapid_key_file"]), subject: subject,
+      origins: reader.pushOrigins(path + ["origins"]),
+      connections: reader.integer(path + ["connections"], in: 1...64, default: 2),
+      ratePerSecond: reader.integer(path + ["rate_per_second"], in: 1...1_000_000, default: 1000))
   }
 
   private static func hedging(

@@ -3,6 +3,7 @@
 
 internal import Dialects
 internal import Foundation
+internal import Providers
 internal import Runtime
 #if canImport(Glibc)
 internal import Glibc
@@ -206,6 +207,17 @@ struct ConfigurationReader {
       note(path, "has no valid host and port (1 to 65535); it must look like \(fallback)")
     }
     return GatewayConfiguration.ProviderURL(host: "", port: 443)
+  }
+
+  /// Hosts of push services, separated by commas or spaces; those of the browsers if there is no value.
+  mutating func pushOrigins(_ path: [String]) -> WebPushAllowedOrigins {
+    guard let text = text(path) else { return .browsers }
+    do throws(WebPushAllowedOrigins.Fault) {
+      return try WebPushAllowedOrigins(text.split { $0 == "," || $0.isWhitespace }.map(String.init))
+    } catch {
+      note(path, error.description)
+      return .browsers
+    }
   }
 
   /// `http://host:port` of a proxy; nil if it is invalid. Problems do not quote the value, because it may contain a

@@ -91,6 +91,19 @@ package struct GatewayConfiguration: Sendable, Equatable {
     package var receiptAfterMilliseconds: Int
   }
 
+  /// Web push to browsers.
+  package struct WebPush: Sendable, Equatable {
+    package var vapidKeyFile: String
+    /// `mailto:` or https, for the operators of push services.
+    package var subject: String
+    /// The origins that endpoints may have.
+    package var origins: WebPushAllowedOrigins
+    /// Maximum number of connections to each origin.
+    package var connections: Int
+    /// Maximum number of pushes a second.
+    package var ratePerSecond: Int
+  }
+
   /// From how many dead tokens on the provider is assumed to be wrong, so that the tokens are quarantined.
   package struct Invalidation: Sendable, Equatable {
     /// Tokens are quarantined when more than this share of a lane's answers reports dead tokens.
@@ -172,13 +185,21 @@ package struct GatewayConfiguration: Sendable, Equatable {
     package var apns: APNs?
     package var fcm: FCM?
     package var expo: Expo?
+    package var webPush: WebPush?
     package var webhook: Webhook?
     /// The app ids of the app's Matrix pushers; nil: homeservers send nothing to it.
     package var matrix: MatrixAppIDs?
 
     /// The providers that are configured.
-    package var providers: [ProviderKind] {
-      [apns.map { _ in .apns }, fcm.map { _ in .fcm }, expo.map { _ in .expo }].compactMap { $0 }
+    package var providers: [ProviderKind] { ProviderKind.allCases.filter(has) }
+
+    private func has(_ kind: ProviderKind) -> Bool {
+      switch kind {
+      case .apns: apns != nil
+      case .fcm: fcm != nil
+      case .expo: expo != nil
+      case .webpush: webPush != nil
+      }
     }
   }
 

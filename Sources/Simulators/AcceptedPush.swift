@@ -24,15 +24,16 @@ public struct AcceptedPush: Sendable {
   /// A rule of the calls' protocol that the push broke although the provider accepts it, or nil.
   public var violation: ProtocolViolation?
 
-  /// The device token as it was sent.
+  /// The device token as it was sent; web push: the name in the endpoint.
   public var token: String { tokenBytes.text }
-  /// APNs: the apns-id; FCM: the message name; Expo: the ticket's id.
+  /// APNs: the apns-id; FCM: the message name; Expo: the ticket's id; web push: the last part of `location`.
   public var id: String { idBytes.text }
-  /// APNs: the push type; FCM and Expo: the priority.
+  /// APNs: the push type; FCM and Expo: the priority; web push: the urgency.
   public var kind: String { kindBytes.text }
-  /// APNs: the topic; FCM: the project; Expo: the name of the project, taken from the token.
+  /// APNs: the topic; FCM: the project; Expo: the name of the project, taken from the token; web push: the origin.
   public var topic: String { topicBytes.text }
-  /// The payload's JSON text: APNs: the body; FCM: the `data` object; Expo: the message object.
+  /// The payload's JSON text: APNs: the body; FCM: the `data` object; Expo: the message object;
+  /// web push: the decrypted content.
   public var payload: [UInt8] { Array(payloadBytes) }
   /// Everything the device may get, as JSON text: FCM: the `message` object; elsewhere the payload.
   public var message: [UInt8] { messageBytes.isEmpty ? payload : Array(messageBytes) }
@@ -90,6 +91,8 @@ public struct AcceptedPush: Sendable {
 public enum ProtocolViolation: String, Sendable {
   /// A cancel or a missed call on a VoIP token: every VoIP push must end in a reported call (Apple, PushKit).
   case voipPushIsNoInvite = "voip_push_is_no_invite"
+  /// A web push whose salt or key was used for another one (RFC 8291 §3.1).
+  case encryptionIsRepeated = "encryption_is_repeated"
 }
 
 /// The time stamp of the log: milliseconds since 1970 with the microseconds as a fraction.

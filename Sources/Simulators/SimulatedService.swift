@@ -5,7 +5,7 @@ public import Runtime
 
 /// The provider that a simulator imitates.
 public enum SimulatedProvider: String, Sendable, CaseIterable {
-  case apns, fcm, oauth, expo
+  case apns, fcm, oauth, expo, webpush
 }
 
 /// One request, complete.
@@ -62,6 +62,10 @@ public struct SimulatedAnswer: Sendable, Equatable {
   public var contentType: ContentType
   /// The `apns-id` to send back.
   public var apnsID: [UInt8]
+  /// Web push: the URL of the accepted push, sent as `location`.
+  public var location: [UInt8] = []
+  /// Web push: the `x-wns-status` to send.
+  public var wnsStatus: [UInt8] = []
   /// Seconds for a Retry-After header; nil for none.
   public var retryAfter: Int?
   public var body: [UInt8]

@@ -155,6 +155,8 @@ final class SimulatorConnection: TLSStreamDelegate {
     headers.add(":status", Int64(answer.status))
     headers.add("date", core.dateText())
     if !answer.apnsID.isEmpty { headers.add("apns-id", answer.apnsID, isIndexed: false) }
+    if !answer.location.isEmpty { headers.add("location", answer.location, isIndexed: false) }
+    if !answer.wnsStatus.isEmpty { headers.add("x-wns-status", answer.wnsStatus) }
     if answer.contentType != .none { headers.add("content-type", answer.contentType.rawValue) }
     if let seconds = answer.retryAfter { headers.add("retry-after", Int64(seconds)) }
     session.respond(to: id, headers, body: answer.body)

@@ -1,8 +1,8 @@
-// All simulators of one app: APNs production and sandbox, FCM with its token endpoint, Expo.
+// All simulators of one app: APNs production and sandbox, FCM with its token endpoint, Expo, a push service of browsers.
 
 public import Runtime
 
-/// The four listening simulators, and the credentials to use them.
+/// The five listening simulators, and the credentials to use them.
 ///
 /// ```swift
 /// let suite = try await SimulatorSuite.start()
@@ -18,6 +18,7 @@ public struct SimulatorSuite: Sendable {
       public var apnsSandbox: UInt16 = 0
       public var fcm: UInt16 = 0
       public var expo: UInt16 = 0
+      public var webPush: UInt16 = 0
       public init() {}
     }
 
@@ -28,7 +29,7 @@ public struct SimulatorSuite: Sendable {
     public var host = "127.0.0.1"
     /// Maximum number of streams of an APNs connection after its first authorised request (Apple: about 1,000).
     public var apnsStreamsMax: UInt32 = 1_000
-    /// Maximum number of streams of a connection to FCM (Google: 100) and Expo.
+    /// Maximum number of streams of a connection to FCM (Google: 100), Expo and the push service of browsers.
     public var streamsMax: UInt32 = 100
     /// Seconds by which the simulators' clocks are fast in the `date` of their answers.
     public var clockOffset: Int64 = 0
@@ -61,15 +62,17 @@ public struct SimulatorSuite: Sendable {
   public let apnsSandbox: SimulatorServer
   public let fcm: SimulatorServer
   public let expo: SimulatorServer
+  public let webPush: SimulatorServer
   public let endpoints: SimulatorEndpoints
   public let material: SimulatorMaterial
 
-  /// The four simulators, with the names used for their counters.
+  /// The five simulators, with the names used for their counters.
   public var all: [(name: String, server: SimulatorServer)] {
-    [("apns", apnsProduction), ("apns_sandbox", apnsSandbox), ("fcm", fcm), ("expo", expo)]
+    [("apns", apnsProduction), ("apns_sandbox", apnsSandbox), ("fcm", fcm), ("expo", expo), ("webpush", webPush)]
   }
 
-  /// Starts all four, and writes the service account and the gateway's configuration into the material's directory.
+  /// Starts all five, and writes the service account, a browser's subscription and the gateway's configuration into the
+  /// material's directory.
   ///
   /// - Parameter material: nil creates new material in a temporary directory.
   /// - Throws: if a port cannot be bound or a file cannot be used.
@@ -80,6 +83,7 @@ public struct SimulatorSuite: Sendable {
     try suite.material.writeServiceAccount(tokenURI: suite.endpoints.token)
     try suite.material.writeConfiguration(
       suite.endpoints, database: configuration.database, http: configuration.http)
+    try suite.material.writeWebPushSubscription(endpoint: suite.endpoints.webPushEndpoint("browser-1"))
     for (_, server) in suite.all { await server.start() }
     return suite
   }
@@ -139,18 +143,25 @@ public struct SimulatorSuite: Sendable {
         faults: configuration.faults)
     }
     expo = try serve("sim-expo", ports.expo, configuration.streamsMax) { _ in expoRules }
+    let (browser, applicationServerKey) = (material.browser, try material.webPushKey.publicKeyPoint())
+    webPush = try serve("sim-webpush", ports.webPush, configuration.streamsMax) { port in
+      WebPushSimulator(
+        .init(origin: url(port), browser: browser, applicationServerKey: applicationServerKey),
+        faults: configuration.faults)
+    }
     endpoints = SimulatorEndpoints(
       apnsProduction: url(apnsProduction.port), apnsSandbox: url(apnsSandbox.port), fcm: url(fcm.port),
-      token: "\(url(fcm.port))/token", expo: url(expo.port))
+      token: "\(url(fcm.port))/token", expo: url(expo.port),
+      webPush: url(webPush.port))
     self.material = material
   }
 
-  /// Replaces the plan of all four.
+  /// Replaces the plan of all five.
   public func setFaults(_ plan: FaultPlan) async {
     for (_, server) in all { await server.setFaults(plan) }
   }
 
-  /// Stops all four; see `SimulatorServer.stop()`.
+  /// Stops all five; see `SimulatorServer.stop()`.
   /// - Returns: the counters at the end, with the names of `all`.
   @discardableResult
   public func stop() async -> [(name: String, counters: SimulatorCounters)] {

@@ -182,12 +182,16 @@ struct MachineRig {
   }
 
   /// The provider answers everything that was sent.
-  mutating func answer(_ requests: [PushRequest], _ outcome: PushOutcome = .accepted(messageID: "m")) {
+  mutating func answer(
+    _ requests: [PushRequest], _ outcome: PushOutcome = .accepted(messageID: "m"), concernsLane: Bool = true
+  ) {
     hear(
       .provider(
         .results(
           requests.map {
-            PushResult(tag: $0.tag, outcome: outcome, status: 200, sentAt: now, answeredAt: now)
+            var result = PushResult(tag: $0.tag, outcome: outcome, status: 200, sentAt: now, answeredAt: now)
+            result.concernsLane = concernsLane
+            return result
           }), lane: 0))
   }
 

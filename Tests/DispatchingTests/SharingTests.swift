@@ -220,6 +220,22 @@ private final class Reports: Sendable {
     #expect(Self.told(&rig) == [.circuitClosed])
   }
 
+  @Test(
+    "an outcome that concerns only one of the lane's services never opens the circuit",
+    arguments: [
+      PushOutcome.unauthorized(reason: "HTTP403"), .unavailable(reason: "HTTP503", after: nil),
+      .unknown(reason: "ConnectionLost"), .unknown(reason: "TimedOut"),
+    ])
+  func originOnly(_ outcome: PushOutcome) throws {
+    for concernsLane in [true, false] {
+      var rig = try MachineRig.open()
+      try rig.bring((1...30).map { rig.delivery($0) })
+      rig.answer(rig.sends(), outcome, concernsLane: concernsLane)
+      let isOpened = Self.told(&rig).contains { if case .circuitOpened = $0 { true } else { false } }
+      #expect(isOpened == concernsLane)
+    }
+  }
+
   @Test("a dispatcher that is told of an open circuit claims nothing until it is over, or is told that it closed")
   func hears() throws {
     var rig = try MachineRig.open()

@@ -49,6 +49,20 @@ import Testing
     }
   }
 
+  @Test func `an app for browsers is added with its VAPID key`() async throws {
+    try await Self.with { material in
+      let run = try await Self.add(
+        material, "zelador", "--webpush-vapid-key-file", material.webPushKeyFile, "--webpush-subject",
+        "mailto:ops@example.com")
+      #expect(run.status == 0, "\(run)")
+      let configuration = try GatewayConfiguration.load(file: material.configurationFile, environment: [:])
+      let app = try #require(configuration.apps.first { $0.name == "zelador" })
+      #expect(app.providers == [.webpush] && app.webPush?.origins == .browsers)
+      let alone = try await Self.add(material, "other", "--webpush-subject", "mailto:ops@example.com")
+      #expect(alone.status == 64 && alone.errors.contains("--webpush-vapid-key-file"), "\(alone)")
+    }
+  }
+
   @Test func `what cannot be used leaves the file as it was, and says why`() async throws {
     try await Self.with { material in
       let before = try Self.text(material)

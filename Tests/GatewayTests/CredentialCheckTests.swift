@@ -3,6 +3,7 @@
 import HTTPSurfaceTestSupport
 import Foundation
 import HTTP2TestSupport
+import Providers
 import Runtime
 import Testing
 
@@ -19,7 +20,7 @@ import Testing
     try material.writeConfiguration(
       SimulatorEndpoints(
         apnsProduction: "https://127.0.0.1:1", apnsSandbox: "https://127.0.0.1:2", fcm: "https://127.0.0.1:3",
-        token: "https://127.0.0.1:3/token", expo: "https://127.0.0.1:4"),
+        token: "https://127.0.0.1:3/token", expo: "https://127.0.0.1:4", webPush: "https://127.0.0.1:5"),
       database: "postgres://127.0.0.1/push")
     return (try GatewayConfiguration.load(file: material.configurationFile, environment: [:]), material)
   }
@@ -38,9 +39,25 @@ import Testing
     #expect(
       checks.map(\.subject) == [
         "tls.ca_file", "dashboard.ops_key_file", "apps.\(app)", "apps.\(app).apns", "apps.\(app).fcm",
-        "apps.\(app).expo",
+        "apps.\(app).expo", "apps.\(app).webpush",
       ])
     #expect(failures(configuration) == [])
+    guard case .success(let found)? = checks.last?.result else { return }
+    #expect(
+      found.hasSuffix(try WebPushCredentials(key: material.webPushKey, subject: "mailto:ops@example.com").publicKey))
+  }
+
+  @Test func `a VAPID key and its subject are checked, each under its own key`() throws {
+    let (good, material) = try configuration()
+    defer { try? FileManager.default.removeItem(atPath: material.directory) }
+    var configuration = good
+    configuration.apps[0].webPush?.subject = "mailto:nobody"
+    #expect(failures(configuration).count == 1)
+    #expect(failures(configuration)[0].hasPrefix("apps.porteiro.webpush.subject: VAPID subject: must"))
+    configuration = good
+    try SecretFixture.write(material.fcmKey.privateKeyPEM(), to: material.webPushKeyFile)
+    #expect(failures(configuration).count == 1)
+    #expect(failures(configuration)[0].hasPrefix("apps.porteiro.webpush.vapid_key_file: VAPID "))
   }
 
   @Test(arguments: ["not a key", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", ""])

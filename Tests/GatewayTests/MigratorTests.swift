@@ -386,6 +386,38 @@ import Testing
     }
   }
 
+  @Test func `a CHECK that lists providers is replaced while devices are there, and validated afterwards`() async throws
+  {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      try await Migrator().migrate(connection)
+      // The CHECKs of release 0.1.0, on tables with rows.
+      try await connection.script(
+        """
+        insert into push.devices (user_id, app, provider, token) values ('u', 'porteiro', 'fcm', 'device-token-0123456789');
+        alter table push.devices drop constraint devices_provider_known,
+          add constraint devices_provider_known check (provider in ('apns', 'fcm', 'expo'));
+        delete from push.schema_functions where topic = 'validation';
+        """)
+      let reader = try await database.connect()
+      try await reader.script("begin; select from push.devices;")
+      await #expect(throws: MigrationError.self) {
+        try await Migrator(lockTriesMax: 1, lockPause: .milliseconds(1)).migrate(connection)
+      }
+      try await reader.script("commit;")
+      try await Migrator().migrate(connection)
+      let checks = try await connection.query(
+        PostgresStatement(
+          name: "checks",
+          sql: """
+            select pg_get_constraintdef(oid) from pg_constraint
+            where conrelid = 'push.devices'::regclass and conname = 'devices_provider_known'
+            """))
+      #expect(checks.text(0, 0).hasSuffix("is_channel(provider))"), "it would end with NOT VALID")
+      for each in [connection, reader] { await each.close() }
+    }
+  }
+
   @Test func `what a release drops exists until the functions that call it are replaced`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()

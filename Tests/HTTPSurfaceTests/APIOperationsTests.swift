@@ -215,6 +215,30 @@ struct APIOperationsTests {
     }
   }
 
+  @Test func `a browser is registered and dropped by its subscription, as an object or as text`() async throws {
+    try await APIHarness.with { api in
+      let keys =
+        #""keys": {"p256dh": "B\#(String(repeating: "P", count: 85))8", "auth": "\#(String(repeating: "s", count: 21))Q"}"#
+      let object = #"{"endpoint": "https://push.example/x", "expirationTime": null, \#(keys)}"#
+      let text = String(decoding: try JSONEncoder().encode(object), as: UTF8.self)
+      for token in [object, text] {
+        let device = #"{"userId": "ana", "provider": "webpush", "token": \#(token)}"#
+        #expect(try await api.send("PUT", "/v1/devices", device).status == 204)
+      }
+      let row = "select string_agg(concat_ws(' ', user_id, provider, platform, length(token)), ',') from push.devices"
+      #expect(try await api.database.value(row) == "ana webpush web 145")
+      for bad in [object.replacingOccurrences(of: "https:", with: "http:"), "{}", "7", #""secret""#] {
+        let answer = try await api.send(
+          "PUT", "/v1/devices", #"{"userId": "u", "provider": "webpush", "token": \#(bad)}"#)
+        #expect(answer.status == 422)
+        #expect(!answer.body.contains("secret"))
+      }
+      #expect(
+        try await api.send("DELETE", "/v1/devices", #"{"provider": "webpush", "token": \#(object)}"#).status == 204)
+      #expect(try await api.database.value("select count(*) from push.devices") == "0")
+    }
+  }
+
   @Test func `a client that sends requests without waiting gets a few answers, and is disconnected`() async throws {
     try await APIHarness.with { api in
       let socket = try TestSocket(port: api.port)

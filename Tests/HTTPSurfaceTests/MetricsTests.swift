@@ -107,10 +107,9 @@ import Testing
 
   @Test("every reason that a provider's page documents is its own label")
   func documentedReasons() {
-    for (labels, words) in [
-      (ReasonLabels.apns, ProviderReasons.apns), (.fcm, ProviderReasons.fcm), (.expo, ProviderReasons.expo),
-    ] {
-      for word in words + ProviderReasons.common { #expect(labels.words[labels.index(of: word)] == word) }
+    for provider in ProviderKind.allCases {
+      let labels = ReasonLabels.of(provider)
+      for word in provider.reasons + ProviderReasons.common { #expect(labels.words[labels.index(of: word)] == word) }
       #expect(Set(labels.words).count == labels.words.count)
       #expect(labels.words.count < 100)
       #expect(labels.index(of: nil) == 0)

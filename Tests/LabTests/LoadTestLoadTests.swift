@@ -63,7 +63,7 @@ import Testing
 
   @Test(arguments: [
     ("", "“” is not of the form name=value"), ("apns", "“apns” is not of the form name=value"),
-    ("gcm=1", "gcm is no provider: apns, fcm or expo"), ("apns=1,apns=2", "apns is there twice"),
+    ("gcm=1", "gcm is no provider: apns, fcm, expo or webpush"), ("apns=1,apns=2", "apns is there twice"),
     ("apns=-1", "apns=-1: a weight is a number from 0 up"), ("apns=nan", "apns=nan: a weight is a number from 0 up"),
     ("apns=0", "no provider has a weight above 0"),
   ])
@@ -99,7 +99,7 @@ import Testing
     let listed = Set(FaultCatalog.text.split(separator: "\n").compactMap { $0.split(separator: " ").first })
     for name in names {
       let rule = try LoadFaults("\(name)=1").rules[0]
-      #expect(rule.prefixes.count == 3, "\(name)")
+      #expect(rule.prefixes.count == LoadProvider.allCases.count, "\(name)")
       for (_, prefix) in rule.prefixes {
         let word = prefix.hasSuffix("-") ? prefix.dropLast() : prefix[...]
         #expect(listed.contains(word), "\(name): \(prefix)")

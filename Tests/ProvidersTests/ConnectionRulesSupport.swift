@@ -47,6 +47,8 @@ struct ProviderBench<Provider: PushProvider> {
   let reports = ProviderReports()
   /// The permit of its requests; nil: they may always be written.
   var permit: SendPermit?
+  /// The token of its requests, unless a test names another.
+  var token = String(repeating: "a1b2c3d4", count: 8)
 
   /// Returns when there is a connection.
   func start() async {
@@ -61,12 +63,13 @@ struct ProviderBench<Provider: PushProvider> {
 
   func request(
     _ tag: Int, kind: PushKind = .invite, environment: PushEnvironment = .production,
-    token: String = String(repeating: "a1b2c3d4", count: 8), within time: Nanoseconds = .seconds(30),
+    token: String? = nil, within time: Nanoseconds = .seconds(30),
     avoiding connection: Int? = nil
   ) -> PushRequest {
     let request = PushRequest(
       tag: UInt64(tag), deliveryID: DeliveryID(high: 7, low: UInt64(tag)), kind: kind, environment: environment,
-      token: Array(token.utf8)[...], body: Array(#"{"callId":"c","from":"u"}"#.utf8),
+      token: Array((token ?? self.token).utf8)[...],
+      body: Array(#"{"callId":"c","from":"u"}"#.utf8),
       collapseID: nil, deadline: provider.loop.now + time,
       expiresAtMilliseconds: SystemClock().wallMilliseconds() + time.milliseconds, avoidedConnection: connection)
     request.permit = permit

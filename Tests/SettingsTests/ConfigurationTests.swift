@@ -261,7 +261,7 @@ import Testing
     (with("htp: { listen: x }"), "gateway.yaml:5: htp: unknown key; did you mean http?"),
     (
       app("expo: {}\n    rings: 5"),
-      "gateway.yaml:5: apps.a.rings: unknown key; known keys: dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, quota, proxy, apns, fcm, expo, webhook, invalidation"
+      "gateway.yaml:5: apps.a.rings: unknown key; known keys: dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, quota, proxy, apns, fcm, expo, webpush, webhook, invalidation"
     ),
     (
       app("expo: {}\n    escalate_after_seconds: 60"),
@@ -275,13 +275,26 @@ import Testing
       app("expo: { acces_token_file: x }"),
       "gateway.yaml:4: apps.a.expo.acces_token_file: unknown key; did you mean access_token_file?"
     ),
+    (
+      app("webpush: { vapid_key_file: key.p8, subject: ops@example.com }"),
+      "gateway.yaml:4: apps.a.webpush.subject: must be mailto:ADDRESS or an https:// page, by which the operators of a push service can reach you"
+    ),
+    (
+      app("webpush: { vapid_key_file: key.p8, subject: 'mailto:ops@example.com', origins: '*.com' }"),
+      "gateway.yaml:4: apps.a.webpush.origins: *.com: would allow a whole top-level domain; name the domain of the push service"
+    ),
+    (
+      app("webpush: { subject: 'mailto:ops@example.com' }\n    dialect: telnyx"),
+      "gateway.yaml:4: apps.a.webpush.vapid_key_file: is missing; it may also be given as PUSH_GATEWAY_APPS_A_WEBPUSH_VAPID_KEY_FILE\n"
+        + "gateway.yaml:4: apps.a.webpush: the dialect telnyx does not support calls over webpush"
+    ),
     // Missing keys.
     ("apps: { a: { expo: } }", "gateway.yaml: database: is missing; it may also be given as DATABASE_URL"),
     ("database: postgres://db/x", "gateway.yaml: apps: must contain at least one app"),
     ("database: postgres://db/x\napps:", "gateway.yaml:2: apps: must contain at least one app"),
     (
       "database: postgres://db/x\napps:\n  a:",
-      "gateway.yaml:3: apps.a: must contain at least one of apns, fcm and expo"
+      "gateway.yaml:3: apps.a: must contain at least one of apns, fcm, expo and webpush"
     ),
     (
       app("apns: { key_id: K, key_file: key.p8, topic: t }"),

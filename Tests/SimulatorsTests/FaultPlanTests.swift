@@ -38,10 +38,10 @@ struct FaultPlanTests {
     "an error names the rule and the key",
     arguments: [
       (#"{}"#, "the fault plan must be a JSON array of rules"),
-      (#"[{}]"#, "rule 1 of the fault plan: needs a provider: apns, fcm, oauth or expo"),
+      (#"[{}]"#, "rule 1 of the fault plan: needs a provider: apns, fcm, oauth, expo or webpush"),
       (
         #"[{"provider":"apns"},{"provider":"gcm"}]"#,
-        "rule 2 of the fault plan: provider must be apns, fcm, oauth or expo"
+        "rule 2 of the fault plan: provider must be apns, fcm, oauth, expo or webpush"
       ),
       (#"[{"provider":"apns","sahre":1}]"#, "rule 1 of the fault plan: knows no key “sahre”"),
       (#"[{"provider":"apns","share":2}]"#, "rule 1 of the fault plan: share must be a number from 0 to 1"),

@@ -137,7 +137,7 @@ class Machine:
         written = self.work / "simulators" / "guide.yaml"
         text = self.page.files["gateway.yaml"]
         for ours, theirs in (("key_file", "apns-key.p8"), ("service_account_file", "fcm-service-account.json"),
-                             ("access_token_file", "expo-access-token")):
+                             ("access_token_file", "expo-access-token"), ("vapid_key_file", "webpush-key.pem")):
             text = re.sub(ours + r": [^ ,}]+", f"{ours}: {theirs}", text)
         for name in ("team_id", "key_id", "topic"):
             text = re.sub(name + r": [^ ,}]+", f"{name}: {self._simulated(name)}", text)
@@ -148,7 +148,7 @@ class Machine:
             "DATABASE_URL": self.url, "PUSH_GATEWAY_HTTP_LISTEN": address, "PUSH_GATEWAY_API_LISTEN": self.api,
             "PUSH_GATEWAY_TLS_CA_FILE": str(self.work / "simulators" / "ca.pem")}
         sections = {"apns": [("PRODUCTION", "production_url"), ("SANDBOX", "sandbox_url")], "fcm": [("", "url")],
-                    "expo": [("", "url")]}
+                    "expo": [("", "url")], "webpush": [("", "origins")]}
         for section, names in sections.items():
             if re.search(rf"^ +{section}:", text, re.M):
                 for _, name in names:

@@ -18,10 +18,11 @@ import enclosure  # noqa: E402
 import express  # noqa: E402
 import prosody  # noqa: E402
 import voice  # noqa: E402
+import web  # noqa: E402
 import xmpp_push  # noqa: E402
 from machine import ROOT, Failure  # noqa: E402
 
-GUIDES = {"prosody": prosody, "express": express, "enclosure": enclosure, "voice": voice, "clients": clients,
+GUIDES = {"prosody": prosody, "express": express, "enclosure": enclosure, "voice": voice, "web": web, "clients": clients,
           "xmpp": xmpp_push}
 
 

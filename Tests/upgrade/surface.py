@@ -33,6 +33,8 @@ def names(root, program):
         yield f"sql function {name}({without_defaults(arguments)})"
     for table, columns in TABLE.findall(schema):
         for column, kind in COLUMN.findall(columns):
+            if column == "CONSTRAINT":
+                continue  # a CHECK is no name, and may be widened
             yield f"sql column {table}.{column} {kind.rstrip(',')}"
     commands = man_pages.Program(program).commands()
     for words, command in commands:

@@ -148,18 +148,16 @@ begin
   ), inline as materialized (
     select c.id, t.provider, e ->> 'userId' as user_id, t.token,
       case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-      case t.provider when 'apns' then 1::smallint else push.recipient_platform(e) end as platform,
+      push.entry_platform(t.provider, e) as platform,
       push.recipient_locale(e) as locale, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    cross join lateral (values ('apns', case when c.voip_cancel then push.recipient_token(e, 'voipPushToken') end),
-      ('fcm', push.recipient_token(e, 'fcmToken')),
-      ('expo', push.recipient_token(e, 'pushToken'))) t(provider, token)
-    where t.token is not null and push.is_recipient(e)
+    cross join lateral push.entry_tokens(e, true) t
+    where (t.provider <> 'apns' or c.voip_cancel) and push.is_recipient(e)
   ), given as materialized (
     -- The data that the entries of registered users contain.
     select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
+    where e ? 'data' and push.recipient_data(e) is not null and not push.has_token_member(e)
   ), phone as materialized (
     -- The phones that answered or declined. They get no cancel.
     select c.id, c.app, c.recipients, p.token
@@ -175,24 +173,23 @@ begin
     -- An entry of recipients with this token is that phone; all tokens of the entry belong to it.
     select p.id, t.token
     from phone p cross join lateral jsonb_array_elements(p.recipients) e
-    cross join lateral (values (push.recipient_token(e, 'voipPushToken')), (push.recipient_token(e, 'fcmToken')),
-      (push.recipient_token(e, 'pushToken'))) t(token)
-    where t.token is not null and p.token in (push.recipient_token(e, 'voipPushToken'), push.recipient_token(e, 'fcmToken'),
-      push.recipient_token(e, 'pushToken'))
+    cross join lateral push.entry_tokens(e, true) t
+    where exists (select from push.entry_tokens(e, true) s where s.token = p.token)
     union
-    -- For a registered device it is unknown which tokens of other providers it has. Any of the user's tokens on that
-    -- platform may be its own.
+    -- For a registered phone it is unknown which tokens of other providers it has. Any of the user's tokens on that
+    -- platform may be its own. A browser has only one.
     select p.id, d.token
     from phone p
     cross join lateral (
       select x.user_id, x.provider,
-        coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
-      from push.devices x where sha256(x.token::bytea) = sha256(p.token::bytea) and x.app = p.app
+        coalesce(x.platform, push.channel_platform(x.provider)) as platform
+      from push.devices x where sha256(x.token::bytea) = sha256(p.token::bytea) and x.app = p.app and x.provider <> 'webpush'
       offset 0
     ) x
     cross join lateral (
       select d.token from push.devices d
-      where d.user_id = x.user_id and d.app = p.app and d.enabled and d.invalidated_at is null and d.provider <> x.provider
+      where d.user_id = x.user_id and d.app = p.app and d.enabled and d.invalidated_at is null
+        and d.provider <> x.provider and d.provider <> 'webpush'
         and (x.platform is null or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform)
       offset 0
     ) d
@@ -206,7 +203,7 @@ begin
       and coalesce(hashtextextended(i.token, 0) = f.token_hash, true)
     union all
     select f.id, f.lane, d.token, f.user_id, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-      case when d.provider = 'apns' or d.platform = 'ios' then 1 when d.platform = 'android' then 2 else 0 end::smallint, d.locale,
+      push.platform_code(case d.provider when 'apns' then 'ios' else d.platform end), d.locale,
       (select g.data from given g where g.id = f.id and g.user_id = f.user_id)
     from finished f cross join lateral (
       select * from push.devices d
@@ -314,7 +311,7 @@ begin
           select o.id, o.call_id, o.app, o.recipients, o.providers, o.missed_calls, o.dirty_voip_tokens,
             least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
             case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-            jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline
+            jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline
           from unnest(p_outbox_id) c(id) cross join lateral (
             select o.*, (select a.providers from push.apps a where a.app = o.app) as providers,
               (select a.missed_calls from push.apps a where a.app = o.app) as missed_calls,
@@ -335,13 +332,11 @@ begin
         cross join lateral (
           select t.rank, t.provider, t.token,
             case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-            case when t.rank = 1 then 1::smallint else push.recipient_platform(r.entry) end as platform,
+            push.entry_platform(t.provider, r.entry) as platform,
             push.recipient_locale(r.entry) as locale, null::timestamptz as registered_at
-          from (values (1, 'apns', push.recipient_token(r.entry, 'apnsToken')),
-            (2, 'fcm', push.recipient_token(r.entry, 'fcmToken')),
-            (3, 'expo', push.recipient_token(r.entry, 'pushToken'))) t(rank, provider, token)
+          from push.entry_tokens(r.entry, false) t
           -- "not exists" could be planned as a join with all dead tokens or all devices.
-          where r.inline and t.token is not null and (r.providers is null or t.provider = any (r.providers))
+          where r.inline and push.serves(r.providers, t.provider)
             and (select true from push.token_invalidations x
               where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
             -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
@@ -351,19 +346,17 @@ begin
                 and x.app = r.app and x.provider = 'apns' and x.voip) is null)
           union all
           select d.* from (
-            select case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end, d.provider, d.token,
+            select push.channel_rank(d.provider), d.provider, d.token,
               case d.environment when 'sandbox' then 1 else 0 end::smallint,
-              case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
-                when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
-              d.locale, d.registered_at
+              push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale, d.registered_at
             from push.devices d
             where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
-              and (d.provider <> 'apns' or not d.voip) and (r.providers is null or d.provider = any (r.providers))
+              and (d.provider <> 'apns' or not d.voip) and push.serves(r.providers, d.provider)
               and r.missed_calls is distinct from 'all'
             offset 0
           ) d
           union all
-          select d.rank, case d.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end, d.token, d.environment, d.platform, d.locale, null
+          select d.rank, push.channel_of(d.rank), d.token, d.environment, d.platform, d.locale, null
           from push.reachable_devices(r.app, r.user_id, false, r.providers) d
           where not r.inline and r.missed_calls = 'all'
         ) v
@@ -414,7 +407,7 @@ $$;
 comment on function push.announce_missed is
   'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one '
   'missed_call for each user who has not declined. By push.apps.missed_calls there may be one for each phone instead, or '
-  'none. It goes over APNs alert, else FCM, else Expo, never to a VoIP token. Its lifetime is four hours from the end of '
+  'none. It goes over APNs alert, else FCM, Expo or web push, never to a VoIP token. Its lifetime is four hours from the end of '
   'the call, or from its deadline if that is earlier; when these have passed, it expires at once and only history shows '
   'it. Missed calls to phones that get a cancel have numbers from 40000, and their cancels numbers from 30000; therefore '
   'run this after push.cancel_invites. Returns how many were made';
@@ -723,7 +716,7 @@ language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off
 declare
   v_token text := coalesce(push.recipient_token(jsonb_build_object('apnsToken', p_device), 'apnsToken'),
     push.recipient_token(jsonb_build_object('pushToken', p_device), 'pushToken'),
-    push.recipient_token(jsonb_build_object('fcmToken', p_device), 'fcmToken'));
+    push.recipient_token(jsonb_build_object('fcmToken', p_device), 'fcmToken'), push.webpush_token(p_device));
 begin
   if v_token is null and p_device ~ '^[0-9]{1,18}$' then
     v_token := (select d.token from push.devices d where d.id = p_device::bigint and d.app = p_app);

@@ -8,16 +8,22 @@ declare
 begin
   new.environment := case new.environment when 'development' then 'sandbox'
     else coalesce(new.environment, 'production') end;
+  if new.provider = 'webpush' then
+    -- The browser's PushSubscription becomes one text, which the unique index can compare.
+    new.token := coalesce(push.webpush_token(new.token), new.token);
+    new.platform := coalesce(new.platform, 'web');
+  end if;
   v_fault := case
     when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
     when not coalesce(push.is_app(new.app), false)
       then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
-    when new.provider is null or new.provider not in ('apns', 'fcm', 'expo') then 'provider: must be apns, fcm or expo'
-    when not coalesce(case new.provider when 'apns' then push.is_apns_token(new.token)
-        when 'fcm' then push.is_fcm_token(new.token) else push.is_expo_token(new.token) end, false)
+    when not coalesce(push.is_channel(new.provider), false) then 'provider: must be ' || push.channel_words()
+    when push.channel_token(new.provider, new.token) is distinct from new.token
       then format('token: must have the form of a token of provider %s', new.provider)
     when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
-    when new.platform not in ('ios', 'android') then 'platform: must be ios or android, or null'
+    when new.provider = 'webpush' and new.platform <> 'web' then 'platform: must be web, or null, with provider webpush'
+    when new.provider <> 'webpush' and new.platform not in ('ios', 'android')
+      then 'platform: must be ios or android, or null'
     when length(new.locale) > 64 then 'locale: must have at most 64 characters'
   end;
   if v_fault is not null then
@@ -57,13 +63,17 @@ end
 $$;
 comment on function push.register_device is
   'registers a token that the phone has just given: the token belongs to this user and is alive. To be called at every '
-  'login. user_id: the backend''s id of the user; app: the app; provider: apns, fcm or expo; token: the token; '
-  'environment: of an APNs token, production or sandbox; platform: ios, android or null; locale: language of visible '
-  'texts, or null; voip: of an APNs token, true for PushKit';
+  'login. user_id: the backend''s id of the user; app: the app; provider: one of push.channels(); token: the token, or '
+  'with provider webpush the PushSubscription that the browser gives, as JSON; environment: of an APNs token, production '
+  'or sandbox; platform: ios, android or null; locale: language of visible texts, or null; voip: of an APNs token, true '
+  'for PushKit';
 
 create or replace function push.drop_device(app text, provider text, token text) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
+  if drop_device.provider = 'webpush' then
+    drop_device.token := coalesce(push.webpush_token(drop_device.token), drop_device.token);
+  end if;
   -- The cast to bytea would read a backslash as an escape, and its error would show the text after it. No token has a
   -- backslash.
   if strpos(drop_device.token, '\') > 0 or not push.acts_for_all() and not push.is_own(drop_device.app) then
@@ -88,11 +98,11 @@ from push.devices d;
 comment on view push.registered_devices is 'push.devices with the tokens masked';
 comment on column push.registered_devices.user_id is 'the backend''s id of the user';
 comment on column push.registered_devices.app is 'app the token belongs to';
-comment on column push.registered_devices.provider is 'apns, fcm or expo';
+comment on column push.registered_devices.provider is 'apns, fcm or another of push.channels()';
 comment on column push.registered_devices.device is 'the token, masked';
 comment on column push.registered_devices.voip is 'apns only: true for a PushKit token';
 comment on column push.registered_devices.environment is 'apns only: production or sandbox';
-comment on column push.registered_devices.platform is 'ios, android or unknown (null)';
+comment on column push.registered_devices.platform is 'ios, android, web or unknown (null)';
 comment on column push.registered_devices.locale is 'language of visible texts';
 comment on column push.registered_devices.enabled is 'false: the user wants no notifications here';
 comment on column push.registered_devices.registered_at is 'when the phone last gave this token';
@@ -104,7 +114,7 @@ select x.app, x.provider, x.user_id, left(x.token, 4) || '…' || right(x.token,
 from push.token_invalidations x;
 comment on view push.dead_devices is 'push.token_invalidations with the tokens masked';
 comment on column push.dead_devices.app is 'app the token belonged to';
-comment on column push.dead_devices.provider is 'apns, fcm or expo';
+comment on column push.dead_devices.provider is 'apns, fcm or another of push.channels()';
 comment on column push.dead_devices.user_id is 'the user that the token belonged to, if known';
 comment on column push.dead_devices.device is 'the token, masked';
 comment on column push.dead_devices.reason is 'the provider''s reason';
@@ -116,7 +126,7 @@ select q.app, q.provider, q.user_id, left(q.token, 4) || '…' || right(q.token,
 from push.quarantined_tokens q;
 comment on view push.quarantined_devices is 'push.quarantined_tokens with the tokens masked';
 comment on column push.quarantined_devices.app is 'app the token belongs to';
-comment on column push.quarantined_devices.provider is 'apns, fcm or expo';
+comment on column push.quarantined_devices.provider is 'apns, fcm or another of push.channels()';
 comment on column push.quarantined_devices.user_id is 'the user that the token belongs to, if known';
 comment on column push.quarantined_devices.device is 'the token, masked';
 comment on column push.quarantined_devices.reason is 'the provider''s reason';

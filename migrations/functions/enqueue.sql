@@ -126,32 +126,31 @@ returns table (rank int, token text, environment smallint, platform smallint, lo
 language sql stable as $$
   select best.rank, best.token,
     case best.environment when 'sandbox' then 1 else 0 end::smallint,
-    case best.platform when 'ios' then 1 when 'android' then 2 else 0 end::smallint,
-    best.locale
+    push.platform_code(best.platform), best.locale
   from (
     select usable.*,
       min(usable.rank) over (partition by usable.platform) as best_rank,
-      bool_or(usable.platform is not null) over () as some_known
+      coalesce(bool_or(usable.platform <> 'web') over (), false) as some_known
     from (
       select d.token, d.environment, d.locale, d.registered_at,
-        case d.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank,
-        coalesce(d.platform, case d.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+        push.channel_rank(d.provider) as rank, coalesce(d.platform, push.channel_platform(d.provider)) as platform
       from push.devices d
       where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
         -- A call rings through a VoIP token, and everything else is shown through an alert token, never the other way
         -- round.
         and (d.provider <> 'apns' or d.voip = p_is_call)
-        and (p_providers is null or d.provider = any (p_providers))
+        and push.serves(p_providers, d.provider)
     ) usable
   ) best
   -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
   where best.rank = best.best_rank and (best.platform is not null or not best.some_known)
-  order by best.registered_at desc
+  -- Browsers come last, so that old subscriptions never displace a phone.
+  order by best.platform is not distinct from 'web', best.registered_at desc
   limit 10
 $$;
 comment on function push.reachable_devices is
   'the devices that receive a call, or a notification, to this user: on each platform those of the best channel, at most '
-  'the ten newest in all. rank: 1 apns, 2 fcm, 3 expo. p_providers: push.apps.providers';
+  'the ten newest in all, phones before browsers. rank: push.channel_rank. p_providers: push.apps.providers';
 
 -- Chooses as push.announce_missed does: the best channel, and in it the first entry or the newest token.
 create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
@@ -163,10 +162,10 @@ declare
 begin
   with phone as materialized (
     select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
-      (select array_position('{apns,fcm,expo}', l.provider) from push.lane l where l.id = d.lane),
+      (select push.channel_rank(l.provider) from push.lane l where l.id = d.lane),
       (select min(e.ordinal) from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-        where push.is_recipient(e.entry) and d.token in (push.recipient_token(e.entry, 'apnsToken'),
-          push.recipient_token(e.entry, 'fcmToken'), push.recipient_token(e.entry, 'pushToken'))),
+        where push.is_recipient(e.entry)
+          and exists (select from push.entry_tokens(e.entry, false) t where t.token = d.token)),
       (select x.registered_at from push.devices x
         where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = o.app limit 1) desc, d.token) as place
     from unnest(p_outbox_id) c(id)
@@ -240,7 +239,7 @@ begin
       from (
         select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
           case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-          e.apns_token, e.fcm_token, e.expo_token, e.providers,
+          e.apns_token, e.fcm_token, e.expo_token, e.webpush_token, e.providers,
           -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by
           -- its index: "not exists" could be planned as a hash of all dead tokens.
           case
@@ -259,19 +258,20 @@ begin
               where x.token = e.fcm_token and x.app = e.app and x.provider = 'fcm') is null then 2
             when e.expo_token is not null and (select true from push.token_invalidations x
               where x.token = e.expo_token and x.app = e.app and x.provider = 'expo') is null then 3
+            when e.webpush_token is not null and (select true from push.token_invalidations x
+              where x.token = e.webpush_token and x.app = e.app and x.provider = 'webpush') is null then 4
           end as rank,
-          jsonb_typeof(e.entry) = 'object' and e.entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken}' as inline,
+          jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline,
           case when e.entry ? 'data' then push.recipient_data(e.entry) end as data
         from (
           -- Usable tokens: they have the right form and belong to a provider that the app has (push.recipient_token).
           select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
             t.dirty_voip_tokens, t.providers, t.entry, t.ordinal,
-            case when push.is_apns_token(t.apns_text) and (t.providers is null or 'apns' = any (t.providers))
-              then t.apns_text end as apns_token,
-            case when push.is_fcm_token(t.fcm_text) and (t.providers is null or 'fcm' = any (t.providers))
-              then t.fcm_text end as fcm_token,
-            case when push.is_expo_token(t.expo_text) and (t.providers is null or 'expo' = any (t.providers))
-              then t.expo_text end as expo_token
+            case when push.is_apns_token(t.apns_text) and push.serves(t.providers, 'apns') then t.apns_text end as apns_token,
+            case when push.is_fcm_token(t.fcm_text) and push.serves(t.providers, 'fcm') then t.fcm_text end as fcm_token,
+            case when push.is_expo_token(t.expo_text) and push.serves(t.providers, 'expo') then t.expo_text end as expo_token,
+            case when t.entry ? 'webPushSubscription' and push.serves(t.providers, 'webpush')
+              then push.webpush_token(t.entry ->> 'webPushSubscription') end as webpush_token
           from (
             select c.*, r.entry, r.ordinal,
               translate(case when c.is_call then r.entry ->> 'voipPushToken' else r.entry ->> 'apnsToken' end,
@@ -309,9 +309,10 @@ begin
       ) e
       -- An entry with tokens is one device. An entry that only names a user stands for the user's registered devices.
       cross join lateral (
-        select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token else e.expo_token end as token,
+        select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token when 3 then e.expo_token
+            else e.webpush_token end as token,
           case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when e.rank = 1 then 1::smallint else push.recipient_platform(e.entry) end as platform,
+          push.entry_platform(push.channel_of(e.rank), e.entry) as platform,
           push.recipient_locale(e.entry) as locale
         where e.inline and e.rank is not null
         union all
@@ -320,7 +321,7 @@ begin
         where not e.inline
       ) v
       left join push.lane l
-        on l.app = e.app and l.provider = case v.rank when 1 then 'apns' when 2 then 'fcm' else 'expo' end
+        on l.app = e.app and l.provider = push.channel_of(v.rank)
     ) t
     order by t.id, t.lane, t.token, t.ordinal
   ) d;
@@ -362,9 +363,10 @@ begin
         or not exists (
           select from push.delivery d where d.outbox_id = o.id
             and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
-        or o.providers is not null and jsonb_typeof(e) = 'object' and (
-          'apns' <> all (o.providers) and e ?| '{voipPushToken,apnsToken}' or 'fcm' <> all (o.providers) and e ? 'fcmToken'
-          or 'expo' <> all (o.providers) and e ? 'pushToken')
+        or jsonb_typeof(e) = 'object' and (
+          not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
+          or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
+          or not push.serves(o.providers, 'webpush') and e ? 'webPushSubscription')
     );
 end
 $$;

@@ -71,7 +71,8 @@ comment on function push.register_gateway is
   'registers a new life of a gateway, which has nothing to reclaim. The result fences the gateway''s statements. p_name: '
   'host or pod; p_version: version of the program';
 
--- It has more arguments than in 0.1. Gateways of 0.1 find it by the first seven.
+-- It has more arguments than in 0.1. It replaces that one in a single transaction: gateways of 0.1 that run plan their statement again,
+-- and find this one by the first seven.
 do $$
 begin
   if to_regprocedure('push.register_app(text, int, int, boolean, text[], text, boolean)') is not null then
@@ -83,10 +84,19 @@ $$;
 create or replace function push.register_app(
   p_app text, p_ring_seconds int, p_escalate_after int default null, p_at_least_once boolean default false,
   p_providers text[] default null, p_missed_calls text default null, p_voip_cancel boolean default null,
-  p_quota int[] default null, p_replica text default null
+  p_quota int[] default null, p_replica text default null, p_known text[] default null
 ) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  v_known text[] := coalesce(p_known, push.first_channels());
 begin
+  -- During an upgrade, gateways of two releases register the same app in turns. One that does not know a channel must not
+  -- remove it.
+  if p_providers is not null then
+    p_providers := p_providers || array(
+      select c.name from push.apps a cross join lateral unnest(a.providers) c(name)
+      where a.app = p_app and c.name <> all (v_known) and c.name <> all (p_providers));
+  end if;
   insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls,
       voip_cancel)
     values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), p_providers,
@@ -103,7 +113,7 @@ begin
           coalesce(excluded.providers, a.providers),
           case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
           coalesce(p_voip_cancel, a.voip_cancel));
-  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
+  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, push.first_channels())) p(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
   end if;
@@ -113,10 +123,11 @@ comment on function push.register_app is
   'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds: '
   'its ring window; p_escalate_after: seconds after which a user is tried on the next channel if no phone has reported '
   'that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent '
-  'again; p_providers: which of apns, fcm and expo the app has; null: unchanged, and a lane for each of the three; '
+  'again; p_providers: which channels the app has; null: unchanged, and a lane for each of push.first_channels(); '
   'p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as '
   'push.apps.voip_cancel; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; '
-  'null as a whole: unchanged; p_replica: name of the gateway, as for push.register_gateway';
+  'null as a whole: unchanged; p_replica: name of the gateway, as for push.register_gateway; '
+  'p_known: the channels that the gateway knows; null: push.first_channels(). Channels that it does not know stay as they are';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
 

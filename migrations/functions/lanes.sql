@@ -34,7 +34,7 @@ end
 $$;
 comment on function push.register_lane is
   'the lane of an app and provider; makes it if it is missing. For gateways and push.grant_app. p_app: the app; '
-  'p_provider: apns, fcm or expo. Returns push.lanes.id';
+  'p_provider: one of push.channels(). Returns push.lanes.id';
 
 -- Notifications are only hints: gateways poll as well. Every role that may connect may also NOTIFY and LISTEN, and a commit
 -- that notifies holds a cluster-wide lock until it is on the disk. So nothing is notified while other sessions wait for
@@ -158,7 +158,7 @@ comment on view push.lanes is
   'starts it again';
 comment on column push.lanes.id is 'small number of the lane';
 comment on column push.lanes.app is 'name of the app';
-comment on column push.lanes.provider is 'apns, fcm or expo';
+comment on column push.lanes.provider is 'apns, fcm or another of push.channels()';
 comment on column push.lanes.paused is 'true: nothing is claimed from this lane';
 comment on column push.lanes.note is 'why it is paused, or any other note';
 comment on column push.lanes.window_size is
@@ -195,7 +195,7 @@ begin
   if not found then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
+      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
   end if;
   changed := v_lane.paused <> p_paused;
   if changed or v_lane.note is distinct from p_note then

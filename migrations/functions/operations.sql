@@ -46,7 +46,7 @@ comment on view push.summary is
   'deliveries that are owed, by app, provider, kind and state; no rows if nothing is owed. Counts above 30,000 divided by '
   'the number of lanes are estimates, rounded to three digits (push.count_owed)';
 comment on column push.summary.app is 'name of the app';
-comment on column push.summary.provider is 'apns, fcm or expo';
+comment on column push.summary.provider is 'apns, fcm or another of push.channels()';
 comment on column push.summary.kind is 'invite, cancel, missed_call or notification';
 comment on column push.summary.state is 'ready, claimed (a replica has it) or waiting (for its next attempt)';
 comment on column push.summary.count is 'number of deliveries';
@@ -112,7 +112,7 @@ comment on column push.stuck.outbox_id is 'the call: push.outbox.id';
 comment on column push.stuck.n is 'number of the push within its call';
 comment on column push.stuck.app is 'name of the app';
 comment on column push.stuck.call_id is 'payload.callId of the call';
-comment on column push.stuck.provider is 'apns, fcm or expo';
+comment on column push.stuck.provider is 'apns, fcm or another of push.channels()';
 comment on column push.stuck.kind is 'invite, cancel, missed_call or notification';
 comment on column push.stuck.user_id is 'the backend''s id of the user';
 comment on column push.stuck.state is 'ready, claimed or waiting';
@@ -144,7 +144,7 @@ cross join lateral (
 comment on view push.failures is
   'deliveries that failed or were late in the last hour, by reason, with the last of each as an example';
 comment on column push.failures.app is 'name of the app';
-comment on column push.failures.provider is 'apns, fcm or expo';
+comment on column push.failures.provider is 'apns, fcm or another of push.channels()';
 comment on column push.failures.kind is 'invite, cancel, missed_call or notification';
 comment on column push.failures.outcome is 'delivered_late, expired (never sent in time) or dead (failed)';
 comment on column push.failures.reason is 'the reason, from the provider or from the gateway';
@@ -468,17 +468,15 @@ begin
       from past p cross join lateral (
         select k.token,
           case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          case when p.provider = 'apns' then 1::smallint else push.recipient_platform(e) end as platform,
+          push.entry_platform(p.provider, e) as platform,
           push.recipient_locale(e) as locale
         from jsonb_array_elements(v_call.recipients) e
-        cross join lateral (select push.recipient_token(e, case p.provider when 'apns' then 'voipPushToken'
-          when 'fcm' then 'fcmToken' else 'pushToken' end) as token) k
+        cross join lateral (select push.recipient_token(e, push.token_member(p.provider, true)) as token) k
         where jsonb_typeof(e) = 'object' and push.is_recipient(e) and e ->> 'userId' = p.user_id
           and e -> 'notificationEnabled' is distinct from 'false'
         union all
         select d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-          case coalesce(d.platform, case d.provider when 'apns' then 'ios' end)
-            when 'ios' then 1 when 'android' then 2 else 0 end::smallint, d.locale
+          push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale
         from push.devices d
         where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.enabled
           and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)

@@ -58,11 +58,11 @@ begin
     ) o
   ), failed as materialized (
     select f.outbox_id, f.n, f.lane, f.platform, f.user_id, f.token, c.app,
-      case l.provider when 'apns' then 1 when 'fcm' then 2 else 3 end as rank
+      push.channel_rank(l.provider) as rank
     from unnest(p_failed) f
     join call c on c.id = f.outbox_id
     join push.lane l on l.id = f.lane
-    where l.provider <> 'expo'
+    where push.falls_back(l.provider)
       -- A user who has declined is not rung. If the user declines at this moment, push.promote checks it.
       and not coalesce(coalesce(c.declined_now, c.declined) ? f.user_id, false)
   ), owed as materialized (
@@ -93,7 +93,7 @@ begin
     -- The data that the entries of registered users contain.
     select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
     from call c cross join lateral jsonb_array_elements(c.recipients) e
-    where e ? 'data' and push.recipient_data(e) is not null and not e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}'
+    where e ? 'data' and push.recipient_data(e) is not null and not push.has_token_member(e)
   ), inline as materialized (
     -- Failed invites whose token came from an entry of recipients.
     select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale, e.data
@@ -108,7 +108,7 @@ begin
     where t.rank > i.rank and t.token is not null
       -- "not exists" could be planned as a hash of all dead tokens.
       and (select true from push.token_invalidations x where x.token = t.token and x.app = i.app
-        and x.provider = case t.rank when 2 then 'fcm' else 'expo' end) is null
+        and x.provider = push.channel_of(t.rank)) is null
     union all
     -- A registered user: the devices of the next channel on the same platform, once the last token of this channel has
     -- failed.
@@ -118,12 +118,11 @@ begin
       (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
     from failed f cross join lateral (
       select d.* from (
-        select case d.provider when 'fcm' then 2 else 3 end as rank, d.token, d.locale, d.registered_at,
-          case coalesce(d.platform, case d.provider when 'fcm' then 'android' end)
-            when 'ios' then 1 when 'android' then 2 else 0 end::smallint as platform
+        select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
+          push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
         from push.devices d
         where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
-          and d.provider <> 'apns'
+          and push.is_fallback(d.provider)
         offset 0
       ) d
       where d.rank > f.rank and d.platform in (0, f.platform)
@@ -149,8 +148,7 @@ begin
     from next v
     join call c on c.id = v.outbox_id
     -- Without a lane, no gateway serves the channel. A lane may also belong to a provider that the app no longer has.
-    join push.lane l on l.app = c.app and l.provider = case v.rank when 2 then 'fcm' else 'expo' end
-      and (c.providers is null or l.provider = any (c.providers))
+    join push.lane l on l.app = c.app and l.provider = push.channel_of(v.rank) and push.serves(c.providers, l.provider)
     where c.size_faults[v.rank] is null
       and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
       and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
@@ -329,11 +327,12 @@ language sql stable set search_path = push, pg_temp as $$
     having bool_and(s.circuit <> 'closed' or s.capacity = 0
       or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false))
   ) x join push.lane l on l.id = x.lane
-  where l.provider <> 'expo' and not l.paused
+  where push.falls_back(l.provider) and not l.paused
 $$;
 comment on function push.stuck_lanes is
   'lanes over which no living gateway sends now, because it has no connection, an open circuit, or a pause of more than 2 '
-  's that the provider asked for. Lanes of the last channel, Expo, and lanes paused by operators are left out';
+  's that the provider asked for. Lanes of channels that none can replace (push.falls_back) and lanes paused by operators '
+  'are left out';
 
 -- Usually no lane is stuck and no invite waits for another attempt, which is quickly checked. Each invite is checked once
 -- and marked, whatever the result: otherwise invites of users without another channel would come before all others every

@@ -10,7 +10,8 @@ select d.outbox_id, l.app, o.call_id, l.provider,
   case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
   d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
   case d.environment when 0 then 'production' else 'sandbox' end as environment,
-  case d.platform when 1 then 'ios' when 2 then 'android' end as platform,
+  -- As push.platform_name, which readers of the view may not call.
+  case d.platform when 1 then 'ios' when 2 then 'android' when 3 then 'web' end as platform,
   d.locale, left(d.token, 4) || '…' || right(d.token, 4) as device, d.failures, d.fallback_of
 from push.delivery d
 left join push.lane l on l.id = d.lane
@@ -19,7 +20,7 @@ comment on view push.deliveries is 'one push that is still owed to one device';
 comment on column push.deliveries.outbox_id is 'the call: push.outbox.id';
 comment on column push.deliveries.app is 'name of the app';
 comment on column push.deliveries.call_id is 'payload.callId of the call';
-comment on column push.deliveries.provider is 'apns, fcm or expo';
+comment on column push.deliveries.provider is 'apns, fcm or another of push.channels()';
 comment on column push.deliveries.kind is 'invite, cancel, missed_call or notification';
 comment on column push.deliveries.user_id is 'the backend''s id of the user';
 comment on column push.deliveries.state is 'ready, claimed (a gateway has it) or waiting (until due_at)';
@@ -32,7 +33,7 @@ comment on column push.deliveries.n is 'number of the push within its call';
 comment on column push.deliveries.gateway is 'push.gateways.id of the gateway that has it';
 comment on column push.deliveries.lease is 'number of the last claim that took it, as counted by the gateway';
 comment on column push.deliveries.environment is 'production or sandbox';
-comment on column push.deliveries.platform is 'ios, android or unknown (null)';
+comment on column push.deliveries.platform is 'ios, android, web or unknown (null)';
 comment on column push.deliveries.locale is 'language of visible texts';
 comment on column push.deliveries.device is 'the token, masked: its first and last four characters';
 comment on column push.deliveries.failures is
@@ -56,7 +57,7 @@ comment on view push.delivery_history is 'one finished push';
 comment on column push.delivery_history.outbox_id is 'the call: push.outbox.id';
 comment on column push.delivery_history.app is 'name of the app';
 comment on column push.delivery_history.call_id is 'payload.callId of the call';
-comment on column push.delivery_history.provider is 'apns, fcm or expo';
+comment on column push.delivery_history.provider is 'apns, fcm or another of push.channels()';
 comment on column push.delivery_history.kind is 'invite, cancel, missed_call or notification';
 comment on column push.delivery_history.user_id is 'the backend''s id of the user';
 comment on column push.delivery_history.outcome is
@@ -129,16 +130,14 @@ begin
       select m.user_id, t.token, m.is_off,
         (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
-        coalesce(t.provider <> all (v_providers), false) as is_unserved
-      from missing m cross join lateral (values
-        ('apns', push.recipient_token(m.e, case when push.is_call(v_call.kind) then 'voipPushToken' else 'apnsToken' end)),
-        ('fcm', push.recipient_token(m.e, 'fcmToken')), ('expo', push.recipient_token(m.e, 'pushToken'))) t(provider, token)
-      where jsonb_typeof(m.e) = 'object' and t.token is not null
+        not push.serves(v_providers, t.provider) as is_unserved
+      from missing m cross join lateral push.entry_tokens(m.e, push.is_call(v_call.kind)) t
+      where jsonb_typeof(m.e) = 'object'
       union all
       select m.user_id, d.token, m.is_off or not d.enabled,
-        d.invalidated_at is not null, coalesce(d.provider <> all (v_providers), false)
+        d.invalidated_at is not null, not push.serves(v_providers, d.provider)
       from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
-      where not (jsonb_typeof(m.e) = 'object' and m.e ?| '{voipPushToken,apnsToken,fcmToken,pushToken}')
+      where not (jsonb_typeof(m.e) = 'object' and push.has_token_member(m.e))
         and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
     ), unreached as (
       select m.user_id, case

@@ -161,7 +161,7 @@ begin
   if not found then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is apns, fcm or expo.';
+      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
   end if;
   was_held := v_held_at is not null;
   update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;

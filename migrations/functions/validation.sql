@@ -30,6 +30,40 @@ $$ select case
 end $$;
 comment on function push.is_expo_token is 'whether a text has the form of an Expo push token';
 
+-- The endpoint comes first and the public key last: the masks of tokens show the first and the last four characters, and
+-- four characters of auth would be 24 of its 128 bits. The last character of a key is compared, too: base64url has unused
+-- bits there, and the same subscription must not have two forms.
+create or replace function push.is_webpush_token(p_token text) returns boolean language sql immutable parallel safe as $$
+  select length(p_token) between 134 and 1000
+    and left(right(p_token, 123), 6) = '#auth=' and left(right(p_token, 95), 8) = '&p256dh='
+    and left(right(p_token, 117), 22) !~ '[^A-Za-z0-9_-]' and right(p_token, 87) !~ '[^A-Za-z0-9_-]'
+    and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
+    and left(right(p_token, 87), 1) = 'B' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
+    and left(p_token, -123) ~ '^https://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]+)?/[!-~]*$'
+    and left(p_token, -123) !~ '["#<>\\^`{|}]'
+$$;
+comment on function push.is_webpush_token is
+  'whether a text is a browser''s subscription as push.webpush_token writes it: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint '
+  'an https URL with a host, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
+
+-- A text that begins with { is the JSON of a PushSubscription. It is not parsed: an error of the parser would show it. The
+-- members are cut out; no endpoint and no key contains a character that JSON escapes, except / as \/. It is not called at
+-- all for null, and so costs nothing where there is no browser.
+create or replace function push.webpush_token(p_token text) returns text
+language sql immutable parallel safe returns null on null input as $$
+  select case when push.is_webpush_token(t.token) then t.token end
+  from (
+    select case when left(btrim(p_token, E' \t\r\n'), 1) = '{' and length(p_token) <= 4096 then
+        replace(substring(p_token from '"endpoint"\s*:\s*"([^"]*)"'), '\/', '/')
+        || '#auth=' || rtrim(translate(replace(substring(p_token from '"auth"\s*:\s*"([^"]*)"'), '\/', '/'), '+/', '-_'), '=')
+        || '&p256dh=' || rtrim(translate(replace(substring(p_token from '"p256dh"\s*:\s*"([^"]*)"'), '\/', '/'), '+/', '-_'), '=')
+      else btrim(p_token, E' \t\r\n') end as token
+  ) t
+$$;
+comment on function push.webpush_token is
+  'the token of a browser: its subscription in one canonical text (push.is_webpush_token). p_token: that text, or the '
+  'PushSubscription that the browser gives, as JSON. Null: it is neither';
+
 create or replace function push.is_traceparent(p_text text) returns boolean language sql immutable parallel safe as
 $$ select p_text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' $$;
 comment on function push.is_traceparent is
@@ -148,14 +182,15 @@ language sql immutable parallel safe as $$
       then btrim(p_entry ->> 'fcmToken', E' \t\r\n') end
     when 'pushToken' then case when push.is_expo_token(btrim(p_entry ->> 'pushToken', E' \t\r\n'))
       then btrim(p_entry ->> 'pushToken', E' \t\r\n') end
+    when 'webPushSubscription' then push.webpush_token(p_entry ->> 'webPushSubscription')
     else case when push.is_apns_token(translate(p_entry ->> p_member, E'<> \t\r\n', ''))
       then translate(p_entry ->> p_member, E'<> \t\r\n', '') end
   end
 $$;
 comment on function push.recipient_token is
   'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, '
-  'other tokens without blanks around them. Null: there is none, or it has another form. p_member: voipPushToken, '
-  'apnsToken, fcmToken or pushToken. push.fan_out does the same';
+  'a subscription in its canonical form, other tokens without blanks around them. Null: there is none, or it has another '
+  'form. p_member: one of push.token_member. push.fan_out does the same';
 
 -- An entry with an APNs token is an iPhone, even if it is reached over another channel. An Android phone rings on a data
 -- message alone, and an iPhone does not show one.
@@ -199,7 +234,10 @@ create or replace function push.has_recipient_fault(p_entry jsonb) returns boole
     or not push.is_apns_token(nullif(p_entry ->> 'apnsToken', ''))
     or not push.is_fcm_token(nullif(p_entry ->> 'fcmToken', ''))
     or not push.is_expo_token(nullif(p_entry ->> 'pushToken', ''))
+    or p_entry ->> 'webPushSubscription' <> ''
+      and push.webpush_token(nullif(p_entry ->> 'webPushSubscription', '')) is null
     or p_entry ->> 'platform' not in ('ios', 'android')
+      and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription')
     or p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
     or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
     or jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null')
@@ -220,13 +258,14 @@ language sql stable as $$
     where e.entry -> 'notificationEnabled' is distinct from 'false'
   ), token as materialized (
     select e.*, t.*, push.recipient_token(e.entry, t.member) is not null as is_good,
-      a.providers is null or t.provider = any (a.providers) as is_served
+      push.serves(a.providers, t.provider) as is_served
     from entry e
     cross join lateral (values
       ('voipPushToken', 'apns', push.is_call(p_kind), translate(e.entry ->> 'voipPushToken', E'<> \t\r\n', '')),
       ('apnsToken', 'apns', not push.is_call(p_kind), translate(e.entry ->> 'apnsToken', E'<> \t\r\n', '')),
       ('fcmToken', 'fcm', true, btrim(e.entry ->> 'fcmToken', E' \t\r\n')),
-      ('pushToken', 'expo', true, btrim(e.entry ->> 'pushToken', E' \t\r\n'))) t(member, provider, is_asked, token)
+      ('pushToken', 'expo', true, btrim(e.entry ->> 'pushToken', E' \t\r\n')),
+      ('webPushSubscription', 'webpush', true, e.entry ->> 'webPushSubscription')) t(member, provider, is_asked, token)
     left join push.apps a on a.app = p_app
     where e.is_usable and t.token <> ''
   )
@@ -249,7 +288,10 @@ language sql stable as $$
   select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
   from entry e
   cross join lateral (values
-    ('platform', e.entry ->> 'platform' not in ('ios', 'android'), 'must be ios or android, or left out; it was ignored'),
+    ('platform',
+      e.entry ->> 'platform' not in ('ios', 'android')
+        and not (e.entry ->> 'platform' = 'web' and e.entry ? 'webPushSubscription'),
+      'must be ios or android, or left out; it was ignored'),
     ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
       'must be production or sandbox, or left out; it was ignored'),
     ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
@@ -262,17 +304,16 @@ language sql stable as $$
   union all
   select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
     t.path || '.' || t.member,
-    coalesce(r.home, case t.provider
-      when 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
-      when 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
-      else 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID' end)
+    coalesce(r.home, push.token_form(t.provider))
   from token t
   cross join lateral (select case
     when t.provider <> 'expo' and t.token like 'Expo%[%]' and push.is_expo_token(t.token)
       then 'is an Expo push token; give it as pushToken'
-    when t.provider = 'expo' and push.is_apns_token(t.token)
+    when t.provider <> 'webpush' and push.webpush_token(t.token) is not null
+      then 'is a browser''s subscription; give it as webPushSubscription'
+    when t.provider in ('expo', 'webpush') and push.is_apns_token(t.token)
       then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
-    when t.provider <> 'fcm' and push.is_fcm_token(t.token) and (t.provider = 'expo' or t.token like '%:%')
+    when t.provider <> 'fcm' and push.is_fcm_token(t.token) and (t.provider in ('expo', 'webpush') or t.token like '%:%')
       then 'has the form of an FCM registration token; give it as fcmToken' end as home) r
   where not t.is_good
   union all
@@ -322,6 +363,7 @@ begin
     v_members + case when p_is_call then 0 else c_alert_envelope end,
     -- Flat string keys, and `body` with the whole object again as an escaped string.
     v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
+    v_members + c_alert_envelope,
     v_members + c_alert_envelope];
   return array(
     select case when b.bytes > l.bytes then
@@ -330,12 +372,12 @@ begin
     from unnest(v_bytes) with ordinality b(bytes, rank)
     join (values (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end,
         case when p_is_call then 5120 else 4096 end),
-      (2, 'FCM', 4096), (3, 'Expo', 4096)) l(rank, provider, bytes) using (rank)
+      (2, 'FCM', 4096), (3, 'Expo', 4096), (4, 'web push', 3993)) l(rank, provider, bytes) using (rank)
     order by rank);
 end
 $$;
 comment on function push.size_faults is
-  'by provider (1 apns, 2 fcm, 3 expo): the fault in the size of a payload, as an upper bound; null: none. p_payload: the '
+  'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_payload: the '
   'payload; p_is_call: true for a VoIP push, which may be larger than an alert';
 
 create or replace function push.refuse(p_call_id text, p_fault text) returns boolean language plpgsql as $$
@@ -350,3 +392,35 @@ end
 $$;
 comment on function push.refuse is
   'raises the error for a fault, with the id of the call. It has a result so that a query can call it';
+
+-- Tables --------------------------------------------------------------------------------------------------------------
+
+-- The CHECKs that list channels or platforms ask push.channels' functions instead, so that a new channel needs no lock on
+-- a table. They are replaced once; this comes late, because the locks are held until all functions are replaced. A CHECK of
+-- a table with rows is not validated: the former one was narrower, and a scan would stop every registration meanwhile.
+do $$
+declare
+  v_check record;
+  v_rows  boolean;
+begin
+  for v_check in
+    select w.* from (values
+      ('lane', 'lane_provider_known', 'push.is_channel(provider)'),
+      ('apps', 'apps_providers_known', '(providers <@ push.channels())'),
+      ('devices', 'devices_provider_known', 'push.is_channel(provider)'),
+      ('devices', 'devices_platform_known', 'push.is_platform(platform)'),
+      ('token_invalidations', 'token_invalidations_provider_known', 'push.is_channel(provider)'),
+      ('quarantined_tokens', 'quarantined_tokens_provider_known', 'push.is_channel(provider)')
+    ) w(relation, name, condition)
+    where not exists (select from pg_constraint c
+      where c.conrelid = ('push.' || w.relation)::regclass and c.conname = w.name
+        -- Without the schema, which is shown or not by the session's search_path.
+        and replace(replace(pg_get_constraintdef(c.oid), ' NOT VALID', ''), 'push.', '')
+          = format('CHECK (%s)', replace(w.condition, 'push.', '')))
+  loop
+    execute format('select exists (select from push.%I)', v_check.relation) into v_rows;
+    execute format('alter table push.%I drop constraint if exists %I, add constraint %I check (%s)%s', v_check.relation,
+      v_check.name, v_check.name, v_check.condition, case when v_rows then ' not valid' else '' end);
+  end loop;
+end
+$$;

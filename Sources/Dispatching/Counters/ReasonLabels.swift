@@ -5,16 +5,12 @@ internal import Queue
 
 /// The reasons that one provider's series tell apart, by dense index. The first means no reason, the last any unknown reason.
 public struct ReasonLabels: Sendable {
-  public static let apns = ReasonLabels(ProviderReasons.apns)
-  public static let fcm = ReasonLabels(ProviderReasons.fcm)
-  public static let expo = ReasonLabels(ProviderReasons.expo)
+  private static let all = Dictionary(
+    uniqueKeysWithValues: ProviderKind.allCases.map { ($0, ReasonLabels($0.reasons)) })
 
   public static func of(_ provider: ProviderKind) -> ReasonLabels {
-    switch provider {
-    case .apns: apns
-    case .fcm: fcm
-    case .expo: expo
-    }
+    guard let labels = all[provider] else { preconditionFailure("every provider has labels") }
+    return labels
   }
 
   /// The reasons of the gateway and the database.

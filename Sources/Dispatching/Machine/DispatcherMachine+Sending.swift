@@ -163,7 +163,8 @@ extension DispatcherMachine {
     noteTraffic(result, entry, now)
     guard let outcome = resolveEnvironment(result, entry, now) else { return }
     apply(
-      outcome, of: entry.delivery.token, about: entry.key, on: result.connection, toLane: entry.lane, now)
+      outcome, of: entry.delivery.token, about: entry.key, on: result.connection, toLane: entry.lane,
+      concernsLane: result.concernsLane, now)
     let disposition = settings.policy.disposition(
       of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles, losses: entry.losses,
       isRepeatable: RetryPolicy.isRepeatable(entry.delivery.kind, isAtLeastOnce: lanes[entry.lane].isAtLeastOnce),
@@ -232,9 +233,10 @@ extension DispatcherMachine {
   /// - Parameters:
   ///   - delivery: the delivery it is about, if known.
   ///   - connection: the connection that carried the request, if known.
+  ///   - concernsLane: `PushResult.concernsLane`.
   mutating func apply(
     _ outcome: PushOutcome, of token: ArraySlice<UInt8>, about delivery: DeliveryKey? = nil, on connection: Int? = nil,
-    toLane index: Int, _ now: Instant
+    toLane index: Int, concernsLane: Bool = true, _ now: Instant
   ) {
     let id = lanes[index].id
     let answer: LaneCircuit.Answer
@@ -253,6 +255,7 @@ extension DispatcherMachine {
         scheduler.throttle(id, until: now + pause)
         actions.append(.tell(lane: index, .throttled(until: now + pause)))
       }
+    case .unknown where !concernsLane, .unavailable where !concernsLane, .unauthorized where !concernsLane: return
     case .unknown(PushOutcome.connectionLostReason):
       answer = connection.map { .lost(connection: $0) } ?? .failing
     case .unknown, .unavailable: answer = .failing

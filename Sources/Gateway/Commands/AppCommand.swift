@@ -61,6 +61,14 @@ struct AppCommand: ParsableCommand {
     @Option(help: "The file with Expo's access token, if the project requires one. Implies --expo.")
     var expoAccessTokenFile: String?
 
+    @Option(name: .customLong("webpush-vapid-key-file"), help: "The file of the VAPID key, for web push to browsers.")
+    var webPushVAPIDKeyFile: String?
+
+    @Option(
+      name: .customLong("webpush-subject"), help: "mailto:ADDRESS or https:// page, for the operators of push services."
+    )
+    var webPushSubject: String?
+
     @Flag(help: "Check the app and print its lines, but do not change the file.")
     var dryRun = false
 
@@ -72,9 +80,12 @@ struct AppCommand: ParsableCommand {
         throw ValidationError(
           "APNs needs all of --apns-team-id, --apns-key-id, --apns-key-file and --apns-topic")
       }
-      if apnsTopic == nil, fcmServiceAccountFile == nil, !expo, expoAccessTokenFile == nil {
+      if (webPushVAPIDKeyFile == nil) != (webPushSubject == nil) {
+        throw ValidationError("web push needs both --webpush-vapid-key-file and --webpush-subject")
+      }
+      if apnsTopic == nil, fcmServiceAccountFile == nil, !expo, expoAccessTokenFile == nil, webPushSubject == nil {
         throw ValidationError(
-          "an app needs at least one provider: --apns-…, --fcm-service-account-file or --expo")
+          "an app needs at least one provider: --apns-…, --fcm-service-account-file, --expo or --webpush-…")
       }
       guard name.wholeMatch(of: /[A-Za-z0-9][A-Za-z0-9._-]{0,63}/) != nil else {
         throw ValidationError(
@@ -137,6 +148,9 @@ struct AppCommand: ParsableCommand {
       }
       if expo || expoAccessTokenFile != nil {
         sections.append(("expo", expoAccessTokenFile.map { [("access_token_file", file($0))] } ?? []))
+      }
+      if let webPushVAPIDKeyFile, let webPushSubject {
+        sections.append(("webpush", [("vapid_key_file", file(webPushVAPIDKeyFile)), ("subject", webPushSubject)]))
       }
       return ConfigurationStanza(app: name, settings: settings, sections: sections)
     }

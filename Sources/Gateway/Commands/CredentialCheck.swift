@@ -86,6 +86,15 @@ struct CredentialCheck {
             return "a signing secret in \(webhook.secretFile), for \(webhook.host)"
           })
       }
+      if let webPush = app.webPush {
+        checks.append(
+          check("\(path).webpush", file: "vapid_key_file") {
+            let credentials = try WebPushCredentials(
+              keyFile: webPush.vapidKeyFile, subject: webPush.subject, privacy: privacy)
+            return
+              "VAPID key in \(webPush.vapidKeyFile), whose public key web apps subscribe with: \(credentials.publicKey)"
+          })
+      }
     }
     return checks
   }
@@ -147,9 +156,20 @@ struct CredentialCheck {
     do {
       return CredentialCheck(subject: subject, result: .success(try body()))
     } catch {
-      let key = (error as? ListenerCertificate.Fault)?.file.rawValue ?? file
+      let key =
+        (error as? ListenerCertificate.Fault)?.file.rawValue ?? (error as? WebPushCredentials.Fault)?.key ?? file
       return CredentialCheck(
         subject: key.map { "\(subject).\($0)" } ?? subject, result: .failure(CommandFailure("\(error)")))
+    }
+  }
+}
+
+extension WebPushCredentials.Fault {
+  /// The key of the section that is at fault.
+  fileprivate var key: String {
+    switch self {
+    case .key: "vapid_key_file"
+    case .subject: "subject"
     }
   }
 }

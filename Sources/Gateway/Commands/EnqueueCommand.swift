@@ -18,7 +18,7 @@ struct EnqueueCommand: AsyncParsableCommand {
          "ringSeconds": 60}
 
       (in one line; app and ringSeconds are optional). A recipient is a user id, which stands for the user's devices in push.devices, \
-      or an object with tokens: voipPushToken, fcmToken, pushToken (Expo), with platform, environment and locale if known.
+      or an object with tokens: voipPushToken, fcmToken, pushToken (Expo), webPushSubscription, with platform, environment and locale if known.
 
       Each batch of lines is enqueued completely or not at all. At the first batch with an error the command stops, names every \
       invalid line of the batch and the last line that was enqueued, and exits with 1. Lines that were enqueued before count as \

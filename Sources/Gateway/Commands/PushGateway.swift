@@ -9,7 +9,7 @@ import Settings
 struct PushGateway: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "push-gateway",
-    abstract: "Sends calls from a Postgres outbox to phones over APNs, FCM and Expo.",
+    abstract: "Sends calls from a Postgres outbox to phones over APNs, FCM and Expo, and to browsers over web push.",
     discussion: """
       A backend writes a call to the table push.outbox in its own transaction. The gateway sends it to the user's phones before the \
       ring window ends, and records the outcome for each device in Postgres.

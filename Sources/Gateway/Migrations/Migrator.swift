@@ -189,9 +189,18 @@ struct Migrator: Sendable {
       report(migration.title)
     }
     let changed = pendingFunctions(after: try await recorded(on: connection))
-    guard !changed.isEmpty else { return }
-    try await withoutLocks(waits) { try await apply(changed, on: connection) }
-    for file in changed { report(file.title) }
+    if !changed.isEmpty {
+      try await withoutLocks(waits) { try await apply(changed, on: connection) }
+      for file in changed { report(file.title) }
+    }
+    // A CHECK of a table with rows is replaced without being validated, because the locks of the functions are held until all are
+    // applied. Validating it reads the table, but stops nobody who reads or writes.
+    let constraints = try await connection.query(Self.unvalidated)
+    for row in 0..<constraints.rowCount {
+      try await withoutLocks(waits) {
+        try await run(constraints.text(row, 1), of: constraints.text(row, 0), on: connection)
+      }
+    }
   }
 
   /// Executes a step, and tries it again while it meets a lock.
@@ -301,6 +310,15 @@ struct Migrator: Sendable {
   private static let listFunctions = PostgresStatement(
     name: "migrate_list_functions",
     sql: "select topic, encode(checksum, 'hex'), release from push.schema_functions order by topic")
+
+  private static let unvalidated = PostgresStatement(
+    name: "migrate_unvalidated",
+    sql: """
+      select format('constraint %s of %s', c.conname, c.conrelid::regclass),
+        format('alter table %s validate constraint %I;', c.conrelid::regclass, c.conname)
+      from pg_constraint c
+      where c.connamespace = 'push'::regnamespace and c.contype = 'c' and not c.convalidated order by 1
+      """)
 
   private static let tables = """
     set client_min_messages = warning;

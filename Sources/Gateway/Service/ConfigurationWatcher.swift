@@ -152,10 +152,7 @@ actor ConfigurationWatcher {
   /// The files of the current configuration.
   private var files: [String] {
     var files = configuration.apps.flatMap {
-      [
-        $0.apns?.keyFile, $0.fcm?.serviceAccountFile, $0.expo?.accessTokenFile, $0.templatesFile,
-        $0.webhook?.secretFile,
-      ].compactMap(\.self)
+      $0.credentialsFiles + [$0.templatesFile, $0.webhook?.secretFile].compactMap(\.self)
     }
     files += accounts.assumeIsolated { $0.proxyCredentialsFiles }
     if let path = source.path { files.append(path) }

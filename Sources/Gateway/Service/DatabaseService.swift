@@ -118,7 +118,8 @@ final class DatabaseService: Sendable {
       try await self.outbox.register(
         app: app.name, ringSeconds: app.ringSeconds, escalateAfterSeconds: app.escalateAfterSeconds,
         atLeastOnce: app.isAtLeastOnce, providers: app.providers.map(\.rawValue),
-        missedCalls: app.missedCalls?.rawValue ?? "default", voipCancel: app.hasVoIPCancel,
+        known: ProviderKind.allCases.map(\.rawValue), missedCalls: app.missedCalls?.rawValue ?? "default",
+        voipCancel: app.hasVoIPCancel,
         quota: AppQuota(
           calls: app.quota.callsPerMinute, notifications: app.quota.notificationsPerMinute,
           recipients: app.quota.recipientsPerMinute))

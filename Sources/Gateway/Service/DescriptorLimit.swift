@@ -65,10 +65,7 @@ enum DescriptorLimit {
     var need = ownNeed + configuration.httpConnectionsMax + HTTPConnectionCount.refusedMax
     if let api = configuration.api { need += api.connectionsMax + HTTPConnectionCount.refusedMax }
     for app in configuration.apps {
-      // A connection that is being replaced, or whose key changes, counts twice. APNs has two endpoints.
-      if let apns = app.apns { need += apns.connections * 4 }
-      if let fcm = app.fcm { need += fcm.connections * 2 + 1 }
-      if let expo = app.expo { need += expo.connections + 1 }
+      need += app.providers.reduce(0) { $0 + app.descriptors($1) }
       if app.webhook != nil { need += WebhookMachine.inFlightMax * configuration.databases.count }
     }
     return need

@@ -12,8 +12,7 @@ extension LaneConfiguration {
     self.init(
       id: id, app: app.name, provider: kind,
       planner: CallPlanner(dialect: app.dialect, provider: kind, appLocale: app.locale), window: lane.window,
-      perSecond: kind == .fcm ? app.fcm?.ratePerSecond : kind == .expo ? app.expo?.ratePerSecond : nil,
-      receiptAfter: kind == .expo ? app.expo.map { .milliseconds(Int64($0.receiptAfterMilliseconds)) } : nil,
+      perSecond: app.ratePerSecond(kind), receiptAfter: app.receiptAfter(kind),
       invalidation: InvalidationBreaker.Limits(
         deadPercent: app.invalidation.deadPercent, answersMin: app.invalidation.answersMin,
         window: .seconds(Int64(app.invalidation.windowSeconds))),

@@ -70,6 +70,7 @@ struct ProviderFactory {
     case .apns: return try apns(app, logger)
     case .fcm: return try fcm(app, logger)
     case .expo: return try expo(app, logger)
+    case .webpush: return try webPush(app, logger)
     }
   }
 
@@ -95,6 +96,10 @@ struct ProviderFactory {
       let identity = Self.identity(ofAccessToken: token)
       guard identity != lane.identity, let provider = lane.provider as? ExpoProvider else { return nil }
       return CredentialRotation(identity: identity) { await provider.rotate(accessToken: token) }
+    case .webpush:
+      let credentials = try vapid(of: app)
+      guard credentials.identity != lane.identity, let provider = lane.provider as? WebPushProvider else { return nil }
+      return CredentialRotation(identity: credentials.identity) { await provider.rotate(to: credentials) }
     }
   }
 
@@ -247,6 +252,27 @@ struct ProviderFactory {
 
   private static func identity(ofAccessToken token: String?) -> String {
     token.map { String(decoding: SHA256.hexDigest(Array($0.utf8)), as: UTF8.self) } ?? "none"
+  }
+
+  // MARK: - Web push
+
+  private mutating func webPush(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> LaneProvider {
+    guard let settings = app.webPush else { preconditionFailure("\(app.name) has no webpush section") }
+    let credentials = try vapid(of: app)
+    let (tls, proxy) = (try sharedTLS(), try proxy(of: app))
+    var pool = WebPushConfiguration.defaultPool
+    pool.connectionsMax = settings.connections
+    var configuration = WebPushConfiguration(tls: tls, proxy: proxy, allowedOrigins: settings.origins, pool: pool)
+    configuration.originsMax = settings.originsMax
+    let provider = WebPushProvider(
+      configuration, credentials: credentials, loop: loop, logger: logger, permits: permits)
+    return LaneProvider(
+      provider: provider, window: 2 * configuration.requestsMax, proxy: proxy, identity: credentials.identity)
+  }
+
+  private func vapid(of app: GatewayConfiguration.App) throws -> WebPushCredentials {
+    guard let settings = app.webPush else { preconditionFailure("\(app.name) has no webpush section") }
+    return try WebPushCredentials(keyFile: settings.vapidKeyFile, subject: settings.subject, privacy: privacy)
   }
 }
 

@@ -46,6 +46,14 @@ struct APIBody {
     return text
   }
 
+  /// A string, or an object as its JSON text; nil if the member is missing or null.
+  func optionalTextOrObject(_ name: StaticString, max: Int) throws(APIProblem) -> String? {
+    guard let value = value(name), value.kind == .object else { return try optionalText(name, max: max) }
+    let raw = json.raw(value)
+    guard raw.count <= max else { throw .invalid("\(name)", "must have at most \(max) bytes") }
+    return String(decoding: raw, as: UTF8.self)
+  }
+
   func optionalInteger(_ name: StaticString, in range: ClosedRange<Int32>) throws(APIProblem) -> Int32? {
     guard let value = value(name) else { return nil }
     // In JSON Schema, 60.0 and 6e1 are integers.

@@ -171,7 +171,9 @@ struct APIOperations: Sendable {
     var parameters = PostgresParameters()
     parameters.append(client.app)
     let provider = try body.text("provider", max: 16)
-    guard ProviderKind(rawValue: provider) != nil else { throw .invalid("provider", "must be apns, fcm or expo") }
+    guard ProviderKind(rawValue: provider) != nil else {
+      throw .invalid("provider", "must be \(ProviderKind.names())")
+    }
     parameters.append(provider)
     parameters.append(try Self.token(body))
     _ = try await database.query(APIStatements.dropDevice, parameters, for: .other(client))
@@ -180,19 +182,22 @@ struct APIOperations: Sendable {
 
   /// A token, or the id of a row of `push.devices`; nil if it is left out.
   private static func device(_ body: APIBody) throws(APIProblem) -> String? {
-    guard let device = try body.optionalText("device", max: 4_096) else { return nil }
+    guard let device = try body.optionalTextOrObject("device", max: 4_096) else { return nil }
     // The same characters as in a token, and the spaces and brackets that some phones print around tokens.
-    guard device.utf8.allSatisfy({ 0x20...0x7E ~= $0 && $0 != UInt8(ascii: "\\") }) else {
+    guard device.hasPrefix("{") || device.utf8.allSatisfy({ 0x20...0x7E ~= $0 && $0 != UInt8(ascii: "\\") }) else {
       throw .invalid("device", "must be a token of the phone, or the id that it has in push.devices, or left out")
     }
     return device
   }
 
-  /// Checks only the characters of a token. The database knows the form of each provider's tokens.
+  /// Checks only the characters of a token. The database knows the form of each provider's tokens, and makes one text of the object
+  /// that a browser's `PushSubscription` is.
   private static func token(_ body: APIBody) throws(APIProblem) -> String {
-    let token = try body.text("token", max: 4_096)
+    guard let token = try body.optionalTextOrObject("token", max: 4_096) else {
+      throw .invalid("token", "must be a string of 1 to 4096 characters, or the browser's PushSubscription")
+    }
     // A backslash would be an escape in bytea, and tokens are found by the digest of their bytea.
-    guard token.utf8.allSatisfy({ 0x21...0x7E ~= $0 && $0 != UInt8(ascii: "\\") }) else {
+    guard token.hasPrefix("{") || token.utf8.allSatisfy({ 0x21...0x7E ~= $0 && $0 != UInt8(ascii: "\\") }) else {
       throw .invalid("token", "must have the form of a provider's token")
     }
     return token

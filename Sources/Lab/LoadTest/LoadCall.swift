@@ -15,6 +15,8 @@ struct LoadShape: Sendable {
   var devices: Int
   var mix: LoadMix
   var faults: LoadFaults
+  /// Where the devices of web push are; nil if the mix has none.
+  var subscription: LoadSubscription?
   var seed: UInt64
 
   /// The prefix of every call id and user id of the run.
@@ -106,10 +108,20 @@ struct LoadCall: Sendable {
       case .apns: writer.key(shape.kind.rings ? "voipPushToken" : "apnsToken")
       case .fcm: writer.key("fcmToken")
       case .expo: writer.key("pushToken")
+      case .webpush: writer.key("webPushSubscription")
       }
-      writer.string(LoadToken.text(of: device, run: shape.run, delivery: delivery))
+      let token = LoadToken.text(of: device, run: shape.run, delivery: delivery)
+      if device.provider == .webpush, let subscription = shape.subscription {
+        writer.string(subscription.text(name: token))
+      } else {
+        writer.string(token)
+      }
       writer.key("platform")
-      writer.string(device.provider == .apns ? "ios" as StaticString : "android")
+      switch device.provider {
+      case .apns: writer.string("ios" as StaticString)
+      case .fcm, .expo: writer.string("android" as StaticString)
+      case .webpush: writer.string("web" as StaticString)
+      }
       writer.endObject()
     }
     writer.endArray()

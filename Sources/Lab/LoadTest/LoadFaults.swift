@@ -20,16 +20,16 @@ struct LoadFaults: Equatable, Sendable {
   /// Common names of faults that each provider names differently.
   static let shared: [(name: String, meaning: String, names: [LoadProvider: String])] = [
     (
-      "dead", "the token is dead: Unregistered, UNREGISTERED, DeviceNotRegistered",
-      [.apns: "Unregistered", .fcm: "UNREGISTERED", .expo: "DeviceNotRegistered"]
+      "dead", "the token is dead: Unregistered, UNREGISTERED, DeviceNotRegistered, HTTP410",
+      [.apns: "Unregistered", .fcm: "UNREGISTERED", .expo: "DeviceNotRegistered", .webpush: "HTTP410"]
     ),
     (
-      "outage", "503 at every attempt: ServiceUnavailable, UNAVAILABLE, SERVICE_UNAVAILABLE",
-      [.apns: "ServiceUnavailable", .fcm: "UNAVAILABLE", .expo: "SERVICE_UNAVAILABLE"]
+      "outage", "503 at every attempt: ServiceUnavailable, UNAVAILABLE, SERVICE_UNAVAILABLE, HTTP503",
+      [.apns: "ServiceUnavailable", .fcm: "UNAVAILABLE", .expo: "SERVICE_UNAVAILABLE", .webpush: "HTTP503"]
     ),
     (
-      "throttled", "too many pushes: TooManyRequests, QUOTA_EXCEEDED, MessageRateExceeded",
-      [.apns: "TooManyRequests", .fcm: "QUOTA_EXCEEDED", .expo: "MessageRateExceeded"]
+      "throttled", "too many pushes: TooManyRequests, QUOTA_EXCEEDED, MessageRateExceeded, HTTP429",
+      [.apns: "TooManyRequests", .fcm: "QUOTA_EXCEEDED", .expo: "MessageRateExceeded", .webpush: "HTTP429"]
     ),
   ]
 

@@ -12,7 +12,7 @@ struct LoadMix: Equatable, Sendable {
     var weights: [(provider: LoadProvider, weight: Double)] = []
     for pair in try LoadOptionError.pairs(text) {
       guard let provider = LoadProvider(name: pair.name) else {
-        throw LoadOptionError("\(pair.name) is no provider: apns, fcm or expo")
+        throw LoadOptionError("\(pair.name) is no provider: apns, fcm, expo or webpush")
       }
       guard !weights.contains(where: { $0.provider == provider }) else {
         throw LoadOptionError("\(pair.name) is there twice")
@@ -43,7 +43,7 @@ struct LoadMix: Equatable, Sendable {
 
 /// The provider of a push.
 enum LoadProvider: UInt8, CaseIterable, Sendable {
-  case apns, fcm, expo
+  case apns, fcm, expo, webpush
 
   init?(name: String) {
     guard let provider = Self.allCases.first(where: { $0.name == name }) else { return nil }
@@ -57,6 +57,7 @@ enum LoadProvider: UInt8, CaseIterable, Sendable {
     case .apns: .apns
     case .fcm: .fcm
     case .expo: .expo
+    case .webpush: .webpush
     }
   }
 }

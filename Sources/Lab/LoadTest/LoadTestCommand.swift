@@ -70,6 +70,13 @@ struct LoadTestCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Distribution of devices over providers, by weight.", valueName: "mix"))
   var mix = "apns=1,fcm=1,expo=1"
 
+  @Option(
+    name: .customLong("webpush-subscription"),
+    help: ArgumentHelp(
+      "The webpush-subscription.json of the simulators, for a mix with webpush: browsers have its keys.",
+      valueName: "file"))
+  var webPushSubscription: String?
+
   @Option(help: ArgumentHelp("Share of devices that get each fault.", valueName: "faults"))
   var faults: String?
 
@@ -169,11 +176,16 @@ struct LoadTestCommand: AsyncParsableCommand {
     var option = "--mix"
     do throws(LoadOptionError) {
       let mix = try LoadMix(mix)
+      let subscription = try webPushSubscription.map { file throws(LoadOptionError) in try LoadSubscription(file: file)
+      }
+      if subscription == nil, mix.weights.contains(where: { $0.provider == .webpush }) {
+        throw LoadOptionError("webpush needs --webpush-subscription, the webpush-subscription.json of the simulators")
+      }
       option = "--faults"
       let faults = try self.faults.map { text throws(LoadOptionError) in try LoadFaults(text) } ?? .none
       return LoadShape(
         run: Self.runName(), apps: apps, kind: kind, ringSeconds: ringSeconds, devices: devices, mix: mix,
-        faults: faults, seed: seed)
+        faults: faults, subscription: subscription, seed: seed)
     } catch {
       throw ValidationError("\(option): \(error)")
     }

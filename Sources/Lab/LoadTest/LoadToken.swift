@@ -1,7 +1,7 @@
 // Tokens that contain the number of their delivery: a simulator's log has no other mark of it.
 
 /// A token ends with the run and the number of its delivery, in hexadecimal digits: `…RRRRRRRRNNNNNNNNNNNN`, and a
-/// bracket at Expo. Its prefix may request a fault from the simulator.
+/// bracket at Expo. Its prefix may request a fault from the simulator. For web push, it is the name in the endpoint.
 enum LoadToken {
   /// Number of digits of a run's name.
   static let runDigits = 8
@@ -25,6 +25,8 @@ enum LoadToken {
       return "\(device.fault ?? "d")x\(mark)\(fcmFiller)\(mark)"
     case .expo:
       return "ExponentPushToken[\(device.fault ?? "")x\(mark)]"
+    case .webpush:
+      return "\(device.fault ?? "")x\(mark)"
     }
   }
 

@@ -13,6 +13,9 @@ public enum ProviderReasons {
     + CurlFailure.Reason.allCases.map(\.rawValue) + [
       "TicketCountMismatch", "TicketErrorWithoutCode", "MalformedTicket",
     ]
+  /// The reasons of push services, and those of pushes that are refused without a request.
+  public static let webpush =
+    (WebPushReasonTable.rows + WebPushReasonTable.statuses).map(\.reason) + WebPushRefusal.allCases.map(\.rawValue)
   /// Reasons that may occur with every provider.
   public static let common =
     [

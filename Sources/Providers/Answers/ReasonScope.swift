@@ -9,6 +9,8 @@ enum ReasonScope: Int, Comparable, Sendable {
   case platform
   /// One project or topic of the account.
   case project
+  /// One of the services behind the lane: web pushes go to the push service of each browser.
+  case origin
   /// Every push of the app to this provider.
   case lane
 

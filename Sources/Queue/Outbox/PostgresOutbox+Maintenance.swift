@@ -35,28 +35,34 @@ extension PostgresOutbox {
   ///   - ringSeconds: the ring window of calls without one of their own, 1 to 600.
   ///   - escalateAfterSeconds: when a user is tried on the next channel if no phone of theirs was heard; nil for never.
   ///   - atLeastOnce: whether a visible push whose fate is unknown is sent again.
-  ///   - providers: which of `apns`, `fcm` and `expo` the app has. Tokens of others are passed over. Nil for no change.
+  ///   - providers: the providers that the app has. Tokens of others are passed over. Nil for no change.
+  ///   - known: the providers that this release knows. Others, which a gateway of a newer release has registered, stay.
   ///   - missedCalls: as `push.apps.missed_calls` has it (`off`, `newest`, `all`), or `default`. Nil for no change.
   ///   - voipCancel: whether a cancel goes to VoIP tokens, too. Nil for no change.
   ///   - quota: how many calls, notifications and recipients the app may enqueue in a minute. Nil for no change.
   public func register(
     app: String, ringSeconds: Int, escalateAfterSeconds: Int? = nil, atLeastOnce: Bool = false,
-    providers: [String]? = nil, missedCalls: String? = nil, voipCancel: Bool? = nil, quota: AppQuota? = nil
+    providers: [String]? = nil, known: [String]? = nil, missedCalls: String? = nil, voipCancel: Bool? = nil,
+    quota: AppQuota? = nil
   ) async throws(OutboxError) {
     var parameters = PostgresParameters()
     parameters.append(app)
     parameters.append(Int32(ringSeconds))
     parameters.append(escalateAfterSeconds.map { Int32(clamping: $0) })
     parameters.append(atLeastOnce)
-    parameters.append(providers.map { "{\($0.joined(separator: ","))}" })
+    parameters.append(providers.map(Self.array))
     parameters.append(missedCalls)
     parameters.append(voipCancel.map { $0 ? "true" : "false" })
     parameters.append(quota?.arrayText)
     parameters.append(options.name)
+    parameters.append(known.map(Self.array))
     _ = try await perform(OutboxStatements.registerApp, parameters)
   }
 
-  /// The id of the lane of an app's provider (`apns`, `fcm`, `expo`).
+  /// Names as the text of an array.
+  private static func array(_ names: [String]) -> String { "{\(names.joined(separator: ","))}" }
+
+  /// The id of the lane of an app's provider.
   public func register(lane provider: String, app: String) async throws(OutboxError) -> Int16 {
     var parameters = PostgresParameters()
     parameters.append(app)

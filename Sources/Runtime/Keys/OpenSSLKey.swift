@@ -111,6 +111,50 @@ struct OpenSSLKey: ~Copyable, @unchecked Sendable {
     return Int(count) == pem.count ? pem : nil
   }
 
+  // MARK: - P-256
+
+  /// SubjectPublicKeyInfo of a P-256 key up to its point: SEQUENCE { SEQUENCE { id-ecPublicKey, prime256v1 }, BIT STRING }.
+  private static let p256Prefix: [UInt8] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x02, 0x01, 0x06, 0x08, 0x2A, 0x86, 0x48, 0xCE,
+    0x3D,
+    0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+  ]
+
+  /// Number of bytes of an uncompressed point: 0x04, x and y.
+  static let p256PointBytes = 65
+
+  /// The public key with this uncompressed point; nil if the point is malformed or not on the curve.
+  static func p256(point: [UInt8]) -> OpenSSLKey? {
+    guard point.count == p256PointBytes, point[0] == 0x04 else { return nil }
+    return publicKey(der: p256Prefix + point)
+  }
+
+  /// The uncompressed point of a P-256 key; nil when OpenSSL cannot write it.
+  func p256Point() -> [UInt8]? {
+    defer { ERR_clear_error() }
+    var point = [UInt8](repeating: 0, count: Self.p256PointBytes)
+    var length = 0
+    guard
+      unsafe EVP_PKEY_get_octet_string_param(key, OSSL_PKEY_PARAM_PUB_KEY, &point, point.count, &length) == 1,
+      length == Self.p256PointBytes, point[0] == 0x04
+    else { return nil }
+    return point
+  }
+
+  /// The secret that both key pairs share: ECDH (NIST SP 800-56A), the x coordinate in 32 bytes. Nil if OpenSSL cannot compute it.
+  func sharedSecret(with peer: borrowing OpenSSLKey) -> [UInt8]? {
+    defer { ERR_clear_error() }
+    guard let context = unsafe EVP_PKEY_CTX_new_from_pkey(nil, key, nil) else { return nil }
+    defer { unsafe EVP_PKEY_CTX_free(context) }
+    guard unsafe EVP_PKEY_derive_init(context) == 1, unsafe EVP_PKEY_derive_set_peer(context, peer.key) == 1 else {
+      return nil
+    }
+    var secret = [UInt8](repeating: 0, count: 32)
+    var length = secret.count
+    guard unsafe EVP_PKEY_derive(context, &secret, &length) == 1, length == secret.count else { return nil }
+    return secret
+  }
+
   // MARK: - Fitness
 
   /// Why the key does not fit the algorithm, or nil when it does.

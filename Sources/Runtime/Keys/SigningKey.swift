@@ -53,6 +53,12 @@ public final class SigningKey: Sendable {
     return pem
   }
 
+  /// ES256: the public half as an uncompressed point of 65 bytes, as a VAPID header contains it (RFC 8292 §3.2).
+  public func publicKeyPoint() throws(SigningKeyError) -> [UInt8] {
+    guard let point = key.p256Point() else { throw SigningKeyError(.operationFailed, source: source) }
+    return point
+  }
+
   /// The key itself as PKCS#8 PEM, to be written where a generated key is needed as a file.
   public func privateKeyPEM() throws(SigningKeyError) -> [UInt8] {
     guard let pem = key.privatePEM() else { throw SigningKeyError(.operationFailed, source: source) }

@@ -31,6 +31,13 @@ public final class VerifyingKey: Sendable {
     self.algorithm = algorithm
   }
 
+  /// The ES256 key with this uncompressed point on P-256; nil if the point is malformed or not on the curve.
+  public init?(point: [UInt8]) {
+    guard let key = OpenSSLKey.p256(point: point) else { return nil }
+    self.key = key
+    algorithm = .es256
+  }
+
   /// Whether `signature`, in JOSE's form, is this key's signature of `message`. The bytes may be untrusted.
   public func verify(_ signature: [UInt8], of message: [UInt8]) -> Bool {
     switch algorithm {

@@ -1,7 +1,8 @@
 // Gives the token prefix that requests a fault; for code that generates tokens.
 
 extension FaultCatalog {
-  /// The prefix of a token that gets a fault. For Expo, the prefix of the part in brackets.
+  /// The prefix of a token that gets a fault. For Expo, the prefix of the part in brackets; for web push, of
+  /// the name in the endpoint.
   ///
   /// - Parameter fault: a reason of the provider, or a name that every provider has, as `text` lists them.
   /// - Returns: the prefix, or nil if the provider has no such fault. The text after it must not look like a
@@ -18,6 +19,7 @@ extension FaultCatalog {
     case .expo:
       let isPushError = ExpoPushError.allCases.contains { $0.rawValue == fault || $0.receiptFaultName == fault }
       return isCommon || isPushError || ExpoError.named(fault) != nil ? "\(TokenFault.prefix)\(fault)-" : nil
+    case .webpush: return isCommon || WebPushError.named(fault) != nil ? "\(TokenFault.prefix)\(fault)-" : nil
     case .oauth: return nil
     }
   }

@@ -20,6 +20,10 @@ public enum FaultCatalog {
     }
     lines += (ExpoError.names + Fault.names).map { row("\(TokenFault.prefix)\($0.name)", $0.meaning) }
     lines.append(row("project-NAME-", "the token belongs to the project NAME"))
+    lines += ["", "Web push: the name in the endpoint, /push/NAME, begins (numbers as for FCM)"]
+    lines += (WebPushError.all.map { (name: $0.reason, meaning: "\($0.status)") } + Fault.names).map {
+      row("\(TokenFault.prefix)\($0.name)", $0.meaning)
+    }
     return lines.joined(separator: "\n")
   }
 

@@ -38,7 +38,7 @@ public struct FaultPlanError: Error, Equatable, CustomStringConvertible, Sendabl
 
 /// The rules of a run.
 ///
-/// The file is a JSON array; each rule is an object with `provider` (apns, fcm, oauth, expo) and any of
+/// The file is a JSON array; each rule is an object with `provider` (apns, fcm, oauth, expo, webpush) and any of
 /// `environment` (production, sandbox: apns only), `token_prefix`, `reason` (the provider's own code), `status`,
 /// `body`, `receipt` (an Expo receipt's error), `action` (hang, deafen, lose, reset, refuse, close, malformed, html,
 /// slow, goaway, cutoff), `timestamp` (ms since 1970, for APNs 410), `retry_after` (s), `delay_ms`, `share` (0 to 1), `count`,
@@ -103,7 +103,7 @@ private struct FaultRuleReader {
       let key = String(decoding: scanner.key(member), as: UTF8.self)
       try read(key, member.value)
     }
-    guard let provider else { throw FaultPlanError(description: "needs a provider: apns, fcm, oauth or expo") }
+    guard let provider else { throw FaultPlanError(description: "needs a provider: apns, fcm, oauth, expo or webpush") }
     return FaultRule(
       provider: provider, environment: environment, tokenPrefix: tokenPrefix, fault: try fault(), share: share,
       after: after, count: count)
@@ -113,7 +113,7 @@ private struct FaultRuleReader {
     switch key {
     case "provider":
       provider = SimulatedProvider(rawValue: try text(key, value))
-      if provider == nil { throw FaultPlanError(description: "provider must be apns, fcm, oauth or expo") }
+      if provider == nil { throw FaultPlanError(description: "provider must be apns, fcm, oauth, expo or webpush") }
     case "environment":
       environment = try text(key, value)
       guard environment == "production" || environment == "sandbox" else {

@@ -1,4 +1,4 @@
-// Tokens that request a fault, for providers whose tokens may contain letters: FCM and Expo.
+// Tokens that request a fault, for providers whose tokens may contain letters: FCM, Expo and web push.
 
 internal import Runtime
 

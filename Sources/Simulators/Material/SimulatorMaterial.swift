@@ -41,12 +41,20 @@ public struct SimulatorMaterial: Sendable {
   /// The access token that the Expo simulator can require.
   public let expoAccessToken: String
 
+  /// Signs VAPID tokens (ES256); also in `webPushKeyFile`.
+  public let webPushKey: SigningKey
+  /// The keys of all web push subscriptions.
+  public let browser: WebPushBrowser
+
   public var authorityFile: String { "\(directory)/ca.pem" }
   public var certificateFile: String { "\(directory)/server.pem" }
   public var certificateKeyFile: String { "\(directory)/server.key" }
   public var apnsKeyFile: String { "\(directory)/apns-key.p8" }
   public var serviceAccountFile: String { "\(directory)/fcm-service-account.json" }
   public var expoAccessTokenFile: String { "\(directory)/expo-access-token" }
+  public var webPushKeyFile: String { "\(directory)/webpush-key.pem" }
+  /// The subscription of a browser, as `PushSubscription.toJSON()` returns it.
+  public var webPushSubscriptionFile: String { "\(directory)/webpush-subscription.json" }
   /// A key for the gateway's dashboard.
   public var opsKeyFile: String { "\(directory)/ops-key" }
   public var configurationFile: String { "\(directory)/gateway.yaml" }
@@ -71,6 +79,8 @@ public struct SimulatorMaterial: Sendable {
     self.identity = identity
     apnsKey = try Self.key(in: "\(self.directory)/apns-key.p8", .es256)
     fcmKey = try Self.key(in: "\(self.directory)/\(Self.fcmKeyFileName)", .rs256)
+    webPushKey = try Self.key(in: "\(self.directory)/webpush-key.pem", .es256)
+    browser = try Self.browser(in: self.directory)
     let tokenFile = "\(self.directory)/expo-access-token"
     if let text = MaterialFile.read(tokenFile) {
       expoAccessToken = String(decoding: text.prefix { $0 > 0x20 }, as: UTF8.self)
@@ -97,6 +107,28 @@ public struct SimulatorMaterial: Sendable {
     let key = try SigningKey.generate(for: algorithm)
     try MaterialFile.write(try key.privateKeyPEM(), to: path, isSecret: true)
     return key
+  }
+
+  /// The browser's key pair and its secret, each in a file.
+  private static func browser(in directory: String) throws -> WebPushBrowser {
+    let keyFile = "\(directory)/webpush-browser.pem"
+    let authFile = "\(directory)/webpush-browser-auth"
+    if let pem = MaterialFile.read(keyFile), let text = MaterialFile.read(authFile),
+      let auth = Base64URL.decode(text.prefix { $0 > 0x20 }), auth.count == 16
+    {
+      return WebPushBrowser(key: try KeyAgreementKey(pem: pem, source: keyFile), auth: auth)
+    }
+    guard let browser = WebPushBrowser.generate() else { throw CertificateError(step: "a browser's key") }
+    try MaterialFile.write(try browser.key.privateKeyPEM(), to: keyFile, isSecret: true)
+    try MaterialFile.write(Base64URL.encode(browser.auth) + [0x0A], to: authFile, isSecret: true)
+    return browser
+  }
+
+  /// Writes a browser's subscription to the simulated push service.
+  ///
+  /// - Parameter endpoint: its URL.
+  public func writeWebPushSubscription(endpoint: String) throws {
+    try MaterialFile.write(browser.json(endpoint: endpoint) + [0x0A], to: webPushSubscriptionFile, isSecret: true)
   }
 
   /// Writes the service account's JSON file, which names the token endpoint.
@@ -154,8 +186,18 @@ public struct SimulatorMaterial: Sendable {
             url: \(endpoints.expo)
             access_token_file: \(Self.quoted(expoAccessTokenFile))
 
-      """
+      """ + (endpoints.webPush.isEmpty ? "" : webPushSection(endpoints))
     try MaterialFile.write(Array(text.utf8), to: configurationFile, isSecret: true)
+  }
+
+  private func webPushSection(_ endpoints: SimulatorEndpoints) -> String {
+    """
+        webpush:
+          vapid_key_file: \(Self.quoted(webPushKeyFile))
+          subject: mailto:ops@example.com
+          origins: \(endpoints.webPush)
+
+    """
   }
 
   /// A JSON string, which is a YAML string too.
@@ -174,4 +216,11 @@ public struct SimulatorEndpoints: Sendable, Equatable {
   /// The OAuth token endpoint, with its path.
   public let token: String
   public let expo: String
+  /// The push service of the simulated browsers.
+  public var webPush = ""
+
+  /// The endpoint of a web push subscription.
+  ///
+  /// - Parameter name: letters, digits, `-`, `_`, `.` and `:`.
+  public func webPushEndpoint(_ name: String) -> String { "\(webPush)/push/\(name)" }
 }

@@ -1,0 +1,153 @@
+// Decides whether pushes are sent to an origin, from its answers. No clock, no I/O.
+//
+//   working ── failuresMax failures in a row, no connection, or refused credentials ──▶ resting ── time is over ──▶ probing
+//      ▲                                                                         ▲      or connected              │
+//      └──────────────────────────── an answer ──────────────────────────────────┼──────────────────────────────┤
+//                                                                                 └───────── a failure ───────────┘
+//
+// It is to an origin what `LaneCircuit` is to a lane. A lane's circuit would stop the pushes to all browsers.
+//
+// A refused VAPID token (401, 403) has two possible causes. If the subscription was made with another key, only its own pushes
+// are refused; FCM and Mozilla answer in the same way as to a wrong token. So while the origin accepts pushes to other
+// subscriptions, the subscription is at fault.
+
+internal import Runtime
+
+/// The state of one origin.
+struct WebPushOriginHealth {
+  enum Admission: Equatable {
+    case send
+    /// Not before `until`, because of the reason.
+    case wait(until: Instant, reason: String)
+  }
+
+  /// Number of consecutive failures after which the origin rests.
+  static let failuresMax = 5
+  /// Number of consecutive refusals of the token that are attributed to subscriptions.
+  static let refusalsMax = 3
+  /// Number of consecutive pushes that were too many for their subscription, after which the origin rests.
+  static let throttlesMax = 10
+  /// Maximum rest at the origin's request. Then it is asked again.
+  static let pauseMax = Nanoseconds.seconds(60)
+  /// How long others wait while one push probes the origin.
+  static let probeWait = Nanoseconds.milliseconds(500)
+  /// The rests after failures. They are short because a call may come at any time.
+  static let outages: ReconnectBackoff = {
+    var backoff = ReconnectBackoff(max: .seconds(5))
+    backoff.base = .seconds(1)
+    return backoff
+  }()
+  /// The rests after refusals of the token.
+  static let refusals: ReconnectBackoff = {
+    var backoff = ReconnectBackoff(max: .seconds(60))
+    backoff.base = .seconds(1)
+    return backoff
+  }()
+
+  private var random: SplitMix64
+  private var failures = 0
+  private var refusals = 0
+  private var throttles = 0
+  /// The connection whose loss was counted last. A lost connection counts once, however many requests it carried.
+  private var lostConnection: Int?
+  /// Whether the origin has accepted our token since it was last refused for all.
+  private var isProven = false
+  /// Number of rests in a row.
+  private var rests = 0
+  private var rest: (until: Instant, reason: String)?
+  /// A pause that the origin asked for. An answer to an earlier request does not end it.
+  private var pause: (until: Instant, reason: String)?
+  private var isProbing = false
+
+  /// Whether it rests, or probes after a rest.
+  var isResting: Bool { rest != nil }
+
+  /// - Parameter seed: the seed of the jitter.
+  init(seed: UInt64) {
+    random = SplitMix64(seed: seed)
+  }
+
+  /// Whether a push may be sent now. After a rest, one at a time may.
+  mutating func admit(_ now: Instant) -> Admission {
+    if let pause {
+      guard pause.until <= now else { return .wait(until: pause.until, reason: pause.reason) }
+      self.pause = nil
+    }
+    guard let rest else { return .send }
+    if rest.until > now { return .wait(until: rest.until, reason: rest.reason) }
+    if isProbing { return .wait(until: now + Self.probeWait, reason: rest.reason) }
+    isProbing = true
+    return .send
+  }
+
+  /// A push was answered, and our token was accepted.
+  mutating func didAnswer() {
+    (failures, refusals, throttles, rests) = (0, 0, 0, 0)
+    isProven = true
+    isProbing = false
+    rest = nil
+  }
+
+  /// A push ended before it was sent, for a reason that says nothing about the origin.
+  mutating func didNotSend() { isProbing = false }
+
+  /// The origin has a temporary problem, or did not answer.
+  ///
+  /// - Parameters:
+  ///   - connection: the connection that was lost, if that is the problem.
+  ///   - after: the origin's Retry-After.
+  mutating func didFail(_ reason: String, lost connection: Int? = nil, after: Nanoseconds? = nil, _ now: Instant) {
+    if let after { pause = (now + min(after, Self.pauseMax), reason) }
+    if let connection {
+      guard connection != lostConnection else { return isProbing = false }
+      lostConnection = connection
+    }
+    failures += 1
+    guard failures >= Self.failuresMax || isProbing else { return }
+    rest(reason, Self.outages, now)
+  }
+
+  /// No connection could be opened in time.
+  mutating func hasNoConnection(_ reason: String, _ now: Instant) {
+    // Requests that waited together end together. They count once.
+    guard isProbing || rest.map({ $0.until <= now }) ?? true else { return }
+    rest(reason, Self.outages, now)
+  }
+
+  /// The origin refuses our token. Returns whether the subscription is at fault.
+  mutating func didRefuseToken(_ reason: String, _ now: Instant) -> Bool {
+    if isProven, refusals < Self.refusalsMax {
+      refusals += 1
+      return true
+    }
+    isProven = false
+    if isProbing || rest == nil { rest(reason, Self.refusals, now) }
+    return false
+  }
+
+  /// Too many pushes to one subscription.
+  mutating func didThrottle(_ reason: String, after: Nanoseconds?, _ now: Instant) {
+    let count = throttles + 1
+    didAnswer()
+    throttles = count
+    if count >= Self.throttlesMax { didPause(reason, for: after ?? .seconds(1), now) }
+  }
+
+  /// The origin asks for a pause of all pushes.
+  mutating func didPause(_ reason: String, for time: Nanoseconds, _ now: Instant) {
+    isProbing = false
+    pause = (now + min(time, Self.pauseMax), reason)
+  }
+
+  /// There is a connection again, or the credentials have changed: the next push probes at once.
+  mutating func tryNow(_ now: Instant) {
+    guard let rest, rest.until > now else { return }
+    self.rest = (now, rest.reason)
+  }
+
+  private mutating func rest(_ reason: String, _ backoff: ReconnectBackoff, _ now: Instant) {
+    isProbing = false
+    rests += 1
+    rest = (now + backoff.delay(afterFailures: rests, random: random.next()), reason)
+  }
+}

@@ -1,0 +1,340 @@
+// The provider for web push: the push services of all browsers behind one lane.
+//
+// Each origin has an `HTTP2Sender` of its own: connections, VAPID token, requests in flight. It is opened at the first push to the
+// origin and closed when the origin is idle. So an origin that fails affects no other. What the answers say about an origin is
+// decided by `WebPushOriginHealth` and never reported as a fault of the lane (`PushResult.concernsLane`).
+//
+// A push to an origin that rests is answered at once, without a request, as `unavailable` with the time left. It then waits in the
+// outbox and takes no place of the pushes to other origins.
+//
+// Web pushes get no hedges: two pushes of one call would differ in their encryption, so a browser would show the second one, too.
+
+public import Logging
+internal import PushModel
+public import Runtime
+
+/// Sends the web pushes of one app. An actor on an event loop.
+public actor WebPushProvider: PushProvider {
+  public nonisolated let loop: EventLoop
+  public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+  private let configuration: WebPushConfiguration
+  private let clock: any GatewayClock
+  private let permits: SendPermits?
+  private let logger: Logger
+  private var credentials: WebPushCredentials
+  private var report: ((PushProviderEvent) -> Void)?
+
+  private var origins: [WebPushOrigin: WebPushOriginConnections] = [:]
+  /// All connections by generation: those of `origins`, and those of closed origins until they have finished their requests.
+  private var all: [Int: WebPushOriginConnections] = [:]
+  private var generations = 0
+  /// The history of the connections to closed origins.
+  private var former = ProviderCondition()
+  private var results: [PushResult] = []
+  private var isReportScheduled = false
+  private var idleTimer: EventLoop.Timer?
+  private var isShuttingDown = false
+  private var whenRetired: CheckedContinuation<Void, Never>?
+
+  /// - Parameters:
+  ///   - logger: a logger with the app's name in its metadata. Endpoints, keys and payloads are never logged.
+  ///   - permits: the permits of its requests; nil: they may always be written.
+  public init(
+    _ configuration: WebPushConfiguration, credentials: WebPushCredentials, loop: EventLoop, logger: Logger,
+    permits: SendPermits? = nil, clock: any GatewayClock = SystemClock()
+  ) {
+    self.configuration = configuration
+    self.credentials = credentials
+    self.loop = loop
+    self.logger = logger
+    self.permits = permits
+    self.clock = clock
+  }
+
+  // MARK: - PushProvider
+
+  /// The capacity does not depend on connections: which origins there are is known only from the pushes.
+  public func start(report: @escaping @Sendable (PushProviderEvent) -> Void) {
+    precondition(self.report == nil, "a WebPushProvider is started once")
+    self.report = report
+    report(.capacity(configuration.requestsMax))
+  }
+
+  public func send(_ batch: [PushRequest]) {
+    let now = loop.now
+    var touched: [WebPushOriginConnections] = []
+    for request in batch {
+      switch route(request, now) {
+      case .success(let connections):
+        if connections.outgoing.count == 1 { touched.append(connections) }
+      case .failure(let refusal): finish(request.tag, refusal.outcome, now)
+      }
+    }
+    for connections in touched {
+      let outgoing = connections.outgoing
+      connections.outgoing = []
+      connections.inFlight += outgoing.count
+      connections.lastUsedAt = now
+      connections.sender.send(outgoing)
+    }
+  }
+
+  public func withdraw(_ tags: Set<UInt64>) {
+    for connections in origins.values { connections.sender.withdraw(tags) }
+  }
+
+  public func retryConnections() {
+    for connections in origins.values {
+      connections.sender.retryConnections()
+      connections.health.tryNow(loop.now)
+    }
+    report?(.renewed)
+  }
+
+  /// From now on, uses another VAPID key or subject. The connections stay, and requests carry a token of the new key as soon as it is
+  /// signed. A browser accepts pushes only with the key for which it subscribed.
+  public func rotate(to credentials: WebPushCredentials) {
+    guard credentials.identity != self.credentials.identity else { return }
+    self.credentials = credentials
+    for connections in origins.values {
+      connections.isReplacingToken = false
+      connections.sender.rotate(to: tokens(for: connections.origin))
+    }
+    report?(.renewed)
+  }
+
+  public var condition: ProviderCondition {
+    var condition = former
+    for connections in all.values {
+      Self.add(connections.sender.condition, to: &condition)
+    }
+    return condition
+  }
+
+  public func shutDown(by deadline: Instant) async {
+    guard !isShuttingDown else { return }
+    isShuttingDown = true
+    idleTimer?.cancel()
+    report?(.capacity(0))
+    for connections in origins.values { retire(connections, by: deadline) }
+    origins = [:]
+    if !all.isEmpty {
+      await withCheckedContinuation { whenRetired = $0 }
+    }
+    deliverReport()
+  }
+
+  // MARK: - Requests
+
+  /// The outcome of a push that is not sent.
+  private struct Refusal: Error {
+    let outcome: PushOutcome
+
+    init(_ outcome: PushOutcome) { self.outcome = outcome }
+    init(_ refusal: WebPushRefusal) { outcome = .rejected(reason: refusal.rawValue) }
+  }
+
+  /// Encrypts a push and adds it to the outgoing ones of its origin.
+  private func route(_ request: PushRequest, _ now: Instant) -> Result<WebPushOriginConnections, Refusal> {
+    guard !isShuttingDown else { return .failure(Refusal(.refused(reason: "ShuttingDown"))) }
+    guard request.deadline > now else { return .failure(Refusal(.expired)) }
+    guard let subscription = try? WebPushSubscription(token: request.token) else {
+      return .failure(Refusal(.malformedSubscription))
+    }
+    guard configuration.allowedOrigins.allows(subscription.origin) else { return .failure(Refusal(.originNotAllowed)) }
+    guard request.body.count <= WebPushEncryption.plaintextBytesMax else { return .failure(Refusal(.payloadTooLarge)) }
+    guard let connections = connections(to: subscription.origin, now) else {
+      return .failure(Refusal(.unavailable(reason: WebPushRefusal.tooManyOrigins.rawValue, after: .seconds(1))))
+    }
+    guard connections.inFlight + connections.outgoing.count < configuration.requestsPerOriginMax else {
+      return .failure(Refusal(.refused(reason: WebPushRefusal.originBusy.rawValue)))
+    }
+    if case .wait(let until, let reason) = connections.health.admit(now) {
+      return .failure(Refusal(.unavailable(reason: reason, after: until - now)))
+    }
+    guard let body = WebPushEncryption.encrypt(request.body, for: subscription) else {
+      connections.health.didNotSend()
+      return .failure(Refusal(.unavailable(reason: WebPushRefusal.encryptionFailed.rawValue, after: nil)))
+    }
+    let sealed = PushRequest(
+      tag: request.tag, deliveryID: request.deliveryID, kind: request.kind, environment: request.environment,
+      token: subscription.path, body: body, collapseID: request.collapseID, deadline: request.deadline,
+      expiresAtMilliseconds: request.expiresAtMilliseconds, manner: request.manner,
+      avoidedConnection: request.avoidedConnection.flatMap(connections.ownNumber))
+    sealed.permit = request.permit
+    connections.outgoing.append(sealed)
+    return .success(connections)
+  }
+
+  // MARK: - Origins
+
+  /// The connections to an origin, opened if necessary. Nil if there are too many origins with requests in flight.
+  private func connections(to origin: WebPushOrigin, _ now: Instant) -> WebPushOriginConnections? {
+    if let connections = origins[origin] { return connections }
+    if origins.count >= configuration.originsMax {
+      let idle = origins.values.filter { $0.inFlight == 0 && $0.outgoing.isEmpty }
+      guard let oldest = idle.min(by: { $0.lastUsedAt < $1.lastUsedAt }) else { return nil }
+      close(oldest)
+    }
+    let endpoint = HTTP2Endpoint(
+      host: origin.host, port: origin.port, tls: configuration.tls, proxy: configuration.proxy)
+    let sender = HTTP2Sender(
+      WebPushFormat(endpoint, origin), settings: configuration.pool, tokens: tokens(for: origin), permits: permits,
+      clock: clock, loop: loop, logger: logger)
+    generations += 1
+    let connections = WebPushOriginConnections(
+      origin, sender, generation: generations, seed: .random(in: .min ... .max), now)
+    origins[origin] = connections
+    all[connections.generation] = connections
+    // The sender keeps this provider alive until it has been shut down.
+    let generation = connections.generation
+    sender.report = { event in self.handle(event, ofGeneration: generation) }
+    logger.debug("web push: the connections to a push service are opened", metadata: ["host": "\(origin.host)"])
+    sender.start()
+    watchIdleOrigins()
+    return connections
+  }
+
+  private func tokens(for origin: WebPushOrigin) -> WebPushTokenSource {
+    WebPushTokenSource(credentials, for: origin, clock: clock)
+  }
+
+  private func watchIdleOrigins() {
+    guard idleTimer == nil, let oldest = origins.values.lazy.map(\.lastUsedAt).min() else { return }
+    let due = max(oldest + configuration.idleTimeMax, loop.now + configuration.idleTimeMax / 4)
+    idleTimer = loop.schedule(at: due) { self.closeIdleOrigins() }
+  }
+
+  private func closeIdleOrigins() {
+    idleTimer = nil
+    let idleSince = loop.now - configuration.idleTimeMax
+    for connections in origins.values where connections.inFlight == 0 && connections.lastUsedAt <= idleSince {
+      close(connections)
+    }
+    watchIdleOrigins()
+  }
+
+  private func close(_ connections: WebPushOriginConnections) {
+    origins[connections.origin] = nil
+    logger.debug(
+      "web push: the connections to a push service are closed", metadata: ["host": "\(connections.origin.host)"])
+    retire(connections, by: loop.now + .seconds(1))
+  }
+
+  private func retire(_ connections: WebPushOriginConnections, by deadline: Instant) {
+    let generation = connections.generation
+    connections.sender.shutDown(by: deadline) { self.didRetire(generation) }
+  }
+
+  private func didRetire(_ generation: Int) {
+    guard let connections = all.removeValue(forKey: generation) else { return }
+    var condition = connections.sender.condition
+    (condition.openConnections, condition.connectingConnections) = (0, 0)
+    condition.unanswered = .zero
+    condition.tokenIssuedAtMilliseconds = nil
+    Self.add(condition, to: &former)
+    guard all.isEmpty, let waiting = whenRetired else { return }
+    whenRetired = nil
+    waiting.resume()
+  }
+
+  private static func add(_ other: ProviderCondition, to sum: inout ProviderCondition) {
+    sum.openConnections += other.openConnections
+    sum.connectingConnections += other.connectingConnections
+    sum.goAways.merge(other.goAways, uniquingKeysWith: +)
+    sum.replacements.merge(other.replacements, uniquingKeysWith: +)
+    sum.unanswered = max(sum.unanswered, other.unanswered)
+    // The oldest token, because it shows that renewals fail.
+    if let issuedAt = other.tokenIssuedAtMilliseconds {
+      sum.tokenIssuedAtMilliseconds = min(sum.tokenIssuedAtMilliseconds ?? issuedAt, issuedAt)
+    }
+  }
+
+  // MARK: - Events of a sender
+
+  private func handle(_ event: PushProviderEvent, ofGeneration generation: Int) {
+    guard let connections = all[generation] else { return }  // its capacity ends after its shutdown
+    switch event {
+    case .results(let batch):
+      let now = loop.now
+      connections.inFlight -= batch.count
+      for result in batch { finish(result, of: connections, now) }
+    case .capacity(let capacity): if capacity > 0 { connections.health.tryNow(loop.now) }
+    case .clockSkew: report?(event)
+    case .renewed:
+      // Another key ends a rest. A new token of the same key waits for the probe.
+      if !connections.isReplacingToken { connections.health.tryNow(loop.now) }
+      connections.isReplacingToken = false
+    case .hedged, .divided: break
+    }
+  }
+
+  private func finish(_ result: PushResult, of connections: WebPushOriginConnections, _ now: Instant) {
+    var result = result
+    let wasResting = connections.health.isResting
+    switch result.outcome {
+    case .accepted, .tokenInvalid, .rejected: connections.health.didAnswer()
+    case .throttled(let reason, let after, isLaneWide: false): connections.health.didThrottle(reason, after: after, now)
+    case .throttled(let reason, let after, isLaneWide: true):
+      connections.health.didPause(reason, for: after ?? .seconds(1), now)
+      result.outcome = .unavailable(reason: reason, after: after ?? .seconds(1))
+    case .unavailable(let reason, let after): connections.health.didFail(reason, after: after, now)
+    case .unknown(let reason):
+      let lost = reason == PushOutcome.connectionLostReason ? result.connection : nil
+      connections.health.didFail(reason, lost: lost, now)
+    case .unauthorized(let reason):
+      if connections.health.didRefuseToken(reason, now) {
+        result.outcome = .rejected(reason: reason)
+      } else {
+        replaceToken(of: connections)
+      }
+    case .refused(let reason) where reason == Self.noConnectionReason:
+      connections.health.hasNoConnection(reason, now)
+      result.outcome = .unavailable(reason: reason, after: nil)
+    case .refused, .expired: connections.health.didNotSend()
+    }
+    if !wasResting, connections.health.isResting {
+      logger.warning(
+        "web push: a push service rests after failures; other push services are not affected",
+        metadata: ["host": "\(connections.origin.host)", "outcome": "\(result.outcome)"])
+    }
+    result.connection = result.connection.map(connections.publicNumber)
+    result.concernsLane = false
+    results.append(result)
+    scheduleReport()
+  }
+
+  /// The reason of a request that found no connection in time.
+  private static let noConnectionReason = "NoConnection"
+
+  /// Signs a new token for the probe that follows the rest. The clock may have been wrong when the old one was signed.
+  private func replaceToken(of connections: WebPushOriginConnections) {
+    guard !connections.isReplacingToken, !isShuttingDown else { return }
+    connections.isReplacingToken = true
+    connections.sender.rotate(to: tokens(for: connections.origin))
+  }
+
+  // MARK: - Results, reported once a turn
+
+  private func finish(_ tag: UInt64, _ outcome: PushOutcome, _ now: Instant) {
+    var result = PushResult(tag: tag, outcome: outcome, sentAt: nil, answeredAt: now)
+    result.concernsLane = false
+    results.append(result)
+    scheduleReport()
+  }
+
+  private func scheduleReport() {
+    guard !isReportScheduled else { return }
+    isReportScheduled = true
+    loop.atEndOfTurn { self.deliverReport() }
+  }
+
+  private func deliverReport() {
+    isReportScheduled = false
+    guard !results.isEmpty else { return }
+    let batch = results
+    results = []
+    report?(.results(batch))
+  }
+}

@@ -1,0 +1,136 @@
+// Tests of when pushes are sent to an origin. No network.
+
+import Runtime
+import Testing
+
+@testable import Providers
+
+@Suite(.timeLimit(.minutes(10))) struct WebPushOriginHealthTests {
+  private let start = Instant(nanoseconds: 1_000_000_000_000)
+  private var health = WebPushOriginHealth(seed: 1)
+
+  private func after(_ milliseconds: Int64) -> Instant { start + .milliseconds(milliseconds) }
+
+  private func isSent(_ admission: WebPushOriginHealth.Admission) -> Bool { admission == .send }
+
+  /// How long the origin rests; zero if it does not.
+  private mutating func rest(_ now: Instant) -> Nanoseconds {
+    var copy = health
+    guard case .wait(let until, _) = copy.admit(now) else { return .zero }
+    return until - now
+  }
+
+  @Test mutating func `a new origin gets every push`() {
+    for _ in 0..<100 { #expect(health.admit(start) == .send) }
+  }
+
+  @Test mutating func `five failures in a row let it rest, and an answer between them does not`() {
+    for _ in 0..<4 { health.didFail("HTTP503", start) }
+    #expect(health.admit(start) == .send)
+    health.didAnswer()
+    for _ in 0..<4 { health.didFail("HTTP503", start) }
+    #expect(!health.isResting)
+    health.didFail("HTTP503", start)
+    #expect(health.isResting)
+    guard case .wait(let until, let reason) = health.admit(start) else {
+      _ = Issue.record("sent while it rests")
+      return
+    }
+    #expect(reason == "HTTP503")
+    #expect(until > start && until <= after(1_000))
+  }
+
+  @Test mutating func `after the rest one push probes, and its answer decides`() {
+    for _ in 0..<5 { health.didFail("HTTP503", start) }
+    #expect(health.admit(after(1_000)) == .send)
+    #expect(health.admit(after(1_000)) == .wait(until: after(1_500), reason: "HTTP503"))
+    health.didFail("HTTP503", after(1_100))  // the probe: a second, longer rest
+    let second = rest(after(1_100))
+    #expect(second >= .milliseconds(1_000) && second <= .milliseconds(2_000))
+    #expect(health.admit(after(3_200)) == .send)
+    health.didAnswer()
+    #expect(!health.isResting)
+    for _ in 0..<10 { #expect(health.admit(after(3_300)) == .send) }
+  }
+
+  @Test mutating func `a rest has at most five seconds, however many probes fail`() {
+    var now = start
+    for _ in 0..<5 { health.didFail("x", now) }
+    for _ in 0..<20 {
+      let time = rest(now)
+      #expect(time > .zero && time <= .seconds(5))
+      now = now + time
+      #expect(health.admit(now) == .send)
+      health.didFail("x", now)
+    }
+  }
+
+  @Test mutating func `a probe that was not sent lets the next push probe`() {
+    for _ in 0..<5 { health.didFail("x", start) }
+    #expect(health.admit(after(1_000)) == .send)
+    health.didNotSend()
+    #expect(health.admit(after(1_000)) == .send)
+  }
+
+  @Test mutating func `a lost connection counts once, however many requests it carried`() {
+    for _ in 0..<100 { health.didFail("ConnectionLost", lost: 7, start) }
+    #expect(!health.isResting)
+    for connection in 8...11 { health.didFail("ConnectionLost", lost: connection, start) }
+    #expect(health.isResting)
+  }
+
+  @Test mutating func `without a connection it rests at once, and pushes that waited together count once`() {
+    for _ in 0..<50 { health.hasNoConnection("NoConnection", start) }
+    let first = rest(start)
+    #expect(first > .zero && first <= .seconds(1))
+    health.tryNow(after(100))  // there is a connection
+    #expect(health.admit(after(100)) == .send)
+    health.didAnswer()
+    #expect(health.admit(after(100)) == .send)
+  }
+
+  @Test mutating func `while it accepts other subscriptions, a refused token is the fault of the subscription`() {
+    health.didAnswer()
+    #expect(health.didRefuseToken("HTTP403", start) == true)
+    health.didAnswer()
+    for _ in 0..<3 { #expect(health.didRefuseToken("HTTP403", start) == true) }
+    #expect(health.admit(start) == .send)
+    #expect(health.didRefuseToken("HTTP403", start) == false)  // the fourth in a row
+    #expect(health.isResting)
+  }
+
+  @Test mutating func `an origin that has never accepted the token rests at the first refusal, up to a minute`() {
+    #expect(health.didRefuseToken("BadJwtToken", start) == false)
+    var now = start
+    var longest = Nanoseconds.zero
+    for _ in 0..<12 {
+      let time = rest(now)
+      longest = max(longest, time)
+      now = now + time
+      #expect(health.admit(now) == .send)
+      #expect(health.didRefuseToken("BadJwtToken", now) == false)
+    }
+    #expect(longest >= .seconds(30) && longest <= .seconds(60))
+  }
+
+  @Test mutating func `a pause that the origin asks for is obeyed up to a minute, and ends only by time`() {
+    health.didPause("errno_201", for: .seconds(7), start)
+    #expect(health.admit(start) == .wait(until: start + .seconds(7), reason: "errno_201"))
+    health.didAnswer()  // to an earlier request
+    #expect(!isSent(health.admit(after(6_999))))
+    #expect(health.admit(after(7_000)) == .send)
+    health.didPause("appthrottled", for: .seconds(900), start)
+    #expect(health.admit(start) == .wait(until: start + .seconds(60), reason: "appthrottled"))
+    var other = WebPushOriginHealth(seed: 1)
+    other.didFail("HTTP503", after: .seconds(3), start)
+    #expect(other.admit(start) == .wait(until: start + .seconds(3), reason: "HTTP503"))
+  }
+
+  @Test mutating func `ten subscriptions in a row that get too many pushes pause the origin`() {
+    for _ in 0..<9 { health.didThrottle("HTTP429", after: .seconds(2), start) }
+    #expect(health.admit(start) == .send)
+    health.didAnswer()
+    for _ in 0..<10 { health.didThrottle("HTTP429", after: .seconds(2), start) }
+    #expect(health.admit(start) == .wait(until: start + .seconds(2), reason: "HTTP429"))
+  }
+}

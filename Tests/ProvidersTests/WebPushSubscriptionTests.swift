@@ -1,0 +1,165 @@
+// Tests of subscriptions, origins and the list of allowed origins.
+
+import Foundation
+import Runtime
+import Simulators
+import Testing
+
+@testable import Providers
+
+private let point = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+private let auth = "BTBZMqHH6r4Tts7J_aSIgg"
+
+private func token(_ endpoint: String, auth: String = auth, point: String = point) -> String {
+  "\(endpoint)#auth=\(auth)&p256dh=\(point)"
+}
+
+private func parse(_ token: String) throws -> WebPushSubscription {
+  try WebPushSubscription(token: Array(token.utf8)[...])
+}
+
+private func parse(json: String) throws -> WebPushSubscription { try WebPushSubscription(json: Array(json.utf8)) }
+
+@Suite(.timeLimit(.minutes(10))) struct WebPushSubscriptionTests {
+  @Test(
+    arguments: [
+      "https://fcm.googleapis.com/fcm/send/dGVzdA:APA91bHPRgkF-JUikC4ENAHEeMrd41Zxv3hVZjC9KtT8",
+      "https://updates.push.services.mozilla.com/wpush/v2/gAAAAABk_x-y",
+      "https://web.push.apple.com/QOEXAMPLE-abc_def",
+      "https://wns2-par02p.notify.windows.com/w/?token=BQYAAAD%2bO3U%2f6StKGD&x=1",
+      "https://push.example.com:8443/a",
+    ])
+  func `a browser's subscription has one canonical text, which is read again`(endpoint: String) throws {
+    let expected = token(endpoint)
+    let subscription = try parse(
+      json: #"{"endpoint":"\#(endpoint)","expirationTime":null,"keys":{"p256dh":"\#(point)","auth":"\#(auth)"}}"#)
+    #expect(String(decoding: subscription.text, as: UTF8.self) == expected)
+    #expect(String(decoding: try parse(expected).text, as: UTF8.self) == expected)
+  }
+
+  @Test func `the text ends in the public key, because masks show the last four characters`() throws {
+    let text = String(decoding: try parse(token("https://push.example.com/a")).text, as: UTF8.self)
+    #expect(text.hasSuffix(String(point.suffix(4))))
+    #expect(!text.suffix(87).contains(auth))
+  }
+
+  @Test func `path and origin are those of the endpoint`() throws {
+    let subscription = try parse(token("https://Push.Example.COM:8443/a/b?c=d"))
+    #expect(subscription.origin.host == "push.example.com")
+    #expect(subscription.origin.port == 8443)
+    #expect(subscription.origin.description == "https://push.example.com:8443")
+    #expect(String(decoding: subscription.path, as: UTF8.self) == "/a/b?c=d")
+    #expect(try parse(token("https://push.example.com:443/a")).origin.description == "https://push.example.com")
+  }
+
+  @Test func `keys in base64 with padding and with the other alphabet mean the same subscription`() throws {
+    let canonical = token("https://push.example.com/a")
+    let padded = #"{"endpoint":"https://push.example.com/a","keys":{"p256dh":"\#(point)=","auth":"\#(auth)=="}}"#
+    #expect(String(decoding: try parse(json: padded).text, as: UTF8.self) == canonical)
+    let other = padded.replacingOccurrences(of: "_", with: "/").replacingOccurrences(of: "-", with: "+")
+      .replacingOccurrences(of: "push.example.com/a", with: "push.example.com/a")
+    #expect(String(decoding: try parse(json: other).text, as: UTF8.self) == canonical)
+  }
+
+  @Test(
+    arguments: [
+      "http://push.example.com/a", "https:///a", "https://push.example.com", "https://user@push.example.com/a",
+      "https://push.example.com:0/a", "https://push.example.com:65536/a", "https://push.example.com:/a",
+      "https://push.example.com:44 3/a", "https://push..example.com/a", "https://.push.example.com/a",
+      "https://push.example.com./a", "https://[::1]/a", "https://push.example.com/a b", "https://push.example.com/a\\b",
+      "https://push.example.com\\@evil.example/a", "https://push.example.com?/a", "https://püsh.example.com/a",
+      "https://push.example.com/ä", "ftp://push.example.com/a", "HTTPS://push.example.com/a", "//push.example.com/a",
+      "https://push.example.com/a\u{0}", "https://push.example.com/a\r\nx: y", "https://push_1.example.com/a",
+    ])
+  func `a malformed endpoint is refused, and the error names the field and not its value`(endpoint: String) {
+    do throws(WebPushSubscription.Fault) {
+      _ = try WebPushSubscription(token: Array(token(endpoint).utf8)[...])
+      Issue.record("accepted: \(endpoint)")
+    } catch {
+      #expect(error == .endpoint)
+      #expect(error.description.contains("endpoint") && !error.description.contains("example"))
+    }
+  }
+
+  @Test func `malformed keys are refused, and the error names the field`() {
+    let endpoint = "https://push.example.com/a"
+    let offCurve = String(point.dropLast()) + "0"
+    #expect(throws: WebPushSubscription.Fault.p256dh) { try parse(token(endpoint, point: offCurve)) }
+    #expect(throws: WebPushSubscription.Fault.p256dh) {
+      try parse(token(endpoint, point: String(point.dropFirst()) + "="))
+    }
+    #expect(throws: WebPushSubscription.Fault.auth) { try parse(token(endpoint, auth: String(auth.dropLast()) + "=")) }
+    #expect(throws: WebPushSubscription.Fault.notCanonical) { try parse(endpoint) }
+    #expect(throws: WebPushSubscription.Fault.notCanonical) { try parse(token(endpoint, auth: auth + "AA")) }
+    #expect(throws: WebPushSubscription.Fault.notCanonical) { try parse("") }
+    // A second fragment belongs to no endpoint.
+    #expect(throws: WebPushSubscription.Fault.endpoint) { try parse(token(endpoint + "#x")) }
+    for (json, fault) in [
+      ("", WebPushSubscription.Fault.notJSON), ("[]", .notJSON), ("{}", .notJSON), (#"{"keys":{}}"#, .endpoint),
+      (#"{"endpoint":"https://a.example/b","keys":{}}"#, .auth),
+      (#"{"endpoint":"https://a.example/b","keys":{"auth":"\#(auth)"}}"#, .p256dh),
+      (#"{"endpoint":"https://a.example/b","keys":{"auth":"\#(auth)","p256dh":"AAAA"}}"#, .p256dh),
+      (#"{"endpoint":"https://a.example/b","keys":{"auth":"AAAA","p256dh":"\#(point)"}}"#, .auth),
+    ] {
+      #expect(throws: fault, "\(json)") { try parse(json: json) }
+    }
+  }
+
+  @Test func `a text has at most 1000 bytes`() throws {
+    let endpoint = "https://push.example.com/" + String(repeating: "a", count: 1_000 - 123 - 25)
+    #expect(try parse(token(endpoint)).text.count == 1_000)
+    #expect(throws: WebPushSubscription.Fault.tooLong) { try parse(token(endpoint + "a")) }
+    #expect(throws: WebPushSubscription.Fault.tooLong) {
+      try parse(json: #"{"endpoint":"\#(endpoint)a","keys":{"p256dh":"\#(point)","auth":"\#(auth)"}}"#)
+    }
+  }
+
+  @Test func `the simulated browser's texts are canonical`() throws {
+    let browser = try #require(WebPushBrowser.generate())
+    let text = browser.token(endpoint: "https://127.0.0.1:4433/push/a")
+    #expect(String(decoding: try parse(text).text, as: UTF8.self) == text)
+    let json = try WebPushSubscription(json: browser.json(endpoint: "https://127.0.0.1:4433/push/a"))
+    #expect(String(decoding: json.text, as: UTF8.self) == text)
+  }
+
+  // MARK: - Allowed origins
+
+  @Test(
+    arguments: [
+      ("fcm.googleapis.com", true), ("updates.push.services.mozilla.com", true),
+      ("updates-autopush.stage.push.services.mozilla.com", true), ("web.push.apple.com", true),
+      ("eu.push.apple.com", true), ("wns2-par02p.notify.windows.com", true), ("googleapis.com", false),
+      ("fcm.googleapis.com.evil.example", false), ("evilfcm.googleapis.com", false), ("notify.windows.com", false),
+      ("evilnotify.windows.com", false), ("push.apple.com", false), ("localhost", false), ("127.0.0.1", false),
+      ("169.254.169.254", false), ("10.0.0.1", false), ("fcm.googleapis.com:8443", false),
+    ])
+  func `by default only the push services of the browsers are allowed`(authority: String, isAllowed: Bool) throws {
+    let origin = try #require(WebPushOrigin(authority: Array(authority.utf8)[...]))
+    #expect(WebPushAllowedOrigins.browsers.allows(origin) == isAllowed)
+  }
+
+  @Test func `a pattern may name a port and a domain`() throws {
+    let allowed = try WebPushAllowedOrigins(["https://push.example.com:8443", "*.Example.org"])
+    func allows(_ authority: String) -> Bool { allowed.allows(WebPushOrigin(authority: Array(authority.utf8)[...])!) }
+    #expect(allows("push.example.com:8443") && allows("a.example.org") && allows("a.b.example.org"))
+    #expect(!allows("push.example.com") && !allows("example.org") && !allows("a.example.org:8443"))
+    #expect(!allows("aexample.org"))
+  }
+
+  @Test(arguments: ["", "*", "*.", "*.com", "a b", "http://a.example", "https://a.example/b", "a.*.example", "a:x"])
+  func `a malformed pattern is refused, and the error names it`(pattern: String) {
+    do throws(WebPushAllowedOrigins.Fault) {
+      _ = try WebPushAllowedOrigins([pattern])
+      Issue.record("accepted: \(pattern)")
+    } catch {
+      #expect(error.description.hasPrefix("\(pattern): "))
+    }
+  }
+
+  @Test func `an empty list and a long one are refused`() {
+    #expect(throws: WebPushAllowedOrigins.Fault.self) { try WebPushAllowedOrigins([]) }
+    #expect(throws: WebPushAllowedOrigins.Fault.self) {
+      try WebPushAllowedOrigins((0..<65).map { "host\($0).example.com" })
+    }
+  }
+}

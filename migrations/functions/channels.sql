@@ -1,0 +1,149 @@
+-- The channels: the ways to reach a device, one for each provider. This file is the only place that lists them. All other
+-- files ask these functions, and a new channel is added here, beside the form of its token (validation.sql) and its column
+-- in push.fan_out (enqueue.sql).
+--
+-- Constants, not a table: the planner replaces a call of an immutable function by its value, so that no plan reads a row or
+-- depends on statistics.
+
+-- Names ---------------------------------------------------------------------------------------------------------------
+
+create or replace function push.channels() returns text[] language sql immutable parallel safe as
+$$ select '{apns,fcm,expo,webpush}'::text[] $$;
+comment on function push.channels is
+  'the names of all channels, best first. The place in this list is the rank of a channel: 1 apns, 2 fcm, 3 expo, 4 webpush';
+
+create or replace function push.channel_words() returns text language sql immutable parallel safe as
+$$ select 'apns, fcm, expo or webpush' $$;
+comment on function push.channel_words is 'push.channels() as words, for messages';
+
+-- Gateways of 0.1.0, and apps of which no gateway has told anything, have these. So a channel that came later is never used
+-- for an app without being configured.
+create or replace function push.first_channels() returns text[] language sql immutable parallel safe as
+$$ select '{apns,fcm,expo}'::text[] $$;
+comment on function push.first_channels is
+  'the channels that every gateway knows: those of release 0.1.0. An app whose providers are unknown has these';
+
+create or replace function push.is_channel(p_provider text) returns boolean language sql immutable parallel safe as
+$$ select p_provider in ('apns', 'fcm', 'expo', 'webpush') $$;
+comment on function push.is_channel is 'whether a text is the name of a channel. For the CHECKs of tables';
+
+create or replace function push.serves(p_providers text[], p_provider text) returns boolean
+language sql immutable parallel safe as $$
+  select p_provider = any (coalesce(p_providers, '{apns,fcm,expo}'))
+$$;
+comment on function push.serves is
+  'whether an app has a channel. p_providers: push.apps.providers; null: push.first_channels(). p_provider: the channel';
+
+-- Order and platforms -------------------------------------------------------------------------------------------------
+
+create or replace function push.channel_rank(p_provider text) returns int language sql immutable parallel safe as
+$$ select case p_provider when 'apns' then 1 when 'fcm' then 2 when 'expo' then 3 when 'webpush' then 4 end $$;
+comment on function push.channel_rank is 'the rank of a channel: its place in push.channels(), from 1. The best is 1';
+
+create or replace function push.channel_of(p_rank int) returns text language sql immutable parallel safe as
+$$ select case p_rank when 1 then 'apns' when 2 then 'fcm' when 3 then 'expo' when 4 then 'webpush' end $$;
+comment on function push.channel_of is 'the channel with a rank';
+
+create or replace function push.channel_platform(p_provider text) returns text language sql immutable parallel safe as
+$$ select case p_provider when 'apns' then 'ios' when 'fcm' then 'android' when 'webpush' then 'web' end $$;
+comment on function push.channel_platform is
+  'the platform of a registered device that names none, by its channel: ios, android or web; null: it may be any phone';
+
+-- A browser is a device beside the phones, so it never stands in for one.
+create or replace function push.falls_back(p_provider text) returns boolean language sql immutable parallel safe as
+$$ select p_provider in ('apns', 'fcm') $$;
+comment on function push.falls_back is 'whether another channel may replace this one for the same phone: it is not the last';
+
+create or replace function push.is_fallback(p_provider text) returns boolean language sql immutable parallel safe as
+$$ select p_provider in ('fcm', 'expo') $$;
+comment on function push.is_fallback is 'whether this channel may replace another one for the same phone';
+
+create or replace function push.is_platform(p_platform text) returns boolean language sql immutable parallel safe as
+$$ select p_platform in ('ios', 'android', 'web') $$;
+comment on function push.is_platform is 'whether a text is the name of a platform. For the CHECKs of tables';
+
+create or replace function push.platform_code(p_platform text) returns smallint language sql immutable parallel safe as
+$$ select case p_platform when 'ios' then 1 when 'android' then 2 when 'web' then 3 else 0 end::smallint $$;
+comment on function push.platform_code is 'the code of a platform in push.delivery.platform; 0: unknown';
+
+create or replace function push.platform_name(p_code smallint) returns text language sql immutable parallel safe as
+$$ select case p_code when 1 then 'ios' when 2 then 'android' when 3 then 'web' end $$;
+comment on function push.platform_name is 'the platform with a code of push.delivery.platform; null: unknown';
+
+-- Tokens --------------------------------------------------------------------------------------------------------------
+
+create or replace function push.channel_token(p_provider text, p_token text) returns text
+language sql immutable parallel safe as $$
+  select case p_provider
+    when 'apns' then case when push.is_apns_token(translate(p_token, E'<> \t\r\n', ''))
+      then translate(p_token, E'<> \t\r\n', '') end
+    when 'fcm' then case when push.is_fcm_token(btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
+    when 'expo' then case when push.is_expo_token(btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
+    when 'webpush' then push.webpush_token(p_token)
+  end
+$$;
+comment on function push.channel_token is
+  'a token as it is used: an APNs token without the <, > and blanks with which phones print it, a web push subscription in '
+  'its canonical form, other tokens without blanks around them. Null: it has not the form of a token of this provider';
+
+create or replace function push.token_form(p_provider text) returns text language sql immutable parallel safe as $$
+  select case p_provider
+    when 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
+    when 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
+    when 'expo' then 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
+    when 'webpush' then 'must be the browser''s PushSubscription: an object with endpoint (https), keys.p256dh and keys.auth, '
+      'at most 1000 characters in all'
+  end
+$$;
+comment on function push.token_form is 'what a token of a provider must be, for messages';
+
+create or replace function push.has_token_member(p_entry jsonb) returns boolean language sql immutable parallel safe as
+$$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;
+comment on function push.has_token_member is
+  'whether an entry of recipients has a member for a token. Such an entry is one device; others name a user';
+
+create or replace function push.token_member(p_provider text, p_is_call boolean) returns text
+language sql immutable parallel safe as $$
+  select case p_provider when 'apns' then case when p_is_call then 'voipPushToken' else 'apnsToken' end
+    when 'fcm' then 'fcmToken' when 'expo' then 'pushToken' when 'webpush' then 'webPushSubscription' end
+$$;
+comment on function push.token_member is
+  'the member of an entry of recipients that has the token of a channel. p_is_call: the push rings';
+
+create or replace function push.entry_tokens(p_entry jsonb, p_is_call boolean)
+returns table (rank int, provider text, token text) language sql immutable parallel safe as $$
+  select t.rank, t.provider, t.token
+  from (values
+    (1, 'apns', push.recipient_token(p_entry, case when p_is_call then 'voipPushToken' else 'apnsToken' end)),
+    (2, 'fcm', push.recipient_token(p_entry, 'fcmToken')),
+    (3, 'expo', push.recipient_token(p_entry, 'pushToken')),
+    (4, 'webpush', push.recipient_token(p_entry, 'webPushSubscription'))) t(rank, provider, token)
+  where t.token is not null
+$$;
+comment on function push.entry_tokens is
+  'the tokens of an entry of recipients that have the right form. p_is_call: the VoIP token, not the alert token. rank: of '
+  'the channel';
+
+create or replace function push.entry_platform(p_provider text, p_entry jsonb) returns smallint
+language sql immutable parallel safe as $$
+  select case p_provider when 'apns' then 1::smallint when 'webpush' then 3::smallint else push.recipient_platform(p_entry) end
+$$;
+comment on function push.entry_platform is
+  'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel, p_provider';
+
+-- Tables --------------------------------------------------------------------------------------------------------------
+
+comment on column push.lane.provider is 'apns, fcm or another of push.channels()';
+comment on column push.devices.provider is 'apns, fcm or another of push.channels()';
+comment on column push.devices.token is
+  'the token: 64 to 200 hex digits (apns), FCM registration token, Expo push token, or a browser''s subscription as '
+  'push.webpush_token writes it';
+comment on column push.devices.platform is 'ios, android, web or unknown (null)';
+comment on column push.token_invalidations.provider is 'apns, fcm or another of push.channels()';
+comment on column push.quarantined_tokens.provider is 'apns, fcm or another of push.channels()';
+comment on column push.apps.providers is
+  'the channels that the configuration has for the app; null: unknown, push.first_channels(). Tokens of others are skipped';
+comment on column push.outbox.recipients is
+  'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, webPushSubscription, '
+  'platform, environment, locale, data, notificationEnabled}';
+comment on column push.delivery.platform is '0 unknown, 1 ios, 2 android, 3 web';
