@@ -40,6 +40,12 @@ import Testing
     #expect(until > start && until <= after(1_000))
   }
 
+  @Test mutating func `requests that fail together let it rest once`() {
+    for _ in 0..<300 { health.didFail("HTTP503", start) }
+    let time = rest(start)
+    #expect(time > .zero && time <= .seconds(1))
+  }
+
   @Test mutating func `after the rest one push probes, and its answer decides`() {
     for _ in 0..<5 { health.didFail("HTTP503", start) }
     #expect(health.admit(after(1_000)) == .send)

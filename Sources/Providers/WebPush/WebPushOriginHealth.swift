@@ -103,7 +103,8 @@ struct WebPushOriginHealth {
       lostConnection = connection
     }
     failures += 1
-    guard failures >= Self.failuresMax || isProbing else { return }
+    // Requests that were in flight when the rest began end during it. They do not prolong it.
+    guard isProbing || failures >= Self.failuresMax && rest == nil else { return }
     rest(reason, Self.outages, now)
   }
 
