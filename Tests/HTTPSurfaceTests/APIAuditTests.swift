@@ -127,6 +127,6 @@ struct APIAuditTests {
         #"push_gateway_api_requests_total{operation="none",status="405"}"#: 1,
         #"push_gateway_api_refusals_total{reason="expired"}"#: 1,
       ])
-    #expect(samples.count < 130)
+    #expect(samples.count < 160)
   }
 }

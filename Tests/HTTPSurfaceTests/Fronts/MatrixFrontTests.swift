@@ -155,7 +155,7 @@ struct MatrixFrontTests {
       #expect(
         try await api.database.value(
           "select string_agg(concat_ws(' ', state, end_reason), ',' order by id) from push.outbox")
-          == "answered,ended declined,ended ended,missed")
+          == "answered answered,ended declined,ended ended,missed missed")
       #expect(try await api.database.value("select count(*) from push.delivery where kind = 2") == "0")
     }
   }
