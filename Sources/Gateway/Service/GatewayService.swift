@@ -154,12 +154,12 @@ final class GatewayService: Service {
 
   /// Watches the configuration from now on, also while no database answers.
   private func watch(
-    _ source: ConfigurationFile, _ accounts: LaneAccounts, _ supervisors: [DatabaseSupervisor], _ webhooks: WebhookService
+    _ source: ConfigurationFile, _ accounts: LaneAccounts, _ supervisors: [DatabaseSupervisor],
+    _ webhooks: WebhookService
   ) async {
     let watcher = ConfigurationWatcher(
       source: source, configuration: configuration, accounts: accounts, threshold: threshold, matrixApps: matrixApps,
-      logger: logger,
-      didReload: { await webhooks.use($0.map(\.app)) }
+      logger: logger, didReload: { await webhooks.use($0.map(\.app)) }
     ) { [metrics] apps in
       metrics.setLanes(apps.flatMap(\.lanes))
       for supervisor in supervisors { await supervisor.serve(apps) }
