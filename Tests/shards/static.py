@@ -25,6 +25,11 @@ ON_SHARDS_ONLY = {
     "check_health",
     "lane_conditions",
     "count_owed",  # behind views, or housekeeping of one database
+    "quota_uses",
+    "set_quota",  # each shard has its own quotas
+    "pause_webhooks",
+    "resume_webhooks",
+    "resend_webhooks",  # each shard sends its own events
 }
 # Functions of the router whose results differ: one row for each shard.
 OTHER_RESULTS = {"resume_invalidation"}
