@@ -84,7 +84,7 @@ struct ClaimedRowsTests {
   @Test("an environment that this version does not know counts as production, a platform as unknown")
   func unknownCodes() async throws {
     let claimed = try await claimed([
-      Self.row(1, 0, environment: 2, platform: 3, call: "one"),
+      Self.row(1, 0, environment: 2, platform: 4, call: "one"),
       Self.row(1, 1, environment: -1, platform: 300, call: nil),
     ])
     #expect(claimed.deliveries.map(\.environment) == [.production, .production])
