@@ -180,6 +180,16 @@ package struct ConfigurationKey: Equatable, Sendable {
       "time until the receipt of a ticket is fetched, 0 to 86400, fractions allowed; default 900"
     ),
     ConfigurationKey(
+      "apps.*.webpush.vapid_key_file", "the VAPID key (ES256, PEM); the web app subscribes with its public key"),
+    ConfigurationKey("apps.*.webpush.subject", "mailto:ADDRESS or https:// page, for the operators of push services"),
+    ConfigurationKey(
+      "apps.*.webpush.origins",
+      "hosts of push services, separated by commas; *.DOMAIN for all hosts below it; default those of the browsers"),
+    ConfigurationKey(
+      "apps.*.webpush.connections", "maximum number of connections to each push service, 1 to 64; default 2"),
+    ConfigurationKey(
+      "apps.*.webpush.rate_per_second", "maximum number of pushes a second, 1 to 1000000; default 1000"),
+    ConfigurationKey(
       "apps.*.webhook.url",
       "https URL at which the app's backend is told of finished deliveries, calls and dead tokens (docs/webhooks.md)"),
     ConfigurationKey(
@@ -197,16 +207,6 @@ package struct ConfigurationKey: Equatable, Sendable {
     ConfigurationKey("apps.*.matrix.apns", "the same for tokens of APNs alerts"),
     ConfigurationKey("apps.*.matrix.fcm", "the same for FCM registration tokens"),
     ConfigurationKey("apps.*.matrix.sandbox", "those of voip and apns whose tokens are of Apple's sandbox"),
-    ConfigurationKey(
-      "apps.*.webpush.vapid_key_file", "the VAPID key (ES256, PEM); the web app subscribes with its public key"),
-    ConfigurationKey("apps.*.webpush.subject", "mailto:ADDRESS or https:// page, for the operators of push services"),
-    ConfigurationKey(
-      "apps.*.webpush.origins",
-      "hosts of push services, separated by commas; *.DOMAIN for all hosts below it; default those of the browsers"),
-    ConfigurationKey(
-      "apps.*.webpush.connections", "maximum number of connections to each push service, 1 to 64; default 2"),
-    ConfigurationKey(
-      "apps.*.webpush.rate_per_second", "maximum number of pushes a second, 1 to 1000000; default 1000"),
     ConfigurationKey(
       "apps.*.invalidation.dead_percent",
       "tokens are quarantined when more than this share of a lane's answers reports dead tokens, 1 to 100; default 20"),
