@@ -105,6 +105,15 @@ import Testing
     #expect(health.isResting)
   }
 
+  @Test mutating func `an outage is over when the probe is refused as a subscription of another key`() {
+    health.didAnswer()
+    health.hasNoConnection("NoConnection", start)
+    #expect(health.admit(after(1_000)) == .send)
+    #expect(health.didRefuseToken("HTTP403", after(1_100)) == true)
+    #expect(!health.isResting)
+    for _ in 0..<10 { #expect(health.admit(after(1_100)) == .send) }
+  }
+
   @Test mutating func `an origin that has never accepted the token rests at the first refusal, up to a minute`() {
     #expect(health.didRefuseToken("BadJwtToken", start) == false)
     var now = start

@@ -119,6 +119,9 @@ struct WebPushOriginHealth {
   mutating func didRefuseToken(_ reason: String, _ now: Instant) -> Bool {
     if isProven, refusals < Self.refusalsMax {
       refusals += 1
+      // It answers, so an outage is over.
+      isProbing = false
+      rest = nil
       return true
     }
     isProven = false
