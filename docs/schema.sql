@@ -1910,7 +1910,10 @@ CREATE FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_
 begin
   return query
     with dead as materialized (
-      select x.tid, x.token, coalesce(x.invalidated_at < a.set_at and a.set_at <= clock_timestamp(), false) as is_set_again
+      -- The time is that of another clock, in whole seconds. A token that is wrongly called dead is lost; one that is wrongly called
+      -- alive is tried once more, and is then dead from a later time on.
+      select x.tid, x.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
+        and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
       from unnest(dead_tokens.providers, dead_tokens.tokens, dead_tokens.set_at) a(provider, token, set_at)
       cross join lateral (
         select x.ctid as tid, x.token, x.invalidated_at from push.token_invalidations x
@@ -1924,7 +1927,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) IS 'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, without backslashes; set_at: when the phone gave the token, or null. A time in the future counts as null';
+COMMENT ON FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) IS 'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, without backslashes; set_at: when the phone gave the token, or null. Its clock may be a minute behind, or a day ahead; a later time counts as null';
 
 CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4999,12 +5002,14 @@ CREATE FUNCTION push.oldest_ringing(p_app text DEFAULT NULL::text) RETURNS inter
     AS $$
 begin
   return (
-    select max(now() - head.created_at)
+    select max(now() - head.since)
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
     cross join lateral (
       -- The earliest deadlines are sent next. An invite rings for at most ten minutes.
-      select d.kind, d.created_at from push.delivery d
+      -- One that is tried again is late since its next try is due: what its first tries waited for, a push service of browsers for
+      -- example, says nothing about other calls.
+      select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
         and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
       order by d.deadline_at

@@ -105,6 +105,61 @@ import Testing
     #expect(health.isResting)
   }
 
+  @Test mutating func `an outage is over when the probe is refused as a subscription of another key`() {
+    health.didAnswer()
+    health.hasNoConnection("NoConnection", start)
+    #expect(health.admit(after(1_000)) == .send)
+    #expect(health.didRefuseToken("HTTP403", after(1_100)) == true)
+    #expect(!health.isResting)
+    for _ in 0..<10 { #expect(health.admit(after(1_100)) == .send) }
+  }
+
+  @Test mutating func `subscriptions of another key do not keep the others waiting`() {
+    health.didAnswer(to: 100)
+    for foreign in 0..<10 { #expect(health.didRefuseToken("HTTP403", to: foreign, start) == (foreign < 3)) }
+    #expect(health.isResting)
+    guard case .wait(let until, _) = health.admit(start, to: 100) else {
+      _ = Issue.record("sent while it rests")
+      return
+    }
+    #expect(until <= after(1_000))
+    #expect(!isSent(health.admit(after(1_500), to: 9)))  // leaves the probe to the other one
+    #expect(health.admit(after(1_500), to: 100) == .send)
+    health.didAnswer(to: 100)
+    for _ in 0..<10 {
+      for foreign in 0..<10 { #expect(health.didRefuseToken("HTTP403", to: foreign, after(1_600)) == true) }
+    }
+    #expect(health.admit(after(1_600), to: 100) == .send)
+  }
+
+  @Test mutating func `others wait for at most a second after a refusal, however long the rest of those refused`() {
+    var now = start
+    for _ in 0..<8 {
+      #expect(health.didRefuseToken("HTTP403", to: 1, now) == false)
+      guard case .wait(let until, _) = health.admit(now, to: 1) else {
+        _ = Issue.record("sent while it rests")
+        return
+      }
+      now = until
+      #expect(health.admit(now, to: 1) == .send)
+    }
+    #expect(health.didRefuseToken("HTTP403", to: 1, now) == false)
+    now = now + .seconds(1)
+    #expect(health.admit(now, to: 2) == .send)
+    #expect(health.didRefuseToken("HTTP403", to: 2, now) == false)
+    #expect(!isSent(health.admit(now + .seconds(1), to: 2)))  // refused now, too
+    #expect(health.admit(now + .seconds(1), to: 3) == .send)
+  }
+
+  @Test mutating func `with another key, those that were refused count again`() {
+    health.didAnswer(to: 100)
+    #expect(health.didRefuseToken("HTTP403", to: 1, start) == true)
+    health.didAnswer(to: 100)
+    health.didChangeKey()
+    for _ in 0..<3 { #expect(health.didRefuseToken("HTTP403", to: 1, start) == true) }
+    #expect(health.didRefuseToken("HTTP403", to: 1, start) == false)
+  }
+
   @Test mutating func `an origin that has never accepted the token rests at the first refusal, up to a minute`() {
     #expect(health.didRefuseToken("BadJwtToken", start) == false)
     var now = start

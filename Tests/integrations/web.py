@@ -84,6 +84,7 @@ def in_time(machine, results, invite, end, missed):
         results.equal("a missed call replaces that", worker.gets(missed)["screen"], screen(MISSED))
         results.equal("a click on it opens the app", worker.ask(click={"tag": CALL, "action": ""}),
                       {"screen": [], "told": [], "opened": ["/"]})
+    with Worker(machine) as worker:
         worker.gets(invite)
         results.equal("declining tells the backend", worker.ask(click={"tag": CALL, "action": "decline"})["opened"],
                       [f"POST /calls/{CALL}/decline"])
@@ -94,8 +95,15 @@ def in_time(machine, results, invite, end, missed):
 def disorder(machine, results, invite, end):
     with Worker(machine) as worker:
         worker.gets(end)
-        results.equal("an invite that was overtaken by the end of its call does not ring", worker.gets(invite)["screen"], screen(ENDED))
+        results.equal("an invite that was overtaken by the end of its call rings neither in a notification nor in a page",
+                      worker.gets(invite), {"screen": screen(ENDED), "told": [], "opened": []})
     with Worker(machine) as worker:
-        results.equal("an invite that comes after its ring window is shown and does not ring",
-                      worker.gets(invite, seconds_later=3600)["screen"], screen(("Portaria", "Chamada recebida", False, False, [])))
+        worker.gets(end)
+        worker.ask(close={"tag": CALL})
+        results.equal("nor does it when the user has removed that end from the screen",
+                      worker.gets(invite), {"screen": screen(ENDED), "told": [], "opened": []})
+    with Worker(machine) as worker:
+        results.equal("an invite that comes after its ring window is shown and does not ring, in a page neither",
+                      worker.gets(invite, seconds_later=3600),
+                      {"screen": screen(("Portaria", "Chamada recebida", False, False, [])), "told": [], "opened": []})
         results.equal("a push that is no JSON is shown, too", worker.gets("no JSON")["screen"][-1]["title"], "Notification")

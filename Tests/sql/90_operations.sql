@@ -95,6 +95,9 @@ select push.report_lanes(:g1, array[:oldest]::smallint[], array[1], array[1], ar
 select test.equal('an app has its own', push.oldest_ringing('oldest') between '7 s' and '20 s', true);
 select test.equal('and no other''s', push.oldest_ringing('stuck'), null);
 select test.equal('the age of the oldest ready invite', push.oldest_ringing() between '7 s' and '20 s', true);
+update push.delivery set attempt = 3, due_at = now() - interval '1 s' where outbox_id = :o;
+select test.equal('one that is tried again is ready since its next try is due', push.oldest_ringing() between '1 s' and '6 s', true);
+update push.delivery set attempt = 0 where outbox_id = :o;
 select from push.pause_lane('oldest', 'fcm');
 select test.equal('a paused lane does not count', push.oldest_ringing(), null);
 select from push.resume_lane('oldest', 'fcm');

@@ -10,7 +10,10 @@ as $$
 begin
   return query
     with dead as materialized (
-      select x.tid, x.token, coalesce(x.invalidated_at < a.set_at and a.set_at <= clock_timestamp(), false) as is_set_again
+      -- The time is that of another clock, in whole seconds. A token that is wrongly called dead is lost; one that is wrongly called
+      -- alive is tried once more, and is then dead from a later time on.
+      select x.tid, x.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
+        and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
       from unnest(dead_tokens.providers, dead_tokens.tokens, dead_tokens.set_at) a(provider, token, set_at)
       cross join lateral (
         select x.ctid as tid, x.token, x.invalidated_at from push.token_invalidations x
@@ -26,7 +29,8 @@ $$;
 comment on function push.dead_tokens is
   'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in '
   'push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, '
-  'without backslashes; set_at: when the phone gave the token, or null. A time in the future counts as null';
+  'without backslashes; set_at: when the phone gave the token, or null. Its clock may be a minute behind, or a day ahead; a '
+  'later time counts as null';
 
 create or replace function push.compare_recipients(call_id text, app text, user_ids text[])
 returns table (others int, absent text[])

@@ -9,12 +9,14 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 as $$
 begin
   return (
-    select max(now() - head.created_at)
+    select max(now() - head.since)
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
     cross join lateral (
       -- The earliest deadlines are sent next. An invite rings for at most ten minutes.
-      select d.kind, d.created_at from push.delivery d
+      -- One that is tried again is late since its next try is due: what its first tries waited for, a push service of browsers for
+      -- example, says nothing about other calls.
+      select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
         and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
       order by d.deadline_at

@@ -12,6 +12,8 @@ final class WebPushOriginConnections {
   var health: WebPushOriginHealth
   /// Number of requests without a result.
   var inFlight = 0
+  /// Hashes of the endpoints of these requests, by tag.
+  var subscriptions: [UInt64: Int] = [:]
   var lastUsedAt: Instant
   /// Requests of this turn that are to be sent.
   var outgoing: [PushRequest] = []

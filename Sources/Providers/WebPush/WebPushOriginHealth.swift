@@ -10,6 +10,10 @@
 // A refused VAPID token (401, 403) has two possible causes. If the subscription was made with another key, only its own pushes
 // are refused; FCM and Mozilla answer in the same way as to a wrong token. So while the origin accepts pushes to other
 // subscriptions, the subscription is at fault.
+//
+// Refused subscriptions are remembered: as suspects until the origin accepts another one, as foreign after that. Suspects leave the
+// probe to others, which wait for at most a second, and a foreign subscription that is refused again says nothing about the
+// origin. Otherwise a user could stop the pushes to all browsers, with subscriptions that were made with another key.
 
 internal import Runtime
 
@@ -31,6 +35,12 @@ struct WebPushOriginHealth {
   static let pauseMax = Nanoseconds.seconds(60)
   /// How long others wait while one push probes the origin.
   static let probeWait = Nanoseconds.milliseconds(500)
+  /// How long the pushes to suspects leave the probe to others that wait.
+  static let suspectWait = Nanoseconds.seconds(2)
+  /// How long others than suspects wait after a refusal of the token.
+  static let othersWaitMax = Nanoseconds.seconds(1)
+  /// Maximum number of remembered suspects, and of foreign subscriptions.
+  static let refusedMax = 1_024
   /// The rests after failures. They are short because a call may come at any time.
   static let outages: ReconnectBackoff = {
     var backoff = ReconnectBackoff(max: .seconds(5))
@@ -58,6 +68,14 @@ struct WebPushOriginHealth {
   /// A pause that the origin asked for. An answer to an earlier request does not end it.
   private var pause: (until: Instant, reason: String)?
   private var isProbing = false
+  /// Subscriptions to which a push was refused since the origin last accepted one.
+  private var suspects: Set<Int> = []
+  /// Subscriptions that were refused, while the same token was accepted for others.
+  private var foreign: Set<Int> = []
+  /// Whether a push to another subscription had to wait since the origin last accepted one.
+  private var othersWait = false
+  /// When others than suspects may probe; nil: at the end of the rest.
+  private var othersFrom: Instant?
 
   /// Whether it rests, or probes after a rest.
   var isResting: Bool { rest != nil }
@@ -68,20 +86,40 @@ struct WebPushOriginHealth {
   }
 
   /// Whether a push may be sent now. After a rest, one at a time may.
-  mutating func admit(_ now: Instant) -> Admission {
+  ///
+  /// - Parameter subscription: a hash of its endpoint; nil if it is not known.
+  mutating func admit(_ now: Instant, to subscription: Int? = nil) -> Admission {
     if let pause {
       guard pause.until <= now else { return .wait(until: pause.until, reason: pause.reason) }
       self.pause = nil
     }
     guard let rest else { return .send }
-    if rest.until > now { return .wait(until: rest.until, reason: rest.reason) }
-    if isProbing { return .wait(until: now + Self.probeWait, reason: rest.reason) }
+    let isSuspect = subscription.map { suspects.contains($0) || foreign.contains($0) } ?? false
+    var until = rest.until
+    if isSuspect {
+      if othersWait { until = until + Self.suspectWait }
+    } else if subscription != nil, let othersFrom {
+      until = min(until, othersFrom)
+    }
+    if until <= now, isProbing { until = now + Self.probeWait }
+    guard until <= now else {
+      if !isSuspect { othersWait = true }
+      return .wait(until: until, reason: rest.reason)
+    }
     isProbing = true
     return .send
   }
 
   /// A push was answered, and our token was accepted.
-  mutating func didAnswer() {
+  mutating func didAnswer(to subscription: Int? = nil) {
+    if let subscription {
+      suspects.remove(subscription)
+      foreign.remove(subscription)
+    }
+    if foreign.count + suspects.count > Self.refusedMax { foreign = [] }
+    foreign.formUnion(suspects)
+    suspects = []
+    othersWait = false
     (failures, refusals, throttles, rests) = (0, 0, 0, 0)
     isProven = true
     isProbing = false
@@ -116,20 +154,39 @@ struct WebPushOriginHealth {
   }
 
   /// The origin refuses our token. Returns whether the subscription is at fault.
-  mutating func didRefuseToken(_ reason: String, _ now: Instant) -> Bool {
+  mutating func didRefuseToken(_ reason: String, to subscription: Int? = nil, _ now: Instant) -> Bool {
+    if let subscription {
+      if foreign.contains(subscription) {
+        isProbing = false
+        return true
+      }
+      if suspects.count < Self.refusedMax { suspects.insert(subscription) }
+    }
     if isProven, refusals < Self.refusalsMax {
       refusals += 1
+      // It answers, so an outage is over.
+      isProbing = false
+      rest = nil
       return true
     }
     isProven = false
-    if isProbing || rest == nil { rest(reason, Self.refusals, now) }
+    if isProbing || rest == nil {
+      rest(reason, Self.refusals, now)
+      othersFrom = now + Self.othersWaitMax
+    }
     return false
   }
 
+  /// The credentials have changed: what was refused may be accepted now.
+  mutating func didChangeKey() {
+    suspects = []
+    foreign = []
+  }
+
   /// Too many pushes to one subscription.
-  mutating func didThrottle(_ reason: String, after: Nanoseconds?, _ now: Instant) {
+  mutating func didThrottle(_ reason: String, to subscription: Int? = nil, after: Nanoseconds?, _ now: Instant) {
     let count = throttles + 1
-    didAnswer()
+    didAnswer(to: subscription)
     throttles = count
     if count >= Self.throttlesMax { didPause(reason, for: after ?? .seconds(1), now) }
   }
@@ -148,6 +205,7 @@ struct WebPushOriginHealth {
 
   private mutating func rest(_ reason: String, _ backoff: ReconnectBackoff, _ now: Instant) {
     isProbing = false
+    othersFrom = nil
     rests += 1
     rest = (now + backoff.delay(afterFailures: rests, random: random.next()), reason)
   }

@@ -99,6 +99,7 @@ public actor WebPushProvider: PushProvider {
     self.credentials = credentials
     for connections in origins.values {
       connections.isReplacingToken = false
+      connections.health.didChangeKey()
       connections.sender.rotate(to: tokens(for: connections.origin))
     }
     report?(.renewed)
@@ -150,7 +151,8 @@ public actor WebPushProvider: PushProvider {
     guard connections.inFlight + connections.outgoing.count < configuration.requestsPerOriginMax else {
       return .failure(Refusal(.refused(reason: WebPushRefusal.originBusy.rawValue)))
     }
-    if case .wait(let until, let reason) = connections.health.admit(now) {
+    let hash = subscription.path.hashValue
+    if case .wait(let until, let reason) = connections.health.admit(now, to: hash) {
       return .failure(Refusal(.unavailable(reason: reason, after: until - now)))
     }
     guard let body = WebPushEncryption.encrypt(request.body, for: subscription) else {
@@ -164,6 +166,7 @@ public actor WebPushProvider: PushProvider {
       avoidedConnection: request.avoidedConnection.flatMap(connections.ownNumber))
     sealed.permit = request.permit
     connections.outgoing.append(sealed)
+    connections.subscriptions[request.tag] = hash
     return .success(connections)
   }
 
@@ -272,10 +275,12 @@ public actor WebPushProvider: PushProvider {
 
   private func finish(_ result: PushResult, of connections: WebPushOriginConnections, _ now: Instant) {
     var result = result
+    let subscription = connections.subscriptions.removeValue(forKey: result.tag)
     let wasResting = connections.health.isResting
     switch result.outcome {
-    case .accepted, .tokenInvalid, .rejected: connections.health.didAnswer()
-    case .throttled(let reason, let after, isLaneWide: false): connections.health.didThrottle(reason, after: after, now)
+    case .accepted, .tokenInvalid, .rejected: connections.health.didAnswer(to: subscription)
+    case .throttled(let reason, let after, isLaneWide: false):
+      connections.health.didThrottle(reason, to: subscription, after: after, now)
     case .throttled(let reason, let after, isLaneWide: true):
       connections.health.didPause(reason, for: after ?? .seconds(1), now)
       result.outcome = .unavailable(reason: reason, after: after ?? .seconds(1))
@@ -284,7 +289,7 @@ public actor WebPushProvider: PushProvider {
       let lost = reason == PushOutcome.connectionLostReason ? result.connection : nil
       connections.health.didFail(reason, lost: lost, now)
     case .unauthorized(let reason):
-      if connections.health.didRefuseToken(reason, now) {
+      if connections.health.didRefuseToken(reason, to: subscription, now) {
         result.outcome = .rejected(reason: reason)
       } else {
         replaceToken(of: connections)

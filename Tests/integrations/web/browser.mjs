@@ -25,7 +25,9 @@ const registration = {
   getNotifications: async ({ tag } = {}) => [...shown.values()].filter((one) => tag === undefined || one.tag === tag),
 };
 const clients = {
-  matchAll: async () => [{ postMessage: (message) => told.push(message.type) }],
+  // The page from which the user has just subscribed: the worker does not control it before it is loaded again.
+  matchAll: async ({ includeUncontrolled = false } = {}) =>
+    (includeUncontrolled ? [{ postMessage: (message) => told.push(message.type) }] : []),
   openWindow: async (path) => { opened.push(path); },
 };
 class FixedDate extends Date { static now() { return now; } }
@@ -41,9 +43,11 @@ async function dispatch(type, event) {
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { bytes, secondsLater = 0, click } = JSON.parse(line);
+  const { bytes, secondsLater = 0, click, close } = JSON.parse(line);
   [told, opened, now] = [[], [], Date.now() + secondsLater * 1000];
-  if (click) {
+  if (close) {
+    shown.get(close.tag).close();
+  } else if (click) {
     await dispatch('notificationclick', { action: click.action, notification: shown.get(click.tag) });
   } else {
     const before = shown.size;
