@@ -100,13 +100,17 @@ STATEMENTS = {
     # Ops.
     **{f"select * from push.{view}": OPS for view in (
         "summary", "lanes", "stuck", "failures", "replicas", "health", "deliveries", "delivery_history", "dead_devices",
-        "quarantined_devices", "registered_devices", "lane_status", "audit", "job", "app_grants", "quotas", "webhooks")},
+        "quarantined_devices", "registered_devices", "lane_status", "audit", "job", "app_grants", "quotas",
+        "webhooks")},
+    "select * from push.set_quota('default', note => 'x')": OPS,
     "select * from push.pause_webhooks('default', 'x')": OPS,
     "select * from push.resume_webhooks('default')": OPS,
-    "select * from push.resend_webhooks('default', 'ringing')": OPS,
+    "select * from push.resend_webhooks('default', since => now() - interval '1 hour')": OPS,
     "select data from push.webhook_event": set(),
-    "update push.webhook set is_on = true": set(),
-    "select * from push.set_quota('default', note => 'x')": OPS,
+    "select host from push.webhook": set(),
+    "update push.webhook set paused = true": set(),
+    "delete from push.webhook_event": set(),
+    "select push.announce_receipt('default', 'x', 1, 1, 'u', 'd', 't', 'r')": set(),
     "select push.use_quota('default', 1, 1, 1)": set(),
     "select push.configure_quota('default', '{1,1,1}', 'x')": set(),
     "insert into push.quota (app) values ('x')": set(),
@@ -184,12 +188,13 @@ STATEMENTS = {
     "select * from push.find_api_key(1)": {"gateway"},
     "select * from push.operate_lane('alice', 'default', 'fcm', true, 'why')": {"gateway"},
     "select * from push.enqueue_calls('[]')": {"gateway"},
-    "select push.set_webhooks('{default}', '{localhost}', '{x}', '{null}')": {"gateway"},
-    "select * from push.claim_webhooks('{default}', '{1}', '{1000}')": {"gateway"},
-    "select push.settle_webhooks('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')": {"gateway"},
-    "select * from push.observe_webhooks()": {"gateway"},
-    "select * from push.dead_tokens('default', '{fcm}', '{x}', '{null}')": {"gateway"},
     "select * from push.compare_recipients('ringing', 'default', '{u}')": {"gateway"},
+    "select * from push.dead_tokens('default', '{fcm}', '{x}', '{now}')": {"gateway"},
+    "select push.set_webhooks('{default}', '{hook.example}', '{other}', '{null}')": {"gateway"},
+    "select push.claim_webhooks('{default}', '{1}', '{1000}'), push.settle_webhooks('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'), "
+    "push.observe_webhooks()": {"gateway"},
+    "select push.trim_webhooks()": set(),
+    "select push.hurry_webhooks('{}')": set(),
     "select * from push.look_up_api_key(1)": {"gateway"},
     "select * from push.good_api_keys(10)": {"gateway"},
     "select push.note_api_key_uses('{1}', '{0}', '{::1}')": {"gateway"},
@@ -222,7 +227,7 @@ def prepare():
           "'[{\"userId\": \"u\", \"fcmToken\": \"role-token-0123456789\"}]') returning id")
     owner("insert into push.audit (action, target) values ('x', 'y') returning id")
     owner("select id from push.create_api_key('default', 'x')")
-    owner("select push.set_webhooks('{default}', '{localhost}', '{x}', '{null}')")
+    owner("select push.set_webhooks('{default}', '{hook.example}', '{d}', '{null}')")
     psycopg.connect(os.environ["OWNER_URL"], autocommit=True).execute(
         "create table push.schema_migration (version int primary key);"
         "create table push.schema_functions (topic text primary key); select push.grant_roles();"

@@ -273,7 +273,12 @@ select test.equal('metrics show it', (select format('%s %s %s', app, waiting, dr
 select push.set_webhooks('{hooked}', '{null}', '{null}', '{null}');
 select push.trim_webhooks() as trimmed \gset
 select test.equal('without its webhook, an app''s events go in bites', :'trimmed' || ' ' || (select state || ' ' || dropped from push.webhooks),
-  '20000 off 10');
+  '5000 off 10');
+select test.equal('the job takes one bite after the other', (select push.run_job('prune') and due_at <= clock_timestamp() from push.job where name
+  = 'prune'), true);
+delete from push.webhook_event where id > (select min(id) + 4999 from push.webhook_event);
+select test.equal('until there is no more', push.run_job('prune'), false);
+select test.equal('and nothing is left', (select count(*) from push.webhook_event), 0::bigint);
 select test.call('off', 1, 'hooked');
 select push.end_call('off');
 select test.equal('and none comes', pg_temp.waiting('off'), null);

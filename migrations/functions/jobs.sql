@@ -52,7 +52,9 @@ begin
       v_more := v_more or exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
     when 'prune' then
       perform push.prune();
-      v_more := exists (select from push.prune_cursor c where c.after_id > 0);
+      -- push.prune has taken one bite of the events of webhooks. While a receiver is away, more may come.
+      v_more := push.trim_webhooks() >= 5000;
+      v_more := v_more or exists (select from push.prune_cursor c where c.after_id > 0);
     when 'erase' then
       perform push.finish_erasures();
       v_more := false;

@@ -295,11 +295,16 @@ begin
       on conflict (app, replica) do update set calls = excluded.calls, notifications = excluded.notifications,
         recipients = excluded.recipients, said_at = clock_timestamp();
   end if;
-  select q.* into v_quota from push.quota q where q.app = p_app for update;
-  v_found := found;
-  if not v_found and num_nonnulls(p_quota[1], p_quota[2], p_quota[3]) = 0 then
+  -- Nothing to write: a gateway does not wait for an operator whose push.set_quota is not committed.
+  if coalesce((select (q.configured_calls, q.configured_notifications, q.configured_recipients)
+        is not distinct from (p_quota[1], p_quota[2], p_quota[3])
+        and not exists (select from unnest('{calls,notifications,recipients,refusals}'::text[]) w where push.meter(q.id, w) is null)
+      from push.quota q where q.app = p_app), num_nonnulls(p_quota[1], p_quota[2], p_quota[3]) = 0)
+  then
     return;
   end if;
+  select q.* into v_quota from push.quota q where q.app = p_app for update;
+  v_found := found;
   if not v_found then
     insert into push.quota (app) values (p_app) on conflict do nothing;
     select q.* into v_quota from push.quota q where q.app = p_app for update;

@@ -227,7 +227,8 @@ begin
         select x.id from push.webhook_event x
         where x.type = 'token.dead' and md5(x.data ->> 'token') = md5(t.token) and x.app = t.app
           and x.data ->> 'provider' = t.provider and x.data ->> 'token' = t.token
-        offset 0
+        -- A registration waits neither for a gateway nor for an operator.
+        for update skip locked
       ) x));
   end if;
   return null;
@@ -267,7 +268,10 @@ begin
   insert into push.webhook as w (app, host, url_digest, events)
   select c.app, c.host, c.url_digest, string_to_array(c.events, ',')
   from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
-  where c.host is not null
+  -- Writing a row waits for an operator who pauses the app in a transaction that stays open. An unchanged row is not written.
+  where c.host is not null and not exists (select from push.webhook w
+    where w.app = c.app and (w.is_on, w.host, w.url_digest) = (true, c.host, c.url_digest)
+      and w.events is not distinct from string_to_array(c.events, ','))
   order by c.app
   on conflict (app) do update
     set is_on = true, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events, changed_at = clock_timestamp(),
@@ -346,7 +350,10 @@ begin
     ) m;
     continue when v_mine is null;
     if v_hook.failures >= c_open then
-      update push.webhook w set retry_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms' where w.app = v_app;
+      -- Whoever holds the row sends a probe, or is an operator, after whose transaction it is sent.
+      update push.webhook w set retry_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms'
+        where w.app = (select x.app from push.webhook x where x.app = v_app for no key update skip locked);
+      continue when not found;
     end if;
     return query
       with taken as (
@@ -367,43 +374,66 @@ comment on function push.claim_webhooks is
   'p_room: maximum number of events; p_lease_ms: the lease in milliseconds. Returns the event, how often it was taken, its '
   'age in milliseconds, and the id and the body for the receiver. After five failures in a row it takes one event at a time';
 
+create or replace function push.hurry_webhooks(p_calls bigint[], p_waits boolean default true) returns void
+language plpgsql volatile set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_ids bigint[] := array(
+    select f.id from unnest(p_calls) c(outbox_id) cross join lateral (
+      select f.id from push.webhook_event f where f.outbox_id = c.outbox_id order by f.outbox_id, f.id limit 1
+    ) f);
+begin
+  if not p_waits then
+    v_ids := array(select e.id from push.webhook_event e where e.id = any (v_ids) for no key update skip locked);
+  end if;
+  update push.webhook_event e set due_at = clock_timestamp() where e.id = any (v_ids) and e.attempts = 0;
+end
+$$;
+comment on function push.hurry_webhooks is
+  'makes the first event of each call due now, if it was never taken. p_calls: push.outbox.id; p_waits: whether to wait for '
+  'transactions that hold such events, or leave these out. For push.settle_webhooks';
+
 create or replace function push.settle_webhooks(
   p_id bigint[], p_app text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[], p_delay_ms int[],
   p_pause_ms int[]
 ) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
+set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '100ms'
 as $$
 declare
   c_open     constant int := 5;
   c_probe    constant interval := '5 s';
   c_wait_max constant interval := '5 minutes';
+  v_free  bigint[];
   v_calls bigint[];
   v_app   record;
 begin
-  -- In the order of the key, so that two gateways cannot wait for each other.
-  perform from push.webhook_event e where e.id = any (p_id) order by e.id for update;
+  -- A statement has results of several apps. A backend that registers a dead token again, or an operator, may keep a transaction
+  -- open that holds one of the events: it is left out, and sent again after its lease.
+  v_free := array(select e.id from push.webhook_event e where e.id = any (p_id) order by e.id for update skip locked);
   with gone as (
     delete from push.webhook_event e
     using generate_subscripts(p_id, 1) r(i)
-    where e.id = p_id[r.i] and p_result[r.i] = 0
+    where e.id = p_id[r.i] and p_result[r.i] = 0 and e.id = any (v_free)
     returning e.outbox_id
   )
   select array_agg(distinct g.outbox_id) into v_calls from gone g where g.outbox_id is not null;
   -- The next event of each call is due now. It is written even if it is due already: push.claim_webhooks of another
   -- gateway, which still sees the former first event, must not put it off.
   if v_calls is not null then
-    update push.webhook_event e set due_at = clock_timestamp()
-      where e.id = any (array(
-        select f.id from unnest(v_calls) c(outbox_id) cross join lateral (
-          select f.id from push.webhook_event f where f.outbox_id = c.outbox_id order by f.outbox_id, f.id limit 1
-        ) f))
-        and e.attempts = 0;
+    begin
+      perform push.hurry_webhooks(v_calls);
+    exception
+      -- An operator holds some of them. Another gateway would hold them for a moment only.
+      when lock_not_available then perform push.hurry_webhooks(v_calls, false);
+    end;
   end if;
   update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms'
     from generate_subscripts(p_id, 1) r(i)
-    where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i];
+    where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i] and e.id = any (v_free);
   for v_app in
     select p_app[r.i] as app, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
       count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
@@ -411,25 +441,30 @@ begin
     from generate_subscripts(p_id, 1) r(i)
     group by 1 order by 1
   loop
-    if v_app.is_alive and not v_app.is_gone then
-      update push.webhook w
-        set failures = 0, failing_since = null, last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-          retry_at = case when v_app.pause_ms is not null then clock_timestamp() + v_app.pause_ms * interval '1 ms' end
-        where w.app = v_app.app
-          and (w.failures > 0 or v_app.pause_ms is not null or w.last_status is distinct from v_app.status
-            or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
-    else
-      update push.webhook w
-        set failures = w.failures + v_app.failures, failing_since = coalesce(w.failing_since, clock_timestamp()),
-          last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-          gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
-          -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes.
-          retry_at = greatest(
-            clock_timestamp() + v_app.pause_ms * interval '1 ms',
-            case when w.failures + v_app.failures >= c_open then
-              clock_timestamp() + least(c_wait_max, c_probe * power(2, least(w.failures + v_app.failures - c_open, 10))) end)
-        where w.app = v_app.app;
-    end if;
+    begin
+      if v_app.is_alive and not v_app.is_gone then
+        update push.webhook w
+          set failures = 0, failing_since = null, last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
+            retry_at = case when v_app.pause_ms is not null then clock_timestamp() + v_app.pause_ms * interval '1 ms' end
+          where w.app = v_app.app
+            and (w.failures > 0 or v_app.pause_ms is not null or w.last_status is distinct from v_app.status
+              or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
+      else
+        update push.webhook w
+          set failures = w.failures + v_app.failures, failing_since = coalesce(w.failing_since, clock_timestamp()),
+            last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
+            gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
+            -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes.
+            retry_at = greatest(
+              clock_timestamp() + v_app.pause_ms * interval '1 ms',
+              case when w.failures + v_app.failures >= c_open then
+                clock_timestamp() + least(c_wait_max, c_probe * power(2, least(w.failures + v_app.failures - c_open, 10))) end)
+          where w.app = v_app.app;
+      end if;
+    exception
+      -- An operator has paused or resumed the app in a transaction that is open. The next result is noted.
+      when lock_not_available then null;
+    end;
   end loop;
 end
 $$;
@@ -449,18 +484,24 @@ as $$
 declare
   c_rows_max constant int := 100000;
   c_age_max  constant interval := '24 hours';
-  c_bite     constant int := 20000;
+  c_bite     constant int := 5000;
+  c_time     constant interval := '250 ms';
+  v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
   v_app      record;
 begin
-  -- The oldest events have the smallest ids.
+  -- The oldest events have the smallest ids. Events of an app whose row an operator holds are left, because they could not be
+  -- counted.
   with old as materialized (
-    select x.id from (select e.id, e.created_at from push.webhook_event e order by e.id limit c_bite) x
+    select x.id, x.app from (select e.id, e.app, e.created_at from push.webhook_event e order by e.id limit c_bite) x
     where x.created_at < clock_timestamp() - c_age_max
+  ), free as materialized (
+    select w.app, w.is_on from push.webhook w where w.app = any (array(select o.app from old o)) for no key update skip locked
   ), gone as (
     delete from push.webhook_event e
-    where e.id = any (array(select x.id from push.webhook_event x where x.id = any (array(select o.id from old o)) for update skip locked))
+    where e.id = any (array(select x.id from push.webhook_event x
+      where x.id = any (array(select o.id from old o where o.app = any (array(select f.app from free f)))) for update skip locked))
     returning e.app
   ), counted as (
     update push.webhook w set dropped = w.dropped + g.count
@@ -468,10 +509,15 @@ begin
     where w.app = g.app and w.is_on
   )
   select count(*) into v_trimmed from gone;
-  for v_app in select w.app, w.is_on from push.webhook w order by w.app loop
-    v_count := (select count(*) from (select from push.webhook_event e where e.app = v_app.app limit c_rows_max + c_bite) x);
-    v_count := case when v_app.is_on then v_count - c_rows_max else least(v_count, c_bite) end;
+  -- Apps take turns, because counting the events of many may take longer than one step may.
+  for v_app in select w.app, w.is_on from push.webhook w order by random() loop
+    exit when clock_timestamp() > v_begun + c_time;
+    v_count := (select count(*) from (
+      select from push.webhook_event e where e.app = v_app.app limit case when v_app.is_on then c_rows_max else 0 end + c_bite) x)
+      - case when v_app.is_on then c_rows_max else 0 end;
     continue when v_count <= 0;
+    perform from push.webhook w where w.app = v_app.app for no key update skip locked;
+    continue when not found;
     with gone as (
       delete from push.webhook_event e
       where e.id = any (array(
@@ -487,7 +533,8 @@ end
 $$;
 comment on function push.trim_webhooks is
   'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in '
-  'bites. Adds those of the first two kinds to push.webhook.dropped. Returns how many were deleted. For push.prune';
+  'bites: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. '
+  'Returns how many were deleted. For push.prune and the job prune';
 
 -- What people see and do ----------------------------------------------------------------------------------------------
 
