@@ -495,6 +495,23 @@ import Testing
     await bench.stop()
   }
 
+  @Test func `origins without a connection make room`() async throws {
+    let server = try HTTP2TestServer { $0.respond(201) }
+    // Nobody listens at these ports.
+    let bench = try ProviderBench.webPush(server.port, 9, 11) {
+      $0.originsMax = 2
+      $0.pool.waitTimeout = .seconds(2)
+    }
+    await bench.start()
+    await bench.provider.send([
+      bench.request(0, token: WebPushFixture.token(9)), bench.request(1, token: WebPushFixture.token(11)),
+    ])
+    let other = bench.request(10, token: WebPushFixture.token(server.port))
+    #expect(await bench.provider.outcome(of: other, bench.reports)?.isAccepted == true)
+    _ = await bench.reports.results(3)
+    await bench.stop()
+  }
+
   @Test func `an idle origin is closed, and the next push opens it again`() async throws {
     let server = try HTTP2TestServer { $0.respond(201) }
     let bench = try ProviderBench.webPush(server.port) { $0.idleTimeMax = .milliseconds(200) }

@@ -176,8 +176,7 @@ public actor WebPushProvider: PushProvider {
   private func connections(to origin: WebPushOrigin, _ now: Instant) -> WebPushOriginConnections? {
     if let connections = origins[origin] { return connections }
     if origins.count >= configuration.originsMax {
-      let idle = origins.values.filter { $0.inFlight == 0 && $0.outgoing.isEmpty }
-      guard let oldest = idle.min(by: { $0.lastUsedAt < $1.lastUsedAt }) else { return nil }
+      guard let oldest = replaceable() else { return nil }
       close(oldest)
     }
     let endpoint = HTTP2Endpoint(
@@ -197,6 +196,15 @@ public actor WebPushProvider: PushProvider {
     sender.start()
     watchIdleOrigins()
     return connections
+  }
+
+  /// What makes room for another origin: one without a connection, or else an idle one; nil if there is none. Host names that lead
+  /// nowhere must not keep pushes from the push services of other browsers.
+  private func replaceable() -> WebPushOriginConnections? {
+    let free = origins.values.filter { $0.outgoing.isEmpty }
+    let unconnected = free.filter { $0.sender.condition.openConnections == 0 }
+    let candidates = unconnected.isEmpty ? free.filter { $0.inFlight == 0 } : unconnected
+    return candidates.min { $0.lastUsedAt < $1.lastUsedAt }
   }
 
   private func tokens(for origin: WebPushOrigin) -> WebPushTokenSource {
