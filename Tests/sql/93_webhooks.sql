@@ -255,6 +255,16 @@ select test.equal('not of last week', pg_temp.error($$select push.resend_webhook
 select test.equal('not of an app without a webhook', pg_temp.error($$select push.resend_webhooks('bare', 'bare')$$),
   'P0002 app: there is no webhook of app bare');
 
+-- Sixteen requests that fail together.
+delete from push.webhook_event;
+update push.webhook set failures = 0, failing_since = null, retry_at = null;
+insert into push.webhook_event (event, app, type, at, data) select 'burst-' || i, 'hooked', 'token.dead', now(), '{}' from generate_series(1, 16) i;
+select pg_temp.take(16) is not null as took \gset
+select pg_temp.result(1, null);
+select test.equal('requests that fail together stop the app for five seconds, not for five minutes',
+  (select failures || ' ' || (retry_at < clock_timestamp() + interval '6 s') from push.webhook where app = 'hooked'), '5 true');
+update push.webhook set failures = 0, failing_since = null, retry_at = null;
+
 -- Retention.
 delete from push.webhook_event;
 select test.call('aged', 1, 'hooked');

@@ -463,14 +463,14 @@ begin
               or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
       else
         update push.webhook w
-          set failures = w.failures + v_app.failures, failing_since = coalesce(w.failing_since, clock_timestamp()),
+          set failures = least(w.failures + v_app.failures, greatest(w.failures + 1, c_open)), failing_since = coalesce(w.failing_since, clock_timestamp()),
             last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
             gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
-            -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes.
+            -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
             retry_at = greatest(
               clock_timestamp() + v_app.pause_ms * interval '1 ms',
               case when w.failures + v_app.failures >= c_open then
-                clock_timestamp() + least(c_wait_max, c_probe * power(2, least(w.failures + v_app.failures - c_open, 10))) end)
+                clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
           where w.app = v_app.app;
       end if;
     exception
