@@ -1198,8 +1198,10 @@ begin
     from (select count(*) from push.quarantined_tokens) q;
   return query
     select 'webhooks',
-      coalesce(string_agg(format('%s: %s%s, %s wait', w.app, w.state,
-            ' since ' || date_trunc('second', coalesce(w.gone_at, w.failing_since)), w.waiting), ', ' order by w.place) filter (where w.place <= 5)
+      coalesce(string_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
+            ' since ' || date_trunc('second', coalesce(w.gone_at, w.failing_since)),
+            case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting), ', ' order by w.place)
+          filter (where w.place <= 5)
         || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all arrive'),
       case when bool_or(w.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
       'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
@@ -1209,6 +1211,7 @@ begin
         row_number() over (order by w.app) as place
       from push.webhooks w
       where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes' or w.state <> 'off' and w.oldest > interval '1 hour'
+        or w.replicas_differ
     ) w;
   return query
     select 'API keys',
@@ -1498,7 +1501,13 @@ begin
     v_app := p_app[v_i];
     select w.* into v_hook from push.webhook w where w.app = v_app;
     v_now := clock_timestamp();
-    continue when not found or not v_hook.is_on or v_hook.paused or v_hook.gone_at is not null or v_hook.retry_at > v_now
+    -- Another replica has no webhook for the app. It stays on as long as one that has it claims.
+    if v_hook.off_at is not null and coalesce(v_hook.lent_at, '-infinity') < v_now - interval '10 s' then
+      update push.webhook w set is_on = true, lent_at = v_now
+        where w.app = (select x.app from push.webhook x where x.app = v_app and x.off_at is not null for no key update skip locked);
+      v_hook.is_on := v_hook.is_on or found;
+    end if;
+    continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.gone_at is not null or v_hook.retry_at > v_now
       or p_room[v_i] < 1;
     v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
     with due as materialized (
@@ -1642,6 +1651,7 @@ COMMENT ON FUNCTION push.compare_recipients(call_id text, app text, user_ids tex
 CREATE FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
+    SET lock_timeout TO '200ms'
     AS $$
 declare
   v_quota push.quota;
@@ -1665,28 +1675,34 @@ begin
   then
     return;
   end if;
-  select q.* into v_quota from push.quota q where q.app = p_app for update;
-  v_found := found;
-  if not v_found then
-    insert into push.quota (app) values (p_app) on conflict do nothing;
+  begin
     select q.* into v_quota from push.quota q where q.app = p_app for update;
-  end if;
-  perform push.make_meters(v_quota.id);
-  if (v_quota.configured_calls, v_quota.configured_notifications, v_quota.configured_recipients)
-    is distinct from (p_quota[1], p_quota[2], p_quota[3])
-  then
-    update push.quota q set configured_calls = p_quota[1], configured_notifications = p_quota[2],
-        configured_recipients = p_quota[3], updated_at = clock_timestamp()
-      where q.app = p_app;
-    perform push.note_audit('configure_quota', p_app, jsonb_build_object('replica', p_replica,
-      'calls', p_quota[1], 'notifications', p_quota[2], 'recipients', p_quota[3], 'before', jsonb_build_object(
-        'calls', v_quota.configured_calls, 'notifications', v_quota.configured_notifications,
-        'recipients', v_quota.configured_recipients)));
-  end if;
+    v_found := found;
+    if not v_found then
+      insert into push.quota (app) values (p_app) on conflict do nothing;
+      select q.* into v_quota from push.quota q where q.app = p_app for update;
+    end if;
+    perform push.make_meters(v_quota.id);
+    if (v_quota.configured_calls, v_quota.configured_notifications, v_quota.configured_recipients)
+      is distinct from (p_quota[1], p_quota[2], p_quota[3])
+    then
+      update push.quota q set configured_calls = p_quota[1], configured_notifications = p_quota[2],
+          configured_recipients = p_quota[3], updated_at = clock_timestamp()
+        where q.app = p_app;
+      perform push.note_audit('configure_quota', p_app, jsonb_build_object('replica', p_replica,
+        'calls', p_quota[1], 'notifications', p_quota[2], 'recipients', p_quota[3], 'before', jsonb_build_object(
+          'calls', v_quota.configured_calls, 'notifications', v_quota.configured_notifications,
+          'recipients', v_quota.configured_recipients)));
+    end if;
+  exception
+    -- An operator has called push.set_quota in a transaction that is still open. Calls must ring all the same.
+    when lock_not_available then
+      raise warning 'the quota of app % is not taken over: it is being set by an operator', p_app;
+  end;
 end
 $$;
 
-COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, and push.health reports living replicas that differ. p_quota: calls, notifications and recipients a minute, each null for no limit; p_replica: push.gateways.name of the gateway';
+COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, and push.health reports living replicas that differ. If an operator is setting the quota, it stays as it is, and push.health says so. p_quota: calls, notifications and recipients a minute, each null for no limit; p_replica: push.gateways.name of the gateway';
 
 CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5617,9 +5633,18 @@ CREATE FUNCTION push.quota_troubles() RETURNS TABLE(app text, trouble text)
       group by r.app, r.calls, r.notifications, r.recipients
     ) s
     group by s.app having count(*) > 1
+  union all
+  select s.app, format('the quota of %s is not the one that %s has: register it again, by a restart', s.app, s.replica)
+    from (
+      select distinct on (r.app) r.* from push.quota_of_replica r
+      where exists (select from push.gateways g where g.name = r.replica and g.alive)
+      order by r.app, r.said_at desc
+    ) s
+    left join push.quota q on q.app = s.app
+    where (s.calls, s.notifications, s.recipients) is distinct from (q.configured_calls, q.configured_notifications, q.configured_recipients)
 $$;
 
-COMMENT ON FUNCTION push.quota_troubles() IS 'apps that are at their quota, and apps to which living replicas give different quotas; for push.health';
+COMMENT ON FUNCTION push.quota_troubles() IS 'apps that are at their quota, apps to which living replicas give different quotas, and those whose last word was not taken over; for push.health';
 
 CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" integer, used integer, configured integer, set_to integer, refusals integer, refused_at timestamp with time zone, id integer)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -6658,7 +6683,7 @@ CREATE FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text
     SET search_path TO 'push', 'pg_temp'
     AS $$
 begin
-  update push.webhook w set is_on = false, changed_at = clock_timestamp()
+  update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
     from unnest(p_app, p_host) c(app, host)
     where w.app = c.app and c.host is null and w.is_on;
   insert into push.webhook as w (app, host, url_digest, events)
@@ -6666,16 +6691,17 @@ begin
   from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
   -- Writing a row waits for an operator who pauses the app in a transaction that stays open. An unchanged row is not written.
   where c.host is not null and not exists (select from push.webhook w
-    where w.app = c.app and (w.is_on, w.host, w.url_digest) = (true, c.host, c.url_digest)
+    where w.app = c.app and (w.is_on, w.host, w.url_digest) = (true, c.host, c.url_digest) and w.off_at is null
       and w.events is not distinct from string_to_array(c.events, ','))
   order by c.app
   on conflict (app) do update
-    set is_on = true, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events, changed_at = clock_timestamp(),
+    set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events, changed_at = clock_timestamp(),
       gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
       failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
       failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
       retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
-    where (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+    where w.off_at is not null
+      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
 end
 $$;
 
@@ -6917,14 +6943,14 @@ begin
               or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
       else
         update push.webhook w
-          set failures = w.failures + v_app.failures, failing_since = coalesce(w.failing_since, clock_timestamp()),
+          set failures = least(w.failures + v_app.failures, greatest(w.failures + 1, c_open)), failing_since = coalesce(w.failing_since, clock_timestamp()),
             last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
             gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
-            -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes.
+            -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
             retry_at = greatest(
               clock_timestamp() + v_app.pause_ms * interval '1 ms',
               case when w.failures + v_app.failures >= c_open then
-                clock_timestamp() + least(c_wait_max, c_probe * power(2, least(w.failures + v_app.failures - c_open, 10))) end)
+                clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
           where w.app = v_app.app;
       end if;
     exception
@@ -7642,11 +7668,16 @@ declare
   c_age_max  constant interval := '24 hours';
   c_bite     constant int := 5000;
   c_time     constant interval := '250 ms';
+  -- How long a webhook stays on after the last claim of the last replica that has it.
+  c_lent     constant interval := '1 minute';
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
   v_app      record;
 begin
+  update push.webhook w set is_on = false
+    where w.app = any (array(select x.app from push.webhook x
+      where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
   -- The oldest events have the smallest ids. Events of an app whose row an operator holds are left, because they could not be
   -- counted.
   with old as materialized (
@@ -7666,7 +7697,10 @@ begin
   )
   select count(*) into v_trimmed from gone;
   -- Apps take turns, because counting the events of many may take longer than one step may.
-  for v_app in select w.app, w.is_on from push.webhook w order by random() loop
+  -- Those of a webhook that was turned off just now are left: another replica may have it.
+  for v_app in
+    select w.app, w.is_on from push.webhook w where w.is_on or w.off_at < v_begun - interval '10 s' or w.off_at is null order by random()
+  loop
     exit when clock_timestamp() > v_begun + c_time;
     v_count := (select count(*) from (
       select from push.webhook_event e where e.app = v_app.app limit case when v_app.is_on then c_rows_max else 0 end + c_bite) x)
@@ -9923,6 +9957,8 @@ CREATE TABLE push.webhook (
     last_reason text,
     last_at timestamp with time zone,
     dropped bigint DEFAULT 0 NOT NULL,
+    off_at timestamp with time zone,
+    lent_at timestamp with time zone,
     CONSTRAINT webhook_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
     CONSTRAINT webhook_events_known CHECK (((events <@ ARRAY['delivery.finished'::text, 'delivery.receipt'::text, 'call.answered'::text, 'call.declined'::text, 'call.ended'::text, 'call.missed'::text, 'token.dead'::text]) AND (cardinality(events) > 0))),
     CONSTRAINT webhook_failing CHECK (((failing_since IS NULL) = (failures = 0)))
@@ -9962,6 +9998,10 @@ COMMENT ON COLUMN push.webhook.last_reason IS 'why the last request had no answe
 COMMENT ON COLUMN push.webhook.last_at IS 'when the last result was noted; results of an unchanged kind are noted every 10 s';
 
 COMMENT ON COLUMN push.webhook.dropped IS 'events that were never acknowledged and are deleted: too old, or too many';
+
+COMMENT ON COLUMN push.webhook.off_at IS 'since when a replica has no webhook for the app; null: the last one that said anything has one';
+
+COMMENT ON COLUMN push.webhook.lent_at IS 'when a replica with the webhook last claimed although off_at is set: it is on until a minute later';
 
 CREATE TABLE push.webhook_event (
     id bigint NOT NULL,
@@ -10036,7 +10076,8 @@ CREATE VIEW push.webhooks AS
     w.dropped,
     w.events,
     w.note,
-    w.gone_at
+    w.gone_at,
+    (w.is_on AND (w.off_at IS NOT NULL)) AS replicas_differ
    FROM (push.webhook w
      CROSS JOIN LATERAL ( SELECT count(*) AS waiting,
             (clock_timestamp() - min(e_1.created_at)) AS oldest
@@ -10072,6 +10113,8 @@ COMMENT ON COLUMN push.webhooks.events IS 'types that are sent; null: all';
 COMMENT ON COLUMN push.webhooks.note IS 'why it is paused';
 
 COMMENT ON COLUMN push.webhooks.gone_at IS 'when the receiver answered 410';
+
+COMMENT ON COLUMN push.webhooks.replicas_differ IS 'whether it is on although a replica has no webhook for the app';
 
 ALTER TABLE ONLY push.history ATTACH PARTITION push.history_default DEFAULT;
 

@@ -133,7 +133,13 @@ with connect(login="gateway", autocommit=True) as gateway, connect(login="tenant
     gateway.execute(quota)
     operator.execute("select push.set_quota('tenant_a', 200, note => 'left open')")
     check("a gateway whose quota is known does not wait for an operator who sets one", tried(gateway, quota), "done")
+    write("select push.register_gateway('webhooks', '1')")
+    check("nor one with another quota", tried(gateway, quota.replace("100", "300")), "done")
     operator.rollback()
+    troubles = "select state || (value ~ 'tenant_a is not the one that webhooks has') from push.health where item = 'quotas'"
+    check("which health reports", owner(troubles), "warntrue")
+    gateway.execute(quota.replace("100", "300"))
+    check("until it registers again", owner(troubles), "okfalse")
     gateway.execute("select push.register_app('tenant_a', 60, p_quota => '{null,null,null}', p_replica => 'webhooks')")
 
 owner("select push.set_webhooks(%s, '{null,null}', '{null,null}', '{null,null}')", TENANTS)

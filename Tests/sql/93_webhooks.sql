@@ -255,6 +255,16 @@ select test.equal('not of last week', pg_temp.error($$select push.resend_webhook
 select test.equal('not of an app without a webhook', pg_temp.error($$select push.resend_webhooks('bare', 'bare')$$),
   'P0002 app: there is no webhook of app bare');
 
+-- Sixteen requests that fail together.
+delete from push.webhook_event;
+update push.webhook set failures = 0, failing_since = null, retry_at = null;
+insert into push.webhook_event (event, app, type, at, data) select 'burst-' || i, 'hooked', 'token.dead', now(), '{}' from generate_series(1, 16) i;
+select pg_temp.take(16) is not null as took \gset
+select pg_temp.result(1, null);
+select test.equal('requests that fail together stop the app for five seconds, not for five minutes',
+  (select failures || ' ' || (retry_at < clock_timestamp() + interval '6 s') from push.webhook where app = 'hooked'), '5 true');
+update push.webhook set failures = 0, failing_since = null, retry_at = null;
+
 -- Retention.
 delete from push.webhook_event;
 select test.call('aged', 1, 'hooked');
@@ -271,6 +281,22 @@ select test.equal('so are the oldest of more than 100,000', :'trimmed' || ' ' ||
 select test.equal('the newest stay', (select count(*) from push.webhook_event where event = 'many-100009'), 1::bigint);
 select test.equal('metrics show it', (select format('%s %s %s', app, waiting, dropped) from push.observe_webhooks()), 'hooked 100000 10');
 select push.set_webhooks('{hooked}', '{null}', '{null}', '{null}');
+select test.equal('a replica without the webhook turns it off', (select state from push.webhooks), 'off');
+select push.trim_webhooks() as trimmed \gset
+select test.equal('but deletes no events yet', :trimmed, 0);
+select pg_temp.take(1) is not null as took \gset
+select test.equal('if another replica still has it, it is on', :'took' || ' ' || (select state || ' ' || replicas_differ from push.webhooks),
+  't on true');
+select test.equal('and health says that they differ', (select state || ' ' || substring(value from 'hooked: on.*') from push.health where item =
+  'webhooks'), 'warn hooked: on (not in the configuration of every replica), 100000 wait');
+update push.webhook set lent_at = now() - interval '50 s';
+select push.trim_webhooks() \g /dev/null
+select test.equal('as long as that one claims', (select state from push.webhooks), 'on');
+update push.webhook set lent_at = now() - interval '70 s';
+select push.trim_webhooks() \g /dev/null
+select test.equal('and off a minute after its last claim', (select state || ' ' || replicas_differ from push.webhooks), 'off false');
+update push.webhook set off_at = now() - interval '20 s';
+delete from push.webhook_event where attempts > 0;
 select push.trim_webhooks() as trimmed \gset
 select test.equal('without its webhook, an app''s events go in bites', :'trimmed' || ' ' || (select state || ' ' || dropped from push.webhooks),
   '5000 off 10');

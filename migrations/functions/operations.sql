@@ -345,8 +345,10 @@ begin
     from (select count(*) from push.quarantined_tokens) q;
   return query
     select 'webhooks',
-      coalesce(string_agg(format('%s: %s%s, %s wait', w.app, w.state,
-            ' since ' || date_trunc('second', coalesce(w.gone_at, w.failing_since)), w.waiting), ', ' order by w.place) filter (where w.place <= 5)
+      coalesce(string_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
+            ' since ' || date_trunc('second', coalesce(w.gone_at, w.failing_since)),
+            case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting), ', ' order by w.place)
+          filter (where w.place <= 5)
         || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all arrive'),
       case when bool_or(w.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
       'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
@@ -356,6 +358,7 @@ begin
         row_number() over (order by w.app) as place
       from push.webhooks w
       where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes' or w.state <> 'off' and w.oldest > interval '1 hour'
+        or w.replicas_differ
     ) w;
   return query
     select 'API keys',

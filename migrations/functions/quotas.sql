@@ -280,7 +280,7 @@ comment on function push.make_meters is
   'makes the meters of a quota that are missing. Its caller has the row of push.quota locked. p_id: push.quota.id';
 
 create or replace function push.configure_quota(p_app text, p_quota int[], p_replica text) returns void
-language plpgsql volatile set search_path = push, pg_temp as $$
+language plpgsql volatile set search_path = push, pg_temp set lock_timeout = '200ms' as $$
 declare
   v_quota push.quota;
   v_found boolean;
@@ -303,29 +303,36 @@ begin
   then
     return;
   end if;
-  select q.* into v_quota from push.quota q where q.app = p_app for update;
-  v_found := found;
-  if not v_found then
-    insert into push.quota (app) values (p_app) on conflict do nothing;
+  begin
     select q.* into v_quota from push.quota q where q.app = p_app for update;
-  end if;
-  perform push.make_meters(v_quota.id);
-  if (v_quota.configured_calls, v_quota.configured_notifications, v_quota.configured_recipients)
-    is distinct from (p_quota[1], p_quota[2], p_quota[3])
-  then
-    update push.quota q set configured_calls = p_quota[1], configured_notifications = p_quota[2],
-        configured_recipients = p_quota[3], updated_at = clock_timestamp()
-      where q.app = p_app;
-    perform push.note_audit('configure_quota', p_app, jsonb_build_object('replica', p_replica,
-      'calls', p_quota[1], 'notifications', p_quota[2], 'recipients', p_quota[3], 'before', jsonb_build_object(
-        'calls', v_quota.configured_calls, 'notifications', v_quota.configured_notifications,
-        'recipients', v_quota.configured_recipients)));
-  end if;
+    v_found := found;
+    if not v_found then
+      insert into push.quota (app) values (p_app) on conflict do nothing;
+      select q.* into v_quota from push.quota q where q.app = p_app for update;
+    end if;
+    perform push.make_meters(v_quota.id);
+    if (v_quota.configured_calls, v_quota.configured_notifications, v_quota.configured_recipients)
+      is distinct from (p_quota[1], p_quota[2], p_quota[3])
+    then
+      update push.quota q set configured_calls = p_quota[1], configured_notifications = p_quota[2],
+          configured_recipients = p_quota[3], updated_at = clock_timestamp()
+        where q.app = p_app;
+      perform push.note_audit('configure_quota', p_app, jsonb_build_object('replica', p_replica,
+        'calls', p_quota[1], 'notifications', p_quota[2], 'recipients', p_quota[3], 'before', jsonb_build_object(
+          'calls', v_quota.configured_calls, 'notifications', v_quota.configured_notifications,
+          'recipients', v_quota.configured_recipients)));
+    end if;
+  exception
+    -- An operator has called push.set_quota in a transaction that is still open. Calls must ring all the same.
+    when lock_not_available then
+      raise warning 'the quota of app % is not taken over: it is being set by an operator', p_app;
+  end;
 end
 $$;
 comment on function push.configure_quota is
   'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is '
-  'right, and push.health reports living replicas that differ. p_quota: calls, notifications and recipients a minute, each '
+  'right, and push.health reports living replicas that differ. If an operator is setting the quota, it stays as it is, '
+  'and push.health says so. p_quota: calls, notifications and recipients a minute, each '
   'null for no limit; p_replica: push.gateways.name of the gateway';
 
 create or replace function push.set_quota(
@@ -449,9 +456,19 @@ language sql stable security definer set search_path = push, pg_temp as $$
       group by r.app, r.calls, r.notifications, r.recipients
     ) s
     group by s.app having count(*) > 1
+  union all
+  select s.app, format('the quota of %s is not the one that %s has: register it again, by a restart', s.app, s.replica)
+    from (
+      select distinct on (r.app) r.* from push.quota_of_replica r
+      where exists (select from push.gateways g where g.name = r.replica and g.alive)
+      order by r.app, r.said_at desc
+    ) s
+    left join push.quota q on q.app = s.app
+    where (s.calls, s.notifications, s.recipients) is distinct from (q.configured_calls, q.configured_notifications, q.configured_recipients)
 $$;
 comment on function push.quota_troubles is
-  'apps that are at their quota, and apps to which living replicas give different quotas; for push.health';
+  'apps that are at their quota, apps to which living replicas give different quotas, and those whose last word was not '
+  'taken over; for push.health';
 
 -- Each refusal is counted by one gateway: the job tally adds them to its metrics.
 create or replace function push.take_refusals() returns table (app text, count bigint)

@@ -28,6 +28,8 @@ create table if not exists push.webhook (
   last_reason   text,
   last_at       timestamptz,
   dropped       bigint not null default 0,
+  off_at        timestamptz,
+  lent_at       timestamptz,
   constraint webhook_app_form check (app ~ '^[A-Za-z0-9]' and app !~ '[^A-Za-z0-9_.-]' and length(app) <= 64),
   constraint webhook_events_known check (events <@ array['delivery.finished', 'delivery.receipt', 'call.answered', 'call.declined',
     'call.ended', 'call.missed', 'token.dead'] and cardinality(events) > 0),
@@ -39,6 +41,9 @@ comment on table push.webhook is
   'one app whose backend is told of events over HTTP, as the configuration of a gateway says. People read push.webhooks';
 comment on column push.webhook.app is 'name of the app';
 comment on column push.webhook.is_on is 'whether the configuration has a webhook for the app; if not, nothing is recorded';
+comment on column push.webhook.off_at is 'since when a replica has no webhook for the app; null: the last one that said anything has one';
+comment on column push.webhook.lent_at is
+  'when a replica with the webhook last claimed although off_at is set: it is on until a minute later';
 comment on column push.webhook.host is 'host and port of the URL; the URL itself is in the configuration only';
 comment on column push.webhook.url_digest is 'SHA-256 of the URL: another URL ends the state that 410 has caused';
 comment on column push.webhook.events is 'types that are recorded; null: all';
@@ -262,7 +267,7 @@ comment on function push.announce_receipt is
 create or replace function push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
-  update push.webhook w set is_on = false, changed_at = clock_timestamp()
+  update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
     from unnest(p_app, p_host) c(app, host)
     where w.app = c.app and c.host is null and w.is_on;
   insert into push.webhook as w (app, host, url_digest, events)
@@ -270,16 +275,17 @@ begin
   from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
   -- Writing a row waits for an operator who pauses the app in a transaction that stays open. An unchanged row is not written.
   where c.host is not null and not exists (select from push.webhook w
-    where w.app = c.app and (w.is_on, w.host, w.url_digest) = (true, c.host, c.url_digest)
+    where w.app = c.app and (w.is_on, w.host, w.url_digest) = (true, c.host, c.url_digest) and w.off_at is null
       and w.events is not distinct from string_to_array(c.events, ','))
   order by c.app
   on conflict (app) do update
-    set is_on = true, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events, changed_at = clock_timestamp(),
+    set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events, changed_at = clock_timestamp(),
       gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
       failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
       failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
       retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
-    where (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+    where w.off_at is not null
+      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
 end
 $$;
 comment on function push.set_webhooks is
@@ -311,7 +317,13 @@ begin
     v_app := p_app[v_i];
     select w.* into v_hook from push.webhook w where w.app = v_app;
     v_now := clock_timestamp();
-    continue when not found or not v_hook.is_on or v_hook.paused or v_hook.gone_at is not null or v_hook.retry_at > v_now
+    -- Another replica has no webhook for the app. It stays on as long as one that has it claims.
+    if v_hook.off_at is not null and coalesce(v_hook.lent_at, '-infinity') < v_now - interval '10 s' then
+      update push.webhook w set is_on = true, lent_at = v_now
+        where w.app = (select x.app from push.webhook x where x.app = v_app and x.off_at is not null for no key update skip locked);
+      v_hook.is_on := v_hook.is_on or found;
+    end if;
+    continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.gone_at is not null or v_hook.retry_at > v_now
       or p_room[v_i] < 1;
     v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
     with due as materialized (
@@ -451,14 +463,14 @@ begin
               or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
       else
         update push.webhook w
-          set failures = w.failures + v_app.failures, failing_since = coalesce(w.failing_since, clock_timestamp()),
+          set failures = least(w.failures + v_app.failures, greatest(w.failures + 1, c_open)), failing_since = coalesce(w.failing_since, clock_timestamp()),
             last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
             gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
-            -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes.
+            -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
             retry_at = greatest(
               clock_timestamp() + v_app.pause_ms * interval '1 ms',
               case when w.failures + v_app.failures >= c_open then
-                clock_timestamp() + least(c_wait_max, c_probe * power(2, least(w.failures + v_app.failures - c_open, 10))) end)
+                clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
           where w.app = v_app.app;
       end if;
     exception
@@ -486,11 +498,16 @@ declare
   c_age_max  constant interval := '24 hours';
   c_bite     constant int := 5000;
   c_time     constant interval := '250 ms';
+  -- How long a webhook stays on after the last claim of the last replica that has it.
+  c_lent     constant interval := '1 minute';
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
   v_app      record;
 begin
+  update push.webhook w set is_on = false
+    where w.app = any (array(select x.app from push.webhook x
+      where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
   -- The oldest events have the smallest ids. Events of an app whose row an operator holds are left, because they could not be
   -- counted.
   with old as materialized (
@@ -510,7 +527,10 @@ begin
   )
   select count(*) into v_trimmed from gone;
   -- Apps take turns, because counting the events of many may take longer than one step may.
-  for v_app in select w.app, w.is_on from push.webhook w order by random() loop
+  -- Those of a webhook that was turned off just now are left: another replica may have it.
+  for v_app in
+    select w.app, w.is_on from push.webhook w where w.is_on or w.off_at < v_begun - interval '10 s' or w.off_at is null order by random()
+  loop
     exit when clock_timestamp() > v_begun + c_time;
     v_count := (select count(*) from (
       select from push.webhook_event e where e.app = v_app.app limit case when v_app.is_on then c_rows_max else 0 end + c_bite) x)
@@ -542,7 +562,8 @@ create or replace view push.webhooks as
 select w.app, w.host,
   case when not w.is_on then 'off' when w.paused then 'paused' when w.gone_at is not null then 'gone'
     when w.failing_since is not null then 'failing' else 'on' end as state,
-  e.waiting, e.oldest, w.failing_since, w.last_status, w.last_reason, w.last_at, w.retry_at, w.dropped, w.events, w.note, w.gone_at
+  e.waiting, e.oldest, w.failing_since, w.last_status, w.last_reason, w.last_at, w.retry_at, w.dropped, w.events, w.note, w.gone_at,
+  w.is_on and w.off_at is not null as replicas_differ
 from push.webhook w
 cross join lateral (
   select count(*) as waiting, clock_timestamp() - min(e.created_at) as oldest from push.webhook_event e where e.app = w.app
@@ -564,6 +585,7 @@ comment on column push.webhooks.dropped is 'events that were deleted without an 
 comment on column push.webhooks.events is 'types that are sent; null: all';
 comment on column push.webhooks.note is 'why it is paused';
 comment on column push.webhooks.gone_at is 'when the receiver answered 410';
+comment on column push.webhooks.replicas_differ is 'whether it is on although a replica has no webhook for the app';
 
 create or replace function push.observe_webhooks()
 returns table (app text, waiting double precision, oldest double precision, failing double precision, stopped double precision,
