@@ -464,7 +464,8 @@ begin
       else
         update push.webhook w
           set failures = least(w.failures + v_app.failures, greatest(w.failures + 1, c_open)),
-            failing_since = coalesce(w.failing_since, clock_timestamp()), last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
+            failing_since = coalesce(w.failing_since, clock_timestamp()),
+            last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
             gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
             -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
             retry_at = greatest(
