@@ -136,10 +136,11 @@ with connect(login="gateway", autocommit=True) as gateway, connect(login="tenant
     write("select push.register_gateway('webhooks', '1')")
     check("nor one with another quota", tried(gateway, quota.replace("100", "300")), "done")
     operator.rollback()
-    troubles = "select state || (value ~ 'tenant_a is not the one that webhooks has') from push.health where item = 'quotas'"
-    check("which health reports", owner(troubles), "warntrue")
+    # Other tests of this database may have left an app at its quota, of which health warns, too.
+    troubles = "select (value ~ 'tenant_a is not the one that webhooks has')::text from push.health where item = 'quotas'"
+    check("which health reports", owner(troubles), "true")
     gateway.execute(quota.replace("100", "300"))
-    check("until it registers again", owner(troubles), "okfalse")
+    check("until it registers again", owner(troubles), "false")
     gateway.execute("select push.register_app('tenant_a', 60, p_quota => '{null,null,null}', p_replica => 'webhooks')")
 
 owner("select push.set_webhooks(%s, '{null,null}', '{null,null}', '{null,null}')", TENANTS)
