@@ -261,7 +261,7 @@ private final class ServingProcess {
 
   @Test func `the level follows the configuration file, without a restart`() async throws {
     try await with(level: "error", []) { process, database, material, configuration in
-      while try await database.value("select count(*) from push.lane") != "3" {
+      while try await database.value("select count(*) from push.lane") != "4" {
         try await Task.sleep(for: .milliseconds(20))
       }
       func ring(_ call: String) async throws {
