@@ -43,7 +43,8 @@ struct EscalationTests {
     try await GatewayHarness.with { gateway in
       try await gateway.enqueue("call-1")
       try await gateway.settled()
-      let all = "select bool_and(coalesce(circuit = 'closed' and window_size > 0 and capacity > 0, false)) from push.lanes"
+      let all =
+        "select bool_and(coalesce(circuit = 'closed' and window_size > 0 and capacity > 0, false)) from push.lanes"
       while try await gateway.database.value(all) != "true" { try await Task.sleep(for: .milliseconds(20)) }
       #expect(try await gateway.database.value("select count(*) from push.stuck") == "0")
     }
