@@ -39,9 +39,9 @@ struct APIFronts: Sendable {
     }
   }
 
-  /// What a path is for, whatever the method, if it is one of these and on.
-  func operation(at path: String) -> APIOperation? {
-    APIRoute(path: path)?.operations.values.first { $0.isOfOtherServer && serves($0) }
+  /// What a path of another push server is for, whatever the method, also while the path is off. Nil for any other path.
+  static func operation(at path: String) -> APIOperation? {
+    APIRoute.ofOtherServers[path]
   }
 
   /// Largest body of a request.
