@@ -39,7 +39,7 @@ struct APIFronts: Sendable {
     }
   }
 
-  /// What a path of another push server is for, whatever the method, also while the path is off. Nil for any other path.
+  /// What a path of another push server is for, whatever the method, and whether it is on or off. Nil: any other path.
   static func operation(at path: String) -> APIOperation? {
     APIRoute.ofOtherServers[path]
   }

@@ -194,18 +194,26 @@ struct GorushPlan {
     // Two calls with one id are one, whatever else their data says.
     let word: Deed = if case .ring = deed { .ring(kind: "") } else { deed }
     if let id, let place = places[Key(deed: word, id: id)] { return place }
+    let payload = payload(deed, id, data)
     do throws(APIProblem) {
-      try PostgresJSONCheck(JSONScanner(trusting: json.bytes, in: data.range)).check()
+      // Not of the data: a text may hold what Postgres can store, and the object that is made of it what it cannot.
+      try PostgresJSONCheck(JSONScanner(trusting: payload)).check()
     } catch {
-      throw Refusal("data.\(error.field ?? ""): \(error.detail)")
+      throw Refusal("\(Self.member(error.field)): \(error.detail)")
     }
     let secondsMax: Int64 = if case .ring = deed { 600 } else { 2_419_200 }
     groups.append(
       Group(
-        deed: deed, id: id, payload: payload(deed, id, data), seconds: seconds.map { Int32(min($0, secondsMax)) },
+        deed: deed, id: id, payload: payload, seconds: seconds.map { Int32(min($0, secondsMax)) },
         reason: text("reason", data).map { String(String.UnicodeScalarView($0.unicodeScalars.prefix(64))) }))
     if let id { places[Key(deed: word, id: id)] = groups.count - 1 }
     return groups.count - 1
+  }
+
+  /// Where a fault of the payload is. The check says `body` in place of a name that the API does not define.
+  private static func member(_ field: String?) -> String {
+    guard let field, !field.hasPrefix("body") else { return "data" }
+    return "data.\(field)"
   }
 
   /// The data without the members that every dialect writes itself.
