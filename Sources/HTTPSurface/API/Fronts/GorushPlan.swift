@@ -140,16 +140,17 @@ struct GorushPlan {
     default: throw Refusal("push_type: must be voip or alert, or left out")
     }
     guard let data = notification.data else { throw Self.unknown }
-    let action = text("action", data)
-    switch text("type", data) {
+    let (type, action) = (text("type", data), text("action", data))
+    switch type {
     case "intercom_call_end", "call_cancelled": return .stop
     case _ where action == "call_cancelled": return .stop
     case "video_call": return .ring(kind: "video_call")
     case "incoming_call", "intercom_call": return .ring(kind: callKind(data))
     case let type? where ["message", "group_message", "group_invite", "missed_call"].contains(type):
       return .show(kind: type)
-    case _ where action == "incoming_call" || isVoIP && text("callId", data) != nil:
-      return .ring(kind: callKind(data))
+    case _ where action == "incoming_call": return .ring(kind: callKind(data))
+    // With any other type or action it may be the end of a call.
+    case nil where action == nil && isVoIP && text("callId", data) != nil: return .ring(kind: callKind(data))
     default: throw Self.unknown
     }
   }
