@@ -137,7 +137,7 @@ struct GorushPlan {
   private func deed(_ notification: GorushNotification, _ isVoIP: Bool) throws(Refusal) -> Deed {
     switch notification.pushType {
     case nil, "alert", "voip", "background": break
-    default: throw Refusal("push_type: must be voip or alert, or left out")
+    default: throw Refusal("push_type: must be voip, alert or background, or left out")
     }
     guard let data = notification.data else { throw Self.unknown }
     let (type, action) = (text("type", data), text("action", data))
@@ -177,7 +177,7 @@ struct GorushPlan {
   private func seconds(_ notification: GorushNotification, _ now: Int64) throws(Refusal) -> Int64? {
     if let expiration = notification.expiration, expiration > 0 {
       let (left, isOverflow) = expiration.subtractingReportingOverflow(now / 1000)
-      guard !isOverflow, left > 0 else { throw Refusal("expiration: is over") }
+      guard !isOverflow, left > 0 else { throw Refusal("expiration: is in the past") }
       return left
     }
     return notification.timeToLive.flatMap { $0 > 0 ? $0 : nil }
