@@ -134,6 +134,15 @@ struct GorushPlanTests {
     #expect(String(decoding: plan.groups[0].payload, as: UTF8.self) == #"{"callId":"\#(id)","from":"x"}"#)
   }
 
+  @Test func `a message about a call is not taken for a repetition of the call`() throws {
+    let plan = try Self.one(#""data":{"type":"message","messageId":"m","callId":"c","chatId":"k","from":"x"}"#)
+    #expect(plan.groups[0].id == "m")
+    #expect(String(decoding: plan.groups[0].payload, as: UTF8.self) == #"{"messageId":"m","chatId":"k","from":"x"}"#)
+    let without = try Self.one(#""data":{"type":"message","callId":"c","chatId":"k","from":"x"}"#)
+    #expect(without.groups[0].id == "c")
+    #expect(String(decoding: without.groups[0].payload, as: UTF8.self) == #"{"callId":"c","chatId":"k","from":"x"}"#)
+  }
+
   @Test(arguments: [
     ("short", 2, "InvalidRegistration"), ("short", 1, "BadDeviceToken"), ("\\u0000", 2, "InvalidRegistration"),
   ])

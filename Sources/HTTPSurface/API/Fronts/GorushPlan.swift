@@ -225,7 +225,8 @@ struct GorushPlan {
       writer.key("callId")
       writer.string(id)
     }
-    for member in json.members(of: data) where !isOwn(member, deed) {
+    let dropsCallID = namesOtherCall(deed, data)
+    for member in json.members(of: data) where !isOwn(member) && !(dropsCallID && json.isKey(member, "callId")) {
       writer.rawKey(json.bytes, member.key)
       // An object as a text, as FCM requires it.
       if json.isKey(member, "metadata"), let text = json.string(member.value),
@@ -245,9 +246,18 @@ struct GorushPlan {
     return writer.bytes
   }
 
-  private func isOwn(_ member: JSONScanner.Member, _ deed: Deed) -> Bool {
+  /// Whether `data.callId` is the id of another call, which may have rung here, and not that of what is enqueued. In the
+  /// payload it would count as that (`push.given_call_id`), and the notification as a repetition of the call.
+  private func namesOtherCall(_ deed: Deed, _ data: JSONScanner.Value) -> Bool {
+    switch deed {
+    case .ring, .stop: false
+    case .show(kind: "missed_call"): true
+    case .show: text("messageId", data) != nil
+    }
+  }
+
+  private func isOwn(_ member: JSONScanner.Member) -> Bool {
     let names: [StaticString] = ["type", "action", "isVoip", "isVideo", "timestamp", "expiresAt", "seq"]
-    if case .show(kind: "missed_call") = deed, json.isKey(member, "callId") { return true }
     return names.contains { json.isKey(member, $0) }
   }
 }
