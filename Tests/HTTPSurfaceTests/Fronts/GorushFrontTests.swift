@@ -62,6 +62,15 @@ struct GorushFrontTests {
       #expect(logs[0]["token"] == "goru…89-b")
       #expect(logs[0]["error"]?.contains("data.callId") == true)
       #expect(logs[0]["notif_id"] == "n1" && logs[0]["platform"] == "android" && logs[0]["type"] == "failed-push")
+      func message(_ token: String) -> String {
+        #"""
+        {"notifications":[{"tokens":["\#(token)"],"platform":2,"data":{"type":"message","messageId":"m1","chatId":"k","from":"x"}}]}
+        """#
+      }
+      #expect(Self.errors(try await api.send("POST", Self.path, message(Self.phones[0]))) == [])
+      #expect(
+        Self.errors(try await api.send("POST", Self.path, message(Self.phones[1]))).first?
+          .hasPrefix("data: this notification is known") == true)
     }
   }
 
