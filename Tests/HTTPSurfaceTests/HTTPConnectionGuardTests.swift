@@ -49,6 +49,28 @@ struct HTTPConnectionGuardTests {
     #expect(backend.isActive != next.isActive)
   }
 
+  @Test func `a refusal has the form of the path that it refuses, and of no other`() throws {
+    let channel = EmbeddedChannel()
+    try channel.pipeline.syncOperations.addHandler(
+      HTTPConnectionGuard(
+        limits: Self.limits, connections: HTTPConnectionCount(max: 3),
+        operationAtPath: { APIFronts.operation(at: $0) }))
+    try channel.connect(to: SocketAddress(ipAddress: "192.0.2.1", port: 1)).wait()
+    let path = "/_matrix/push/v1/notify?x=1"
+    // The refused request waits for the answer to the first one, whose path has another form.
+    try ask(channel)
+    try channel.writeInbound(
+      HTTPRequestPart.head(
+        HTTPRequest(
+          method: .post, scheme: nil, authority: "api", path: path, headerFields: [.contentLength: "101"])))
+    #expect(try answer(channel, .accepted) == nil)
+    var types: [String?] = []
+    while let part = try channel.readOutbound(as: HTTPResponsePart.self) {
+      if case .head(let head) = part { types.append(head.headerFields[.contentType]) }
+    }
+    #expect(types == ["application/json"])
+  }
+
   @Test func `while a listener is crowded, a connection without a good key is closed after one answer`() throws {
     let connections = HTTPConnectionCount(max: 3)
     let channels = try (0..<3).map { _ in try connect(connections) }

@@ -31,7 +31,7 @@ struct APIResponder: HTTPResponder {
     do throws(APIProblem) {
       response = try await answer(request, context, &entry)
     } catch {
-      response = error.response(of: entry.operation ?? fronts.operation(at: request.uri.path))
+      response = error.response(of: entry.operation ?? APIFronts.operation(at: request.uri.path))
       entry.refusal = error.refusal?.reason
       entry.keyID = entry.keyID ?? error.refusal?.keyID
     }

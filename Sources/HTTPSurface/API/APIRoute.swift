@@ -28,7 +28,8 @@ struct APIRoute: Equatable {
   var callID = ""
   private(set) var operations: [HTTPRequest.Method: APIOperation]
 
-  private static let ofOtherServers: [String: APIOperation] = [
+  /// The paths of other push servers, on which only POST is allowed.
+  static let ofOtherServers: [String: APIOperation] = [
     "/_matrix/push/v1/notify": .notifyMatrix, "/api/push": .pushGorush,
   ]
 

@@ -106,7 +106,10 @@ package struct APIServer: Service {
       responder: responder,
       server: .http1(
         configuration: HTTP1Channel.Configuration(
-          additionalChannelHandlers: [HTTPConnectionGuard(limits: limits, connections: connections)],
+          additionalChannelHandlers: [
+            HTTPConnectionGuard(
+              limits: limits, connections: connections, operationAtPath: { APIFronts.operation(at: $0) })
+          ],
           httpDecoderConfiguration: HTTP1Channel.Configuration.DecoderConfiguration(
             maxHeaderFieldSize: Self.fieldMaxBytes, maxHeaderListSize: Self.headMaxBytes,
             maxHeaderFieldCount: Self.fieldsMax)),

@@ -45,6 +45,7 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
 
   private let limits: Limits
   private let connections: HTTPConnectionCount
+  private let operationAtPath: (String) -> APIOperation?
   private var state: HTTPConnectionState
   private var admission: HTTPConnectionCount.Admission?
   private var timer = HTTPConnectionState.Timer.none
@@ -65,10 +66,17 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   /// Whether the request in progress was answered without a good key while the listener is crowded. The connection is
   /// closed after the answer.
   private var isShed = false
+  /// What the path of the request that is being read, or is refused, is for.
+  private var operation: APIOperation?
 
-  init(limits: Limits, connections: HTTPConnectionCount) {
+  /// - Parameter operationAtPath: what a path of another push server is for: a refusal has that server's form.
+  init(
+    limits: Limits, connections: HTTPConnectionCount,
+    operationAtPath: @escaping (String) -> APIOperation? = { _ in nil }
+  ) {
     self.limits = limits
     self.connections = connections
+    self.operationAtPath = operationAtPath
     state = HTTPConnectionState(bodyMaxBytes: limits.bodyMaxBytes)
   }
 
@@ -128,12 +136,14 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     case .head(let head):
       isUsed = true
       isLast = isLast || head.headerFields[Self.upgrade] != nil
+      if state.isReading { operation = operationAtPath(String((head.path ?? "").prefix { $0 != "?" })) }
       action = state.headArrived(length: head.headerFields[.contentLength].flatMap(Int.init))
       if action == .none, state.isReading, head.headerFields[.expect]?.lowercased() == "100-continue" {
         context.writeAndFlush(wrapOutboundOut(.head(HTTPResponse(status: .continue))), promise: nil)
       }
     case .body(let bytes): action = state.bodyArrived(bytes.readableBytes)
     case .end:
+      if state.isReading { operation = nil }
       state.endArrived()
       if case .served(let seat) = admission { connections.asks(seat) }
       action = .none
@@ -206,10 +216,10 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     switch action {
     case .none: break
     case .refuse(let problem):
-      var response = problem.response.head
+      var response = problem.response(of: operation).head
       response.headerFields[.connection] = "close"
       context.write(wrapOutboundOut(.head(response)), promise: nil)
-      context.write(wrapOutboundOut(.body(ByteBuffer(bytes: problem.body))), promise: nil)
+      context.write(wrapOutboundOut(.body(ByteBuffer(bytes: problem.body(of: operation)))), promise: nil)
       context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
       finish(context)
     case .finish: finish(context)

@@ -59,6 +59,9 @@ struct GorushPlanTests {
     (#""data":{"type":"missed_call","from":"x"}"#, "data.callId"),
     (#""data":{"type":"incoming_call","callId":7}"#, "data.callId"),
     (#""data":{"type":"incoming_call","callId":"c","from":"\u0000"}"#, "data.from"),
+    (#""data":{"type":"incoming_call","callId":"c","x":["\u0000"]}"#, "data"),
+    (#""data":{"type":"incoming_call","callId":"c","metadata":"{\"x\":\"\\u0000\"}"}"#, "data.metadata"),
+    (#""data":{"type":"incoming_call","callId":"c","metadata":"{\"x\":1e100000}"}"#, "data.metadata"),
     (#""data":{"callId":"c","from":"x"}"#, "data.type"), (#""data":{}"#, "data.type"),
     (#""data":{"type":"sale","callId":"c"}"#, "data.type"),
     (#""data":{"type":"message"},"topic":"all""#, "topics and conditions are not supported"),
@@ -82,6 +85,9 @@ struct GorushPlanTests {
     (#""topic":"com.example.app.voip","data":{"callId":"c","from":"x"}"#, "ring incoming_call -"),
     (#""push_type":"voip","data":{"type":"video_call","callId":"c","from":"x"}"#, "ring video_call -"),
     (#""push_type":"voip","data":{"action":"call_cancelled","callId":"c"}"#, "stop"),
+    (#""push_type":"voip","data":{"type":"call_ended","callId":"c","from":"x"}"#, "data.type"),
+    (#""push_type":"voip","data":{"action":"hang_up","callId":"c","from":"x"}"#, "data.type"),
+    (#""push_type":"voip","data":{"type":"call","action":"incoming_call","callId":"c"}"#, "ring incoming_call -"),
     (#""data":{"type":"incoming_call","callId":"c"}"#, "push_type"),
     (#""push_type":"alert","data":{"action":"call_cancelled","callId":"c"}"#, "push_type"),
     (#""push_type":"voip","data":{"type":"message","chatId":"k"}"#, "push_type"),
@@ -126,6 +132,15 @@ struct GorushPlanTests {
     let id = try #require(plan.groups[0].id)
     #expect(UUID(uuidString: id) != nil)
     #expect(String(decoding: plan.groups[0].payload, as: UTF8.self) == #"{"callId":"\#(id)","from":"x"}"#)
+  }
+
+  @Test func `a message about a call is not taken for a repetition of the call`() throws {
+    let plan = try Self.one(#""data":{"type":"message","messageId":"m","callId":"c","chatId":"k","from":"x"}"#)
+    #expect(plan.groups[0].id == "m")
+    #expect(String(decoding: plan.groups[0].payload, as: UTF8.self) == #"{"messageId":"m","chatId":"k","from":"x"}"#)
+    let without = try Self.one(#""data":{"type":"message","callId":"c","chatId":"k","from":"x"}"#)
+    #expect(without.groups[0].id == "c")
+    #expect(String(decoding: without.groups[0].payload, as: UTF8.self) == #"{"callId":"c","chatId":"k","from":"x"}"#)
   }
 
   @Test(arguments: [

@@ -187,7 +187,11 @@ struct MatrixFrontTests {
     try await APIHarness.with(matrixApps: Self.apps) { api in
       let off = try await Self.notify(api, HomeserverRequest().json)
       #expect(off.status == 404)
-      #expect(try await api.send("POST", Self.path, HomeserverRequest().json).problem == "not-found")
+      #expect(off.headers["content-type"] == "application/json")
+      #expect(off.json["errcode"] as? String == "M_UNRECOGNIZED")
+      let keyed = try await api.send("POST", Self.path, HomeserverRequest().json)
+      #expect(keyed.status == 404)
+      #expect(keyed.json["errcode"] as? String == "M_UNRECOGNIZED")
     }
     try await Self.with("127.0.0.2 10.0.0.0/8") { api in
       let refused = try await Self.notify(api, HomeserverRequest().json)
@@ -197,11 +201,11 @@ struct MatrixFrontTests {
       #expect(keyed.status == 403, "a key does not open this path")
       #expect(
         try await Self.notify(api, HomeserverRequest().json, headers: ["X-Forwarded-For: 10.0.0.1"]).status == 403)
-      #expect(
-        try await Self.notify(
-          api, HomeserverRequest().json, headers: ["Origin: https://evil.example"], from: "127.0.0.2"
-        ).status
-          == 403)
+      let browser = try await Self.notify(
+        api, HomeserverRequest().json, headers: ["Origin: https://evil.example"], from: "127.0.0.2")
+      #expect(browser.status == 403)
+      #expect((browser.json["error"] as? String)?.contains("Origin") == true)
+      #expect((refused.json["error"] as? String)?.contains("address") == true)
       #expect(try await Self.outbox(api) == "")
       #expect(try await Self.notify(api, HomeserverRequest().json, from: "127.0.0.2").status == 200)
       #expect(api.counters.snapshot.refusals[.network] == 4)
@@ -225,9 +229,15 @@ struct MatrixFrontTests {
       let large = HomeserverRequest { $0.content = #"{"body":"\#(String(repeating: "x", count: 400_000))"}"# }
       #expect(try await Self.notify(api, large.json).status == 200)
       let huge = HomeserverRequest { $0.content = #"{"body":"\#(String(repeating: "x", count: 5_000_000))"}"# }
-      #expect(try await Self.notify(api, huge.json).status == 413)
+      let refused = try await Self.notify(api, huge.json)
+      #expect(refused.status == 413)
+      #expect(refused.headers["content-type"] == "application/json")
+      #expect(refused.json["errcode"] as? String == "M_TOO_LARGE")
       let other = try await api.send("POST", "/v1/calls", String(repeating: " ", count: 70_000))
       #expect(other.status == 413, "the limit of the other paths stays")
+      #expect(other.problem == "body-too-large")
+      let otherHuge = try await api.send("POST", "/v1/calls", String(repeating: " ", count: 5_000_000))
+      #expect(otherHuge.problem == "body-too-large", "and so does the form of their errors")
     }
   }
 

@@ -39,9 +39,9 @@ struct APIFronts: Sendable {
     }
   }
 
-  /// What a path is for, whatever the method, if it is one of these and on.
-  func operation(at path: String) -> APIOperation? {
-    APIRoute(path: path)?.operations.values.first { $0.isOfOtherServer && serves($0) }
+  /// What a path of another push server is for, whatever the method, and whether it is on or off; nil: no such path.
+  static func operation(at path: String) -> APIOperation? {
+    APIRoute.ofOtherServers[path]
   }
 
   /// Largest body of a request.
@@ -51,7 +51,7 @@ struct APIFronts: Sendable {
 
   /// The client of a request that needs no key.
   ///
-  /// - Returns: nil if the request needs a key. Matrix's client has no app: each pusher has one.
+  /// - Returns: nil if the request needs a key. A client of Matrix's path has an empty app: each pusher has its own.
   /// - Throws: 403 if the address may not use the path, or a browser sends the request: a page can make the browser of
   ///   somebody in the network send requests, and cannot prevent it from adding `Origin`.
   func client(
@@ -66,11 +66,11 @@ struct APIFronts: Sendable {
       (networks, app) = (gorushSettings?.networks ?? [], given)
     default: return nil
     }
-    guard headers[.origin] == nil, networks.contains(where: { $0.contains(peer) }) else {
-      throw APIProblem(
-        status: .forbidden, name: "address-not-allowed",
-        detail: "this path may not be used from the address that this request comes from, or not by a browser",
-        refusal: APIRefusal(reason: .network))
+    guard headers[.origin] == nil else {
+      throw .notAllowed("this path may not be used by a browser, and the request has the header Origin")
+    }
+    guard networks.contains(where: { $0.contains(peer) }) else {
+      throw .notAllowed("this path may not be used from the address that this request comes from")
     }
     return APIClient(keyID: nil, app: app)
   }
@@ -83,5 +83,13 @@ struct APIFronts: Sendable {
     case .pushGorush: try await gorush.push(body, trace, client)
     default: nil
     }
+  }
+}
+
+extension APIProblem {
+  /// 403: the request has no key, and may not do without one.
+  fileprivate static func notAllowed(_ detail: String) -> APIProblem {
+    APIProblem(
+      status: .forbidden, name: "address-not-allowed", detail: detail, refusal: APIRefusal(reason: .network))
   }
 }

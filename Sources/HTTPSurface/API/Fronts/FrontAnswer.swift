@@ -20,18 +20,25 @@ struct FrontAnswer {
 }
 
 extension APIProblem {
-  /// The problem as the server would answer it that has this path.
+  /// The problem in the form of the server whose path it is.
+  ///
+  /// - Parameter operation: what the path is for; nil: it is none of another push server, or not known.
   func response(of operation: APIOperation?) -> Response {
-    let body: [UInt8]
-    switch operation {
-    case .notifyMatrix: body = matrixBody
-    case .pushGorush: body = gorushBody
-    default: return response
-    }
+    guard operation?.isOfOtherServer == true else { return response }
     var fields = headers
     fields[.contentType] = "application/json"
     fields[.cacheControl] = "no-store"
-    return Response(status: status, headers: fields, body: ResponseBody(byteBuffer: ByteBuffer(bytes: body)))
+    return Response(
+      status: status, headers: fields, body: ResponseBody(byteBuffer: ByteBuffer(bytes: body(of: operation))))
+  }
+
+  /// The body of `response(of:)`.
+  func body(of operation: APIOperation?) -> [UInt8] {
+    switch operation {
+    case .notifyMatrix: matrixBody
+    case .pushGorush: gorushBody
+    default: body
+    }
   }
 
   private var sentence: String { field.map { "\($0): \(detail)" } ?? detail }
@@ -43,6 +50,7 @@ extension APIProblem {
       case 400 where name == "malformed-body": "M_NOT_JSON"
       case 400: "M_BAD_JSON"
       case 403: "M_FORBIDDEN"
+      case 404 where name == "not-found": "M_UNRECOGNIZED"
       case 404: "M_NOT_FOUND"
       case 405: "M_UNRECOGNIZED"
       case 413: "M_TOO_LARGE"

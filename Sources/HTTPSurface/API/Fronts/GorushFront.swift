@@ -73,8 +73,7 @@ struct GorushFront: Sendable {
     if made.isDuplicate {
       let (_, absent) = try await compare(made.callID, group, client)
       let here = group.phones.filter { absent.contains($0.entry.userID) }
-      failures += Self.refused(
-        here, "data.callId: this call is known, and does not ring this token; give all tokens of a call in one request")
+      failures += Self.refused(here, Self.known(group.deed))
     }
     return (made.callID, failures)
   }
@@ -138,6 +137,14 @@ struct GorushFront: Sendable {
 
   private static func refused(_ phones: [GorushPlan.Phone], _ error: String) -> [GorushPlan.Refused] {
     phones.map { GorushPlan.Refused(notification: $0.notification, token: $0.entry.token, error: error) }
+  }
+
+  private static func known(_ deed: GorushPlan.Deed) -> String {
+    if case .ring = deed {
+      "data.callId: this call is known, and does not ring this token; give all tokens of a call in one request"
+    } else {
+      "data: this notification is known, and was not for this token; give all tokens of a notification in one request"
+    }
   }
 
   /// The payload is called `data` here.

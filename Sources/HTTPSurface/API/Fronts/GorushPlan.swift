@@ -137,19 +137,20 @@ struct GorushPlan {
   private func deed(_ notification: GorushNotification, _ isVoIP: Bool) throws(Refusal) -> Deed {
     switch notification.pushType {
     case nil, "alert", "voip", "background": break
-    default: throw Refusal("push_type: must be voip or alert, or left out")
+    default: throw Refusal("push_type: must be voip, alert or background, or left out")
     }
     guard let data = notification.data else { throw Self.unknown }
-    let action = text("action", data)
-    switch text("type", data) {
+    let (type, action) = (text("type", data), text("action", data))
+    switch type {
     case "intercom_call_end", "call_cancelled": return .stop
     case _ where action == "call_cancelled": return .stop
     case "video_call": return .ring(kind: "video_call")
     case "incoming_call", "intercom_call": return .ring(kind: callKind(data))
     case let type? where ["message", "group_message", "group_invite", "missed_call"].contains(type):
       return .show(kind: type)
-    case _ where action == "incoming_call" || isVoIP && text("callId", data) != nil:
-      return .ring(kind: callKind(data))
+    case _ where action == "incoming_call": return .ring(kind: callKind(data))
+    // With any other type or action it may be the end of a call.
+    case nil where action == nil && isVoIP && text("callId", data) != nil: return .ring(kind: callKind(data))
     default: throw Self.unknown
     }
   }
@@ -176,7 +177,7 @@ struct GorushPlan {
   private func seconds(_ notification: GorushNotification, _ now: Int64) throws(Refusal) -> Int64? {
     if let expiration = notification.expiration, expiration > 0 {
       let (left, isOverflow) = expiration.subtractingReportingOverflow(now / 1000)
-      guard !isOverflow, left > 0 else { throw Refusal("expiration: is over") }
+      guard !isOverflow, left > 0 else { throw Refusal("expiration: is in the past") }
       return left
     }
     return notification.timeToLive.flatMap { $0 > 0 ? $0 : nil }
@@ -194,18 +195,26 @@ struct GorushPlan {
     // Two calls with one id are one, whatever else their data says.
     let word: Deed = if case .ring = deed { .ring(kind: "") } else { deed }
     if let id, let place = places[Key(deed: word, id: id)] { return place }
+    let payload = payload(deed, id, data)
     do throws(APIProblem) {
-      try PostgresJSONCheck(JSONScanner(trusting: json.bytes, in: data.range)).check()
+      // Not of the data: a text may hold what Postgres can store, and the object that is made of it what it cannot.
+      try PostgresJSONCheck(JSONScanner(trusting: payload)).check()
     } catch {
-      throw Refusal("data.\(error.field ?? ""): \(error.detail)")
+      throw Refusal("\(Self.member(error.field)): \(error.detail)")
     }
     let secondsMax: Int64 = if case .ring = deed { 600 } else { 2_419_200 }
     groups.append(
       Group(
-        deed: deed, id: id, payload: payload(deed, id, data), seconds: seconds.map { Int32(min($0, secondsMax)) },
+        deed: deed, id: id, payload: payload, seconds: seconds.map { Int32(min($0, secondsMax)) },
         reason: text("reason", data).map { String(String.UnicodeScalarView($0.unicodeScalars.prefix(64))) }))
     if let id { places[Key(deed: word, id: id)] = groups.count - 1 }
     return groups.count - 1
+  }
+
+  /// Where a fault of the payload is. The check says `body` in place of a name that the API does not define.
+  private static func member(_ field: String?) -> String {
+    guard let field, !field.hasPrefix("body") else { return "data" }
+    return "data.\(field)"
   }
 
   /// The data without the members that every dialect writes itself.
@@ -216,7 +225,8 @@ struct GorushPlan {
       writer.key("callId")
       writer.string(id)
     }
-    for member in json.members(of: data) where !isOwn(member, deed) {
+    let dropsCallID = namesOtherCall(deed, data)
+    for member in json.members(of: data) where !isOwn(member) && !(dropsCallID && json.isKey(member, "callId")) {
       writer.rawKey(json.bytes, member.key)
       // An object as a text, as FCM requires it.
       if json.isKey(member, "metadata"), let text = json.string(member.value),
@@ -236,9 +246,18 @@ struct GorushPlan {
     return writer.bytes
   }
 
-  private func isOwn(_ member: JSONScanner.Member, _ deed: Deed) -> Bool {
+  /// Whether `data.callId` is the id of another call, which may have rung here, and not that of what is enqueued. In the
+  /// payload it would count as that (`push.given_call_id`), and the notification as a repetition of the call.
+  private func namesOtherCall(_ deed: Deed, _ data: JSONScanner.Value) -> Bool {
+    switch deed {
+    case .ring, .stop: false
+    case .show(kind: "missed_call"): true
+    case .show: text("messageId", data) != nil
+    }
+  }
+
+  private func isOwn(_ member: JSONScanner.Member) -> Bool {
     let names: [StaticString] = ["type", "action", "isVoip", "isVideo", "timestamp", "expiresAt", "seq"]
-    if case .show(kind: "missed_call") = deed, json.isKey(member, "callId") { return true }
     return names.contains { json.isKey(member, $0) }
   }
 }

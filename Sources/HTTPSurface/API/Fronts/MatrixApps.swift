@@ -22,7 +22,7 @@ package final class MatrixApps: Sendable {
     var sandbox: [MatrixAppIDs.Pattern]
   }
 
-  /// Those that match first are the most exact: whole app ids, then beginnings, the longest first.
+  /// The most exact first: whole app ids, then prefixes, the longest first. The first that matches counts.
   private let entries: Mutex<[Entry]>
 
   package init(_ apps: [GatewayConfiguration.App] = []) {

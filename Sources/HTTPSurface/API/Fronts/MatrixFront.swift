@@ -2,8 +2,8 @@
 //
 // A homeserver repeats a request that fails, for a day, and sends this phone nothing else meanwhile; it deletes the pusher
 // of a push key that is rejected. So a push key is rejected only if a provider has called its token dead. An error is
-// answered only for what the next try may find changed: the database, the limits, the gateway's configuration. What members
-// of a room have written never causes one.
+// answered only if its cause may be gone at the next try: the database, the limits, the gateway's configuration. What
+// members of a room have written never causes one.
 
 internal import HTTPTypes
 internal import Hummingbird
@@ -28,7 +28,7 @@ struct MatrixFront: Sendable {
     var provider: String { target.kind == .fcm ? "fcm" : "apns" }
   }
 
-  /// What was wrong with a device.
+  /// The first device of each kind of fault, by its position in the request, and the first failure.
   private struct Faults {
     var unknownApp: Int?
     var malformedKey: Int?
@@ -190,6 +190,6 @@ extension APIProblem {
   fileprivate static func malformedPushKey(_ index: Int) -> APIProblem {
     .invalid(
       "notification.devices[\(index)].pushkey",
-      "does not have the form of the tokens that apps.APP.matrix has for this app_id")
+      "is not a token of the kind (voip, apns or fcm) under which apps.APP.matrix lists this app_id")
   }
 }

@@ -6,8 +6,8 @@ internal import Runtime
 /// A notification for the pushers of one user, usually for one pusher.
 ///
 /// What the homeserver itself has set is checked: `devices` with `app_id` and `pushkey`. Everything else may come from a
-/// member of the room, who must not be able to cause an error, because the homeserver would repeat the request for hours
-/// and send this phone nothing else meanwhile. A member of another type than expected counts as missing.
+/// member of the room, who must not be able to cause an error, because the homeserver would repeat the request for a day
+/// and send this phone nothing else meanwhile. JSON of another type than expected counts as missing.
 struct MatrixNotification {
   struct Device: Equatable {
     var appID: String

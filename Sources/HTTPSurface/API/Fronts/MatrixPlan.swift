@@ -16,7 +16,7 @@ struct MatrixPlan {
     case end(callID: String, reason: String)
   }
 
-  /// A phone stops to ring at the end of MatrixRTC's `lifetime`, but a sender's clock may be wrong by this.
+  /// A ring of MatrixRTC that is older than its `lifetime` by more than this is dropped. A sender's clock may be wrong.
   static let clockSkewMilliseconds: Int64 = 30_000
   /// The longest ring window (`push.call_fault`).
   private static let ringSecondsMax: Int64 = 600
@@ -57,7 +57,7 @@ struct MatrixPlan {
     }
   }
 
-  /// Whether it is about a call, and nothing that a user would read.
+  /// Whether an event of this type belongs to a call, and is nothing that a user would read.
   private static func isSignalling(_ type: String) -> Bool {
     ["m.call.", "m.rtc.", "org.matrix.msc4075.", "org.matrix.msc4310.", "org.matrix.call.", "org.matrix.msc3401.call"]
       .contains { type.hasPrefix($0) }
@@ -98,7 +98,7 @@ struct MatrixPlan {
     if let sent = notification.content.senderMilliseconds {
       let (age, isOverflow) = now.subtractingReportingOverflow(sent)
       guard !isOverflow, age <= lifetime + Self.clockSkewMilliseconds else { return .nothing }
-      left = min(lifetime, lifetime - max(age, 0))
+      left = lifetime - max(age, 0)
     }
     return ring(callID: eventCallID(eventID), seconds: seconds(max(left, 1)))
   }

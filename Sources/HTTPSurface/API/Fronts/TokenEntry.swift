@@ -44,7 +44,8 @@ struct TokenEntry: Equatable {
       writer.key("environment")
       writer.string("sandbox")
     }
-    // Those who use this interface do not say which call was answered, so the gateway cannot know which one was missed.
+    // Neither homeservers nor clients of gorush reliably say that a call was answered, so the gateway cannot know
+    // whether it was missed.
     writer.key("missedCall")
     writer.boolean(false)
     writer.endObject()
