@@ -52,6 +52,8 @@ package struct WebhookResult: Sendable, Equatable {
 
   package var id: Int64
   package var app: String
+  /// Of the URL to which the request was sent. It may have changed since.
+  package var urlDigest: String
   package var attempt: Int32
   package var verdict: Verdict
   package var status: Int32?
@@ -67,13 +69,14 @@ package struct WebhookMachine: Sendable {
   /// One app's part of a claim.
   package struct Claim: Sendable, Equatable {
     package var app: String
+    package var urlDigest: String
     package var room: Int
     package var lease: Nanoseconds
   }
 
   package enum Event: Sendable {
-    /// These apps have a webhook from now on, with the timeout of its requests; no other app has one.
-    case configure([(app: String, timeout: Nanoseconds)])
+    /// These apps have a webhook from now on, with this URL and timeout of requests; no other app has one.
+    case configure([(app: String, urlDigest: String, timeout: Nanoseconds)])
     /// A timer has fired.
     case wake
     /// The statement of the last action has ended: a registration or results.
@@ -116,8 +119,8 @@ package struct WebhookMachine: Sendable {
   /// The longest wait that a receiver may ask for.
   static let retryAfterMax = Nanoseconds.seconds(3600)
 
-  private var timeouts: [String: Nanoseconds] = [:]
-  private var order: [String] = []
+  private var endpoints: [(app: String, urlDigest: String, timeout: Nanoseconds)] = []
+  /// By event: the digest of the URL to which it is being sent.
   private var inFlight: [Int64: String] = [:]
   private var counts: [String: Int] = [:]
   private var results: [WebhookResult] = []
@@ -126,6 +129,9 @@ package struct WebhookMachine: Sendable {
   private var isStopping = false
   private var isClosed = false
   private var failing: Set<String> = []
+  /// By app: the digest of the URL whose 410 was logged. While another URL is registered, by another replica, this one is
+  /// given events all the same, and each of them may be answered 410.
+  private var gone: [String: String] = [:]
   private var nextClaim = Instant(nanoseconds: .min)
   private var databaseFailures = 0
   private var databasePause = Instant(nanoseconds: .min)
@@ -143,9 +149,8 @@ package struct WebhookMachine: Sendable {
     var actions: [Action] = []
     switch event {
     case .configure(let endpoints):
-      timeouts = Dictionary(uniqueKeysWithValues: endpoints.map { ($0.app, $0.timeout) })
-      order = endpoints.map(\.app)
-      failing.formIntersection(order)
+      self.endpoints = endpoints
+      failing.formIntersection(endpoints.map(\.app))
       mustRegister = true
     case .wake: break
     case .written:
@@ -155,8 +160,9 @@ package struct WebhookMachine: Sendable {
     case .claimed(let events):
       nextClaim = now + Self.interval
       succeed()
+      let digests = Dictionary(uniqueKeysWithValues: endpoints.map { ($0.app, $0.urlDigest) })
       for event in events {
-        inFlight[event.id] = event.app
+        inFlight[event.id] = digests[event.app, default: ""]
         counts[event.app, default: 0] += 1
         actions.append(.send(event))
       }
@@ -167,9 +173,9 @@ package struct WebhookMachine: Sendable {
       databaseFailures += 1
       databasePause = now + min(Self.databasePauseMax, .seconds(1 << Int64(min(databaseFailures - 1, 5))))
     case .answered(let claimed, let answer):
-      guard inFlight.removeValue(forKey: claimed.id) != nil else { break }
+      guard let urlDigest = inFlight.removeValue(forKey: claimed.id) else { break }
       counts[claimed.app, default: 1] -= 1
-      actions += judge(claimed, answer)
+      actions += judge(claimed, urlDigest, answer)
     case .stop: isStopping = true
     case .abandon:
       isStopping = true
@@ -200,12 +206,12 @@ package struct WebhookMachine: Sendable {
       return start(.settle(results))
     }
     if isStopping { return inFlight.isEmpty ? close() : [] }
-    guard !order.isEmpty else { return [] }
+    guard !endpoints.isEmpty else { return [] }
     guard now >= nextClaim else { return [.wake(at: nextClaim)] }
-    let claims = order.compactMap { app -> Claim? in
+    let claims = endpoints.compactMap { app, urlDigest, timeout -> Claim? in
       let room = Self.inFlightMax - counts[app, default: 0]
-      guard room > 0, let timeout = timeouts[app] else { return nil }
-      return Claim(app: app, room: room, lease: timeout + Self.leaseSlack)
+      guard room > 0 else { return nil }
+      return Claim(app: app, urlDigest: urlDigest, room: room, lease: timeout + Self.leaseSlack)
     }
     // Without any room, the next result leads here.
     return claims.isEmpty ? [] : start(.claim(claims))
@@ -223,9 +229,10 @@ package struct WebhookMachine: Sendable {
 
   // MARK: - Answers
 
-  private mutating func judge(_ claimed: ClaimedWebhook, _ answer: WebhookAnswer) -> [Action] {
+  private mutating func judge(_ claimed: ClaimedWebhook, _ urlDigest: String, _ answer: WebhookAnswer) -> [Action] {
     var result = WebhookResult(
-      id: claimed.id, app: claimed.app, attempt: claimed.attempt, verdict: .retry, delay: delay(after: claimed.attempt))
+      id: claimed.id, app: claimed.app, urlDigest: urlDigest, attempt: claimed.attempt, verdict: .retry,
+      delay: delay(after: claimed.attempt))
     switch answer {
     case .withdrawn: return []
     case .none(let reason): result.reason = reason
@@ -244,10 +251,12 @@ package struct WebhookMachine: Sendable {
     }
     results.append(result)
     switch result.verdict {
-    case .acknowledged: return failing.remove(claimed.app) == nil ? [] : [.tellRecovered(app: claimed.app)]
+    case .acknowledged:
+      gone[claimed.app] = nil
+      return failing.remove(claimed.app) == nil ? [] : [.tellRecovered(app: claimed.app)]
     case .gone:
       failing.insert(claimed.app)
-      return [.tellGone(app: claimed.app)]
+      return gone.updateValue(urlDigest, forKey: claimed.app) == urlDigest ? [] : [.tellGone(app: claimed.app)]
     case .retry:
       return failing.insert(claimed.app).inserted ? [.tellFailing(app: claimed.app, answer: answer)] : []
     }

@@ -74,7 +74,7 @@ package actor WebhookSender {
       receivers[endpoint.app] = Receiver(endpoint: endpoint, client: client(for: endpoint))
     }
     counters.add(apps: endpoints.map(\.app))
-    handle(.configure(endpoints.map { (app: $0.app, timeout: $0.timeout) }))
+    handle(.configure(endpoints.map { (app: $0.app, urlDigest: $0.urlDigest, timeout: $0.timeout) }))
   }
 
   private func client(for endpoint: WebhookEndpoint) -> CurlClient {

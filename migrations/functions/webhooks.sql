@@ -45,7 +45,8 @@ comment on column push.webhook.off_at is 'since when a replica has no webhook fo
 comment on column push.webhook.lent_at is
   'when a replica with the webhook last claimed although off_at is set: it is on until a minute later';
 comment on column push.webhook.host is 'host and port of the URL; the URL itself is in the configuration only';
-comment on column push.webhook.url_digest is 'SHA-256 of the URL: another URL ends the state that 410 has caused';
+comment on column push.webhook.url_digest is
+  'SHA-256 of the URL, in hex: failures of another URL do not count, and another URL ends the state that 410 has caused';
 comment on column push.webhook.events is 'types that are recorded; null: all';
 comment on column push.webhook.changed_at is 'when the configuration of the webhook last changed';
 comment on column push.webhook.paused is 'true: events are recorded and not sent (push.pause_webhooks)';
@@ -290,10 +291,10 @@ end
 $$;
 comment on function push.set_webhooks is
   'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the '
-  'app has no webhook; p_url_digest: SHA-256 of the URL; p_events: types separated by commas, or null: all. Other apps are '
+  'app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are '
   'left as they are';
 
-create or replace function push.claim_webhooks(p_app text[], p_room int[], p_lease_ms int[])
+create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
 returns table (id bigint, app text, attempt int, age_ms bigint, event text, body text)
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -323,8 +324,9 @@ begin
         where w.app = (select x.app from push.webhook x where x.app = v_app and x.off_at is not null for no key update skip locked);
       v_hook.is_on := v_hook.is_on or found;
     end if;
-    continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.gone_at is not null or v_hook.retry_at > v_now
-      or p_room[v_i] < 1;
+    -- 410 stops the replicas with the URL that answered it.
+    continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.retry_at > v_now or p_room[v_i] < 1
+      or v_hook.gone_at is not null and v_hook.url_digest = p_url_digest[v_i];
     v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
     with due as materialized (
       select e.id, e.outbox_id from push.webhook_event e
@@ -383,7 +385,8 @@ end
 $$;
 comment on function push.claim_webhooks is
   'takes due events, of each call only the first; after the lease they are due again. Arrays, by app: p_app: the app; '
-  'p_room: maximum number of events; p_lease_ms: the lease in milliseconds. Returns the event, how often it was taken, its '
+  'p_url_digest: SHA-256 of the URL that the gateway sends to, in hex: 410 of another URL does not stop it; p_room: maximum '
+  'number of events; p_lease_ms: the lease in milliseconds. Returns the event, how often it was taken, its '
   'age in milliseconds, and the id and the body for the receiver. After five failures in a row it takes one event at a time';
 
 create or replace function push.hurry_webhooks(p_calls bigint[], p_waits boolean default true) returns void
@@ -408,8 +411,8 @@ comment on function push.hurry_webhooks is
   'transactions that hold such events, or leave these out. For push.settle_webhooks';
 
 create or replace function push.settle_webhooks(
-  p_id bigint[], p_app text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[], p_delay_ms int[],
-  p_pause_ms int[]
+  p_id bigint[], p_app text[], p_url_digest text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[],
+  p_delay_ms int[], p_pause_ms int[]
 ) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -446,18 +449,20 @@ begin
   update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms'
     from generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i] and e.id = any (v_free);
+  -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only against
+  -- the URL that was registered last. An acknowledgement counts always.
   for v_app in
-    select p_app[r.i] as app, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
+    select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
       count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
       (array_agg(p_status[r.i] order by r.i desc))[1] as status, (array_agg(p_reason[r.i] order by r.i desc))[1] as reason
     from generate_subscripts(p_id, 1) r(i)
-    group by 1 order by 1
+    group by 1, 2 order by 1, 2
   loop
     begin
       if v_app.is_alive and not v_app.is_gone then
         update push.webhook w
           set failures = 0, failing_since = null, last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-            retry_at = case when v_app.pause_ms is not null then clock_timestamp() + v_app.pause_ms * interval '1 ms' end
+            retry_at = case when w.url_digest = v_app.url_digest then clock_timestamp() + v_app.pause_ms * interval '1 ms' end
           where w.app = v_app.app
             and (w.failures > 0 or v_app.pause_ms is not null or w.last_status is distinct from v_app.status
               or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
@@ -472,7 +477,7 @@ begin
               clock_timestamp() + v_app.pause_ms * interval '1 ms',
               case when w.failures + v_app.failures >= c_open then
                 clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
-          where w.app = v_app.app;
+          where w.app = v_app.app and w.url_digest = v_app.url_digest;
       end if;
     exception
       -- An operator has paused or resumed the app in a transaction that is open. The next result is noted.
@@ -482,8 +487,10 @@ begin
 end
 $$;
 comment on function push.settle_webhooks is
-  'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; p_result: 0 '
-  'acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to the app (410); p_status: HTTP '
+  'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; '
+  'p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if the registered URL is another one, a failure does '
+  'not count against the app; p_result: 0 '
+  'acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to this URL (410); p_status: HTTP '
   'status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: how long the '
   'receiver asked that nothing is sent to it (Retry-After), or null. A result of an event that was taken again since counts '
   'only if it is an acknowledgement';
