@@ -1,6 +1,5 @@
 // The secrets that events are signed with, as the Standard Webhooks specification (standardwebhooks.com) has them.
 
-internal import COpenSSL
 internal import Foundation
 package import Runtime
 
@@ -57,15 +56,7 @@ package struct WebhookSecrets: Sendable, Equatable {
   /// - Parameter timestamp: seconds since 1970, as in `webhook-timestamp`.
   package func signature(id: String, timestamp: String, body: [UInt8]) -> String {
     let signed = Array("\(id).\(timestamp).".utf8) + body
-    return keys.map { "v1," + Data(Self.hmac(signed, key: $0)).base64EncodedString() }.joined(separator: " ")
-  }
-
-  private static func hmac(_ bytes: [UInt8], key: [UInt8]) -> [UInt8] {
-    var digest = [UInt8](repeating: 0, count: 32)
-    var count = 0
-    let result = unsafe EVP_Q_mac(
-      nil, "HMAC", nil, "SHA256", nil, key, key.count, bytes, bytes.count, &digest, digest.count, &count)
-    precondition(unsafe result != nil && count == digest.count, "OpenSSL has no HMAC-SHA256")
-    return digest
+    return keys.map { "v1," + Data(HMACSHA256.code(of: signed, key: $0)).base64EncodedString() }
+      .joined(separator: " ")
   }
 }
