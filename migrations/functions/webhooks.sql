@@ -295,7 +295,7 @@ comment on function push.set_webhooks is
   'left as they are';
 
 create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
-returns table (id bigint, app text, attempt int, age_ms bigint, event text, body text)
+returns table (id bigint, app text, attempt int, event text, body text)
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
@@ -376,7 +376,7 @@ begin
         where e.id = any (v_mine)
         returning e.*
       )
-      select t.id, t.app, t.attempts, greatest(0, extract(epoch from clock_timestamp() - t.created_at) * 1000)::bigint, t.event,
+      select t.id, t.app, t.attempts, t.event,
         json_build_object('type', t.type, 'timestamp', push.webhook_time(t.at), 'data', t.data)::text
       from taken t
       order by t.id;
@@ -386,8 +386,8 @@ $$;
 comment on function push.claim_webhooks is
   'takes due events, of each call only the first; after the lease they are due again. Arrays, by app: p_app: the app; '
   'p_url_digest: SHA-256 of the URL that the gateway sends to, in hex: 410 of another URL does not stop it; p_room: maximum '
-  'number of events; p_lease_ms: the lease in milliseconds. Returns the event, how often it was taken, its '
-  'age in milliseconds, and the id and the body for the receiver. After five failures in a row it takes one event at a time';
+  'number of events; p_lease_ms: the lease in milliseconds. Returns each event, how often it was taken, and its id and body for '
+  'the receiver. After five failures in a row it takes one event at a time';
 
 create or replace function push.hurry_webhooks(p_calls bigint[], p_waits boolean default true) returns void
 language plpgsql volatile set search_path = push, pg_temp
