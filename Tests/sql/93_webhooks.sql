@@ -220,6 +220,19 @@ select test.equal('an operator can end the wait', (select count(*) from push.cla
 select pg_temp.result(1, 503, 60000, 90000);
 select test.equal('a receiver that asks for a pause gets one', (select retry_at > clock_timestamp() + interval '80 s' from push.webhook), true);
 select push.resume_webhooks('hooked');
+select pg_temp.take(1) is not null and pg_temp.take(1) is not null and pg_temp.take(1) is not null as took \gset
+select push.settle_webhooks(array[(select min(id) from push.webhook_event where attempts > 0 and due_at > clock_timestamp() + interval '10 s')],
+  '{hooked}', '{other}', array[99], '{1}', '{503}', '{null}', '{0}', '{90000}');
+select test.equal('a pause', :'took' || (select format(' %s %s', failures, retry_at > clock_timestamp() + interval '80 s') from push.webhook),
+  't 1 t');
+select pg_temp.result(1, 500, 0);
+select test.equal('is not ended by a failure of a request that was under way', (select retry_at > clock_timestamp() + interval '80 s'
+  from push.webhook), true);
+update push.webhook set failures = 1;
+select push.settle_webhooks('{0}', '{hooked}', '{other}', '{1}', '{0}', '{200}', '{null}', '{0}', '{null}');
+select test.equal('nor by an acknowledgement', (select format('%s %s', failures, retry_at > clock_timestamp() + interval '80 s') from push.webhook),
+  '0 t');
+select push.resume_webhooks('hooked');
 
 -- 410.
 select pg_temp.take(1);

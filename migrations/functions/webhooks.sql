@@ -366,7 +366,7 @@ begin
     if v_hook.failures >= c_open then
       -- Whoever holds the row sends a probe, or is an operator, after whose transaction it is sent.
       update push.webhook w set retry_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms'
-        where w.app = (select x.app from push.webhook x where x.app = v_app for no key update skip locked);
+        where w.app = (select x.app from push.webhook x where x.app = v_app and x.failures >= c_open for no key update skip locked);
       continue when not found;
     end if;
     return query
@@ -451,6 +451,8 @@ begin
     where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i] and e.id = any (v_free);
   -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only against
   -- the URL that was registered last. An acknowledgement counts always.
+  -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under way then do
+  -- not end it.
   for v_app in
     select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
       count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
@@ -462,7 +464,9 @@ begin
       if v_app.is_alive and not v_app.is_gone then
         update push.webhook w
           set failures = 0, failing_since = null, last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-            retry_at = case when w.url_digest = v_app.url_digest then clock_timestamp() + v_app.pause_ms * interval '1 ms' end
+            retry_at = greatest(
+              case when w.failures < c_open and w.retry_at > clock_timestamp() then w.retry_at end,
+              case when w.url_digest = v_app.url_digest then clock_timestamp() + v_app.pause_ms * interval '1 ms' end)
           where w.app = v_app.app
             and (w.failures > 0 or v_app.pause_ms is not null or w.last_status is distinct from v_app.status
               or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
@@ -474,6 +478,7 @@ begin
             gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
             -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
             retry_at = greatest(
+              case when w.failures < c_open then w.retry_at end,
               clock_timestamp() + v_app.pause_ms * interval '1 ms',
               case when w.failures + v_app.failures >= c_open then
                 clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
