@@ -1,19 +1,19 @@
 // Decides what the sender of webhooks does next. No socket, no clock.
 //
-// One statement runs in the database at a time. What is to be said of the configuration comes first, then results, then a claim:
-// so a result is never late because of further work. Results that come while a statement runs are written together.
+// One statement runs in the database at a time. The registration of the configuration comes first, then results, then a
+// claim, so that no claim delays a result. Results that arrive while a statement runs are written together.
 //
-// The order of the events of a call is kept by the database, which hands out only the first one (push.claim_webhooks). This
+// The database keeps the order of the events of a call: it hands out only the first one (push.claim_webhooks). This
 // machine limits how many requests each app has under way, and decides when a failed one is repeated.
 
 package import Runtime
 
-/// An event that this gateway has taken.
+/// An event that this gateway has claimed.
 package struct ClaimedWebhook: Sendable, Equatable {
   /// push.webhook_event.id.
   package var id: Int64
   package var app: String
-  /// How often the event was taken, this time included.
+  /// How often the event was claimed, this time included.
   package var attempt: Int32
   /// `webhook-id`.
   package var event: String
@@ -36,7 +36,7 @@ package enum WebhookAnswer: Sendable, Equatable {
   case status(UInt16, retryAfter: Nanoseconds?)
   /// There was no answer; the reason is a word of `CurlFailure.Reason`.
   case none(reason: String)
-  /// The request was withdrawn, because the endpoint has changed. The lease ends by itself.
+  /// The request was withdrawn, because the endpoint has changed. The event is sent again after its lease.
   case withdrawn
 }
 
@@ -87,7 +87,7 @@ package struct WebhookMachine: Sendable {
     case answered(ClaimedWebhook, WebhookAnswer)
     /// Claim nothing more.
     case stop
-    /// Wait for no request any more.
+    /// Stop waiting for requests under way.
     case abandon
   }
 
@@ -97,9 +97,11 @@ package struct WebhookMachine: Sendable {
     case claim([Claim])
     case send(ClaimedWebhook)
     case wake(at: Instant)
-    /// The first failure after a success, or a success after failures; the HTTP status, or a reason, is for the log.
+    /// To be logged: the first failure after a success.
     case tellFailing(app: String, answer: WebhookAnswer)
+    /// To be logged: the receiver answered 410.
     case tellGone(app: String)
+    /// To be logged: the first success after failures.
     case tellRecovered(app: String)
     /// Everything is written.
     case close
@@ -113,8 +115,8 @@ package struct WebhookMachine: Sendable {
   static let leaseSlack = Nanoseconds.seconds(15)
   /// The longest wait after errors of the database.
   static let databasePauseMax = Nanoseconds.seconds(15)
-  /// Seconds until an event is sent again, after the first failure, the second, …; after the last, always the last. The database
-  /// gives an event up 24 hours after it was recorded.
+  /// Seconds until an event is sent again after its first failure, its second, …; the last value is also that of all
+  /// later failures. The database drops an event 24 hours after it was recorded.
   static let delays: [Int64] = [5, 30, 120, 600, 1800, 3600]
   /// The longest wait that a receiver may ask for.
   static let retryAfterMax = Nanoseconds.seconds(3600)
@@ -129,8 +131,8 @@ package struct WebhookMachine: Sendable {
   private var isStopping = false
   private var isClosed = false
   private var failing: Set<String> = []
-  /// By app: the digest of the URL whose 410 was logged. While another URL is registered, by another replica, this one is
-  /// given events all the same, and each of them may be answered 410.
+  /// By app: the digest of the URL whose 410 was logged. While another replica has registered another URL, this one is
+  /// still given events, and each of them may be answered 410.
   private var gone: [String: String] = [:]
   private var nextClaim = Instant(nanoseconds: .min)
   private var databaseFailures = 0
@@ -213,7 +215,7 @@ package struct WebhookMachine: Sendable {
       guard room > 0 else { return nil }
       return Claim(app: app, urlDigest: urlDigest, room: room, lease: timeout + Self.leaseSlack)
     }
-    // Without any room, the next result leads here.
+    // If no app has room, the next result leads here again.
     return claims.isEmpty ? [] : start(.claim(claims))
   }
 

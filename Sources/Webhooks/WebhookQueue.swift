@@ -36,7 +36,8 @@ struct WebhookQueue: Sendable {
     _ = try await pool.run(Self.register, parameters)
   }
 
-  /// Takes events. It is not repeated after a broken connection: what a lost answer has taken is due again after its lease.
+  /// Claims events. It is not repeated after a broken connection: if the answer was lost, its events are due again after
+  /// their lease.
   func claim(_ claims: [WebhookMachine.Claim]) async throws(PostgresPool.Failure) -> [ClaimedWebhook] {
     var parameters = PostgresParameters()
     parameters.append(claims.map { Optional($0.app) })

@@ -1,11 +1,12 @@
-// The secrets that events are signed with, as the Standard Webhooks specification (standardwebhooks.com) has them.
+// The secrets that sign requests, in the form of the Standard Webhooks specification (standardwebhooks.com).
 
 internal import Foundation
 package import Runtime
 
-/// One signing secret, or two while the receiver changes over from one to the other.
+/// One signing secret, or two while it is being rotated.
 ///
-/// The file has one secret a line, `whsec_` and 24 to 64 bytes in base64. Each request carries a signature by each of them.
+/// Each line of the file has one secret: `whsec_` and 24 to 64 bytes in base64. Each request has a signature by each of
+/// them.
 package struct WebhookSecrets: Sendable, Equatable {
   /// Why a file has no secrets. The text names the file, never its content.
   package enum Failure: Error, Equatable, CustomStringConvertible {
@@ -26,7 +27,7 @@ package struct WebhookSecrets: Sendable, Equatable {
   }
 
   private static let prefix = Array("whsec_".utf8)
-  /// The length that the specification asks for.
+  /// The lengths that the specification allows.
   private static let keyBytes = 24...64
 
   private let keys: [[UInt8]]

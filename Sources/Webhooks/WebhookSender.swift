@@ -35,7 +35,7 @@ package actor WebhookSender {
   private var closing: CheckedContinuation<Void, Never>?
 
   /// - Parameters:
-  ///   - url: the database's.
+  ///   - url: of the database.
   ///   - caFile: a PEM file of authorities trusted in addition to the system's.
   package init(
     url: String, caFile: String?, counters: WebhookCounters, loop: EventLoop, clock: any GatewayClock = SystemClock(),
@@ -92,7 +92,8 @@ package actor WebhookSender {
 
   // MARK: - End
 
-  /// Claims nothing more, waits for the requests under way until `deadline`, writes their results and closes the connections.
+  /// Claims nothing more, waits until `deadline` for requests under way, writes their results and closes the
+  /// connections.
   /// Events whose result is not known are sent again by another gateway, after their lease.
   package func stop(by deadline: Instant) async {
     guard !isClosed else { return }

@@ -1,13 +1,13 @@
 -- Webhooks: an app's backend is told over HTTP what became of its deliveries, calls and tokens (docs/webhooks.md).
 --
 -- Statement triggers record events in the transaction that settles a delivery, ends a call or invalidates a token. So
--- every gateway produces events, also one of an earlier release, and an event exists exactly if its cause was committed.
--- push.history, push.outbox and push.token_invalidations are the places through which every such cause passes. While no app
--- has a webhook, a trigger looks up one index entry of an empty table.
+-- gateways of earlier releases produce events, too, and an event exists if and only if its cause was committed. Every such
+-- cause writes to push.history, push.outbox or push.token_invalidations. While no app has a webhook, a trigger looks up one
+-- index entry of an empty table.
 --
--- push.webhook_event is a queue. Recording only inserts. A gateway claims the first event of a call: that moves the event's
--- due time on, which is the lease. Nothing else of that call is claimed until the event was acknowledged, because it is
--- still the first. Rows are taken with SKIP LOCKED; there is no leader.
+-- push.webhook_event is a queue. Recording an event only inserts a row. A gateway claims the first event of a call by moving
+-- its due time into the future, which is the lease. Until that event is acknowledged it remains the first, so no other event
+-- of the call is claimed. Rows are claimed with SKIP LOCKED; there is no leader.
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 
@@ -41,9 +41,10 @@ comment on table push.webhook is
   'one app whose backend is told of events over HTTP, as the configuration of a gateway says. People read push.webhooks';
 comment on column push.webhook.app is 'name of the app';
 comment on column push.webhook.is_on is 'whether the configuration has a webhook for the app; if not, nothing is recorded';
-comment on column push.webhook.off_at is 'since when a replica has no webhook for the app; null: the last one that said anything has one';
+comment on column push.webhook.off_at is
+  'when a replica without a webhook for the app registered; null: the replica that registered last has one';
 comment on column push.webhook.lent_at is
-  'when a replica with the webhook last claimed although off_at is set: it is on until a minute later';
+  'while off_at is set: when a replica that has the webhook last claimed. A minute later the webhook is off';
 comment on column push.webhook.host is 'host and port of the URL; the URL itself is in the configuration only';
 comment on column push.webhook.url_digest is
   'SHA-256 of the URL, in hex: failures of another URL do not count, and another URL ends the state that 410 has caused';
@@ -59,10 +60,11 @@ comment on column push.webhook.retry_at is 'nothing is sent to the app before th
 comment on column push.webhook.last_status is 'HTTP status of the last answer that was noted; null: there was no answer';
 comment on column push.webhook.last_reason is 'why the last request had no answer; null: there was one';
 comment on column push.webhook.last_at is
-  'when the last result was noted; results of an unchanged kind are noted every 10 s';
-comment on column push.webhook.dropped is 'events that were never acknowledged and are deleted: too old, or too many';
+  'when a result was last noted; successes that repeat the last result are noted at most every 10 s';
+comment on column push.webhook.dropped is
+  'number of events that were deleted without an acknowledgement, because they were too old or too many';
 
--- Ids are given out in order of insertion: within a call an event that was committed before another one began has the
+-- Ids are assigned in order of insertion: within a call, an event that was committed before another one was recorded has the
 -- smaller id.
 create table if not exists push.webhook_event (
   id         bigint generated always as identity primary key,
@@ -101,10 +103,10 @@ comment on column push.webhook_event.user_id is 'the backend''s id of the user, 
 comment on column push.webhook_event.at is 'when what it tells happened';
 comment on column push.webhook_event.created_at is 'when it was recorded';
 comment on column push.webhook_event.due_at is
-  'when it is sent next. While a gateway sends it: the end of the lease. Behind another event of its call: when to look again';
-comment on column push.webhook_event.attempts is 'how often a gateway has taken it; with id, the fence against a slow gateway';
+  'when it is sent next. While a gateway sends it: the end of the lease. Behind another event of its call: when it is examined again';
+comment on column push.webhook_event.attempts is 'how often it was claimed; together with id, the fencing token against a slow gateway';
 comment on column push.webhook_event.data is
-  'member data of the body. Contains the whole token only for token.dead; otherwise the token is masked';
+  'the member data of the request body. Only token.dead has the whole token; in all other types it is masked';
 
 -- What is recorded ----------------------------------------------------------------------------------------------------
 
@@ -145,8 +147,8 @@ create or replace function push.wants_event(p_app text, p_type text) returns boo
 $$;
 comment on function push.wants_event is 'whether events of this type are recorded for the app';
 
--- Without a setting of its own, because setting one costs more than the rest while no app has a webhook. Rows are written by
--- functions of this schema, with their owner's rights and search path.
+-- It has no SET clause, because applying one would cost more than the rest while no app has a webhook. It needs neither that
+-- nor SECURITY DEFINER: rows are inserted only by functions of this schema, with their owner's rights and search path.
 create or replace function push.announce_deliveries() returns trigger language plpgsql as $$
 begin
   if exists (select from push.webhook w where w.is_on) then
@@ -169,7 +171,7 @@ comment on function push.announce_deliveries is 'records delivery.finished for t
 create or replace trigger announce_deliveries after insert on push.history referencing new table as new_rows
   for each statement execute function push.announce_deliveries();
 
--- A user who is being erased is masked in push.outbox.declined, which is no decline.
+-- Erasing a user masks the user's id in push.outbox.declined: that is not a decline.
 create or replace function push.announce_calls() returns trigger
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
@@ -196,7 +198,7 @@ $$;
 comment on function push.announce_calls is
   'records call.answered, call.ended and call.missed for the calls that a statement has ended, and call.declined for users';
 
--- Runs before the trigger end_calls: triggers run in the order of their names. So the end of a call is told before the
+-- Triggers run in the order of their names, so this one runs before end_calls: the end of a call is recorded before the
 -- deliveries that it makes void.
 create or replace trigger announce_calls after update on push.outbox referencing old table as old_calls new table as new_calls
   for each statement execute function push.announce_calls();
@@ -302,8 +304,8 @@ set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
-  -- Events that are looked at for one app. Those behind another event of their call are put off until its due time, so they
-  -- are not looked at again before.
+  -- Maximum number of due events that are examined for one app. Those behind another event of their call are put off until
+  -- its due time, so they are not examined again before then.
   c_scan constant int := 500;
   -- After this number of failures in a row, one event at a time is sent, as a probe.
   c_open constant int := 5;
@@ -364,7 +366,7 @@ begin
     ) m;
     continue when v_mine is null;
     if v_hook.failures >= c_open then
-      -- Whoever holds the row sends a probe, or is an operator, after whose transaction it is sent.
+      -- Whoever has locked the row sends a probe, or is an operator: then the probe is sent after the operator's transaction.
       update push.webhook w set retry_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms'
         where w.app = (select x.app from push.webhook x where x.app = v_app and x.failures >= c_open for no key update skip locked);
       continue when not found;
@@ -426,8 +428,8 @@ declare
   v_calls bigint[];
   v_app   record;
 begin
-  -- A statement has results of several apps. A backend that registers a dead token again, or an operator, may keep a transaction
-  -- open that holds one of the events: it is left out, and sent again after its lease.
+  -- One statement writes results of several apps. A backend that registers a dead token again, or an operator, may lock one of
+  -- the events in a transaction that stays open: that event is left out, and sent again after its lease.
   v_free := array(select e.id from push.webhook_event e where e.id = any (p_id) order by e.id for update skip locked);
   with gone as (
     delete from push.webhook_event e
@@ -436,13 +438,13 @@ begin
     returning e.outbox_id
   )
   select array_agg(distinct g.outbox_id) into v_calls from gone g where g.outbox_id is not null;
-  -- The next event of each call is due now. It is written even if it is due already: push.claim_webhooks of another
-  -- gateway, which still sees the former first event, must not put it off.
+  -- The next event of each call is due now. It is updated even if it is due already, so that push.claim_webhooks of another
+  -- gateway, which may still see the former first event, does not put it off.
   if v_calls is not null then
     begin
       perform push.hurry_webhooks(v_calls);
     exception
-      -- An operator holds some of them. Another gateway would hold them for a moment only.
+      -- An operator has locked some of them: another gateway would not do so for that long.
       when lock_not_available then perform push.hurry_webhooks(v_calls, false);
     end;
   end if;
@@ -496,9 +498,9 @@ comment on function push.settle_webhooks is
   'p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if the registered URL is another one, a failure does '
   'not count against the app; p_result: 0 '
   'acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to this URL (410); p_status: HTTP '
-  'status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: how long the '
-  'receiver asked that nothing is sent to it (Retry-After), or null. A result of an event that was taken again since counts '
-  'only if it is an acknowledgement';
+  'status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: for how long the '
+  'receiver asked not to be sent anything (Retry-After), or null. If an event was claimed again since, a failure does not change '
+  'its due time';
 
 -- Retention -----------------------------------------------------------------------------------------------------------
 
@@ -540,7 +542,7 @@ begin
   )
   select count(*) into v_trimmed from gone;
   -- Apps take turns, because counting the events of many may take longer than one step may.
-  -- Those of a webhook that was turned off just now are left: another replica may have it.
+  -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
   for v_app in
     select w.app, w.is_on from push.webhook w where w.is_on or w.off_at < v_begun - interval '10 s' or w.off_at is null order by random()
   loop
@@ -684,7 +686,7 @@ declare
   v_from   timestamptz;
   v_until  timestamptz;
   v_ids    bigint[];
-  v_more   bigint;
+  v_found  bigint;
 begin
   if (resend_webhooks.call_id is null) = (resend_webhooks.since is null) then
     raise exception using errcode = 'invalid_parameter_value', message = 'call_id, since: give one of them',
@@ -703,7 +705,7 @@ begin
   else
     v_from := resend_webhooks.since;
   end if;
-  -- Nothing older than the event after which c_max are reached is left out: the oldest are sent, then people call it again.
+  -- The oldest c_max events are recorded, so that calling it again with the time of the newest of them leaves none out.
   with found as materialized (
     select x.* from (
       select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
@@ -736,9 +738,9 @@ begin
     on conflict do nothing
     returning 1
   )
-  select (select count(*) from made), (select count(*) from found), (select max(f.at) from found f) into recorded, v_more, v_until;
+  select (select count(*) from made), (select count(*) from found), (select max(f.at) from found f) into recorded, v_found, v_until;
   message := format('%s: %s events are sent again, with the ids that they had; those that wait already are not recorded twice', v_app, recorded)
-    || case when v_more = c_max then format('. There may be more: call it again with since => %L', v_until) else '' end;
+    || case when v_found = c_max then format('. There may be more: call it again with since => %L', v_until) else '' end;
   perform push.note_audit('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
     jsonb_build_object('since', resend_webhooks.since, 'recorded', recorded));
   return next;
