@@ -93,8 +93,7 @@ package actor WebhookSender {
   // MARK: - End
 
   /// Claims nothing more, waits until `deadline` for requests under way, writes their results and closes the
-  /// connections.
-  /// Events whose result is not known are sent again by another gateway, after their lease.
+  /// connections. Events whose result is not known are sent again by another gateway, after their lease.
   package func stop(by deadline: Instant) async {
     guard !isClosed else { return }
     let limit = loop.schedule(at: deadline) { [weak self] in self?.assumeIsolated { $0.handle(.abandon) } }
