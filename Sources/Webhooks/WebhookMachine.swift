@@ -153,6 +153,7 @@ package struct WebhookMachine: Sendable {
     case .configure(let endpoints):
       self.endpoints = endpoints
       failing.formIntersection(endpoints.map(\.app))
+      gone = gone.filter { failing.contains($0.key) }
       mustRegister = true
     case .wake: break
     case .written:

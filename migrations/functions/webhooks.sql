@@ -451,10 +451,10 @@ begin
   update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms'
     from generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i] and e.id = any (v_free);
-  -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only against
-  -- the URL that was registered last. An acknowledgement counts always.
-  -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under way then do
-  -- not end it.
+  -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
+  -- if it comes from the URL that was registered last. An acknowledgement always counts.
+  -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
+  -- way at that time do not end it.
   for v_app in
     select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
       count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
@@ -496,11 +496,10 @@ $$;
 comment on function push.settle_webhooks is
   'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; '
   'p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if the registered URL is another one, a failure does '
-  'not count against the app; p_result: 0 '
-  'acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to this URL (410); p_status: HTTP '
-  'status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: for how long the '
-  'receiver asked not to be sent anything (Retry-After), or null. If an event was claimed again since, a failure does not change '
-  'its due time';
+  'not count against the app; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is '
+  'sent to this URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, in '
+  'milliseconds; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null. If an event was '
+  'claimed again since, a failure does not change its due time';
 
 -- Retention -----------------------------------------------------------------------------------------------------------
 
