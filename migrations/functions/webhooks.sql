@@ -314,7 +314,6 @@ declare
   v_app  text;
   v_room int;
   v_mine bigint[];
-  v_i    int;
 begin
   for v_i in 1..cardinality(p_app) loop
     v_app := p_app[v_i];
