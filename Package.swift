@@ -121,7 +121,7 @@ let package = Package(
       swiftSettings: strict),
     .target(
       name: "Webhooks",
-      dependencies: ["Providers", "Queue", "Runtime", "COpenSSL", logging],
+      dependencies: ["Providers", "Queue", "Runtime", logging],
       swiftSettings: strict),
     .target(
       name: "HTTPSurface",

@@ -31,6 +31,9 @@ package struct WebhookEndpoint: Sendable, Equatable {
     self.proxy = proxy
   }
 
+  /// SHA-256 of the URL in hex: what the database knows of it.
+  var urlDigest: String { String(decoding: SHA256.hexDigest(Array(url.utf8)), as: UTF8.self) }
+
   package static func == (left: WebhookEndpoint, right: WebhookEndpoint) -> Bool {
     left.app == right.app && left.url == right.url && left.host == right.host && left.events == right.events
       && left.timeout == right.timeout && left.secrets == right.secrets && left.proxy === right.proxy

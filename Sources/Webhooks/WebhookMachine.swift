@@ -1,19 +1,19 @@
 // Decides what the sender of webhooks does next. No socket, no clock.
 //
-// One statement runs in the database at a time. What is to be said of the configuration comes first, then results, then a claim:
-// so a result is never late because of further work. Results that come while a statement runs are written together.
+// One statement runs in the database at a time. The registration of the configuration comes first, then results, then a
+// claim, so that no claim delays a result. Results that arrive while a statement runs are written together.
 //
-// The order of the events of a call is kept by the database, which hands out only the first one (push.claim_webhooks). This
+// The database keeps the order of the events of a call: it hands out only the first one (push.claim_webhooks). This
 // machine limits how many requests each app has under way, and decides when a failed one is repeated.
 
 package import Runtime
 
-/// An event that this gateway has taken.
+/// An event that this gateway has claimed.
 package struct ClaimedWebhook: Sendable, Equatable {
   /// push.webhook_event.id.
   package var id: Int64
   package var app: String
-  /// How often the event was taken, this time included.
+  /// How often the event was claimed, this time included.
   package var attempt: Int32
   /// `webhook-id`.
   package var event: String
@@ -36,7 +36,7 @@ package enum WebhookAnswer: Sendable, Equatable {
   case status(UInt16, retryAfter: Nanoseconds?)
   /// There was no answer; the reason is a word of `CurlFailure.Reason`.
   case none(reason: String)
-  /// The request was withdrawn, because the endpoint has changed. The lease ends by itself.
+  /// The request was withdrawn, because the endpoint has changed. The event is sent again after its lease.
   case withdrawn
 }
 
@@ -52,6 +52,8 @@ package struct WebhookResult: Sendable, Equatable {
 
   package var id: Int64
   package var app: String
+  /// Of the URL to which the request was sent. It may have changed since.
+  package var urlDigest: String
   package var attempt: Int32
   package var verdict: Verdict
   package var status: Int32?
@@ -67,13 +69,14 @@ package struct WebhookMachine: Sendable {
   /// One app's part of a claim.
   package struct Claim: Sendable, Equatable {
     package var app: String
+    package var urlDigest: String
     package var room: Int
     package var lease: Nanoseconds
   }
 
   package enum Event: Sendable {
-    /// These apps have a webhook from now on, with the timeout of its requests; no other app has one.
-    case configure([(app: String, timeout: Nanoseconds)])
+    /// These apps have a webhook from now on, with this URL and timeout of requests; no other app has one.
+    case configure([(app: String, urlDigest: String, timeout: Nanoseconds)])
     /// A timer has fired.
     case wake
     /// The statement of the last action has ended: a registration or results.
@@ -84,7 +87,7 @@ package struct WebhookMachine: Sendable {
     case answered(ClaimedWebhook, WebhookAnswer)
     /// Claim nothing more.
     case stop
-    /// Wait for no request any more.
+    /// Stop waiting for requests under way.
     case abandon
   }
 
@@ -94,9 +97,11 @@ package struct WebhookMachine: Sendable {
     case claim([Claim])
     case send(ClaimedWebhook)
     case wake(at: Instant)
-    /// The first failure after a success, or a success after failures; the HTTP status, or a reason, is for the log.
+    /// To be logged: the first failure after a success.
     case tellFailing(app: String, answer: WebhookAnswer)
+    /// To be logged: the receiver answered 410.
     case tellGone(app: String)
+    /// To be logged: the first success after failures.
     case tellRecovered(app: String)
     /// Everything is written.
     case close
@@ -110,14 +115,14 @@ package struct WebhookMachine: Sendable {
   static let leaseSlack = Nanoseconds.seconds(15)
   /// The longest wait after errors of the database.
   static let databasePauseMax = Nanoseconds.seconds(15)
-  /// Seconds until an event is sent again, after the first failure, the second, …; after the last, always the last. The database
-  /// gives an event up 24 hours after it was recorded.
+  /// Seconds until an event is sent again after its first failure, its second, …; the last value is also that of all
+  /// later failures. The database drops an event 24 hours after it was recorded.
   static let delays: [Int64] = [5, 30, 120, 600, 1800, 3600]
   /// The longest wait that a receiver may ask for.
   static let retryAfterMax = Nanoseconds.seconds(3600)
 
-  private var timeouts: [String: Nanoseconds] = [:]
-  private var order: [String] = []
+  private var endpoints: [(app: String, urlDigest: String, timeout: Nanoseconds)] = []
+  /// By event: the digest of the URL to which it is being sent.
   private var inFlight: [Int64: String] = [:]
   private var counts: [String: Int] = [:]
   private var results: [WebhookResult] = []
@@ -126,6 +131,9 @@ package struct WebhookMachine: Sendable {
   private var isStopping = false
   private var isClosed = false
   private var failing: Set<String> = []
+  /// By app: the digest of the URL whose 410 was logged. While another replica has registered another URL, this one is
+  /// still given events, and each of them may be answered 410.
+  private var gone: [String: String] = [:]
   private var nextClaim = Instant(nanoseconds: .min)
   private var databaseFailures = 0
   private var databasePause = Instant(nanoseconds: .min)
@@ -143,9 +151,9 @@ package struct WebhookMachine: Sendable {
     var actions: [Action] = []
     switch event {
     case .configure(let endpoints):
-      timeouts = Dictionary(uniqueKeysWithValues: endpoints.map { ($0.app, $0.timeout) })
-      order = endpoints.map(\.app)
-      failing.formIntersection(order)
+      self.endpoints = endpoints
+      failing.formIntersection(endpoints.map(\.app))
+      gone = gone.filter { failing.contains($0.key) }
       mustRegister = true
     case .wake: break
     case .written:
@@ -155,8 +163,9 @@ package struct WebhookMachine: Sendable {
     case .claimed(let events):
       nextClaim = now + Self.interval
       succeed()
+      let digests = Dictionary(uniqueKeysWithValues: endpoints.map { ($0.app, $0.urlDigest) })
       for event in events {
-        inFlight[event.id] = event.app
+        inFlight[event.id] = digests[event.app, default: ""]
         counts[event.app, default: 0] += 1
         actions.append(.send(event))
       }
@@ -167,9 +176,9 @@ package struct WebhookMachine: Sendable {
       databaseFailures += 1
       databasePause = now + min(Self.databasePauseMax, .seconds(1 << Int64(min(databaseFailures - 1, 5))))
     case .answered(let claimed, let answer):
-      guard inFlight.removeValue(forKey: claimed.id) != nil else { break }
+      guard let urlDigest = inFlight.removeValue(forKey: claimed.id) else { break }
       counts[claimed.app, default: 1] -= 1
-      actions += judge(claimed, answer)
+      actions += judge(claimed, urlDigest, answer)
     case .stop: isStopping = true
     case .abandon:
       isStopping = true
@@ -200,14 +209,14 @@ package struct WebhookMachine: Sendable {
       return start(.settle(results))
     }
     if isStopping { return inFlight.isEmpty ? close() : [] }
-    guard !order.isEmpty else { return [] }
+    guard !endpoints.isEmpty else { return [] }
     guard now >= nextClaim else { return [.wake(at: nextClaim)] }
-    let claims = order.compactMap { app -> Claim? in
+    let claims = endpoints.compactMap { app, urlDigest, timeout -> Claim? in
       let room = Self.inFlightMax - counts[app, default: 0]
-      guard room > 0, let timeout = timeouts[app] else { return nil }
-      return Claim(app: app, room: room, lease: timeout + Self.leaseSlack)
+      guard room > 0 else { return nil }
+      return Claim(app: app, urlDigest: urlDigest, room: room, lease: timeout + Self.leaseSlack)
     }
-    // Without any room, the next result leads here.
+    // If no app has room, the next result leads here again.
     return claims.isEmpty ? [] : start(.claim(claims))
   }
 
@@ -223,9 +232,10 @@ package struct WebhookMachine: Sendable {
 
   // MARK: - Answers
 
-  private mutating func judge(_ claimed: ClaimedWebhook, _ answer: WebhookAnswer) -> [Action] {
+  private mutating func judge(_ claimed: ClaimedWebhook, _ urlDigest: String, _ answer: WebhookAnswer) -> [Action] {
     var result = WebhookResult(
-      id: claimed.id, app: claimed.app, attempt: claimed.attempt, verdict: .retry, delay: delay(after: claimed.attempt))
+      id: claimed.id, app: claimed.app, urlDigest: urlDigest, attempt: claimed.attempt, verdict: .retry,
+      delay: delay(after: claimed.attempt))
     switch answer {
     case .withdrawn: return []
     case .none(let reason): result.reason = reason
@@ -244,10 +254,12 @@ package struct WebhookMachine: Sendable {
     }
     results.append(result)
     switch result.verdict {
-    case .acknowledged: return failing.remove(claimed.app) == nil ? [] : [.tellRecovered(app: claimed.app)]
+    case .acknowledged:
+      gone[claimed.app] = nil
+      return failing.remove(claimed.app) == nil ? [] : [.tellRecovered(app: claimed.app)]
     case .gone:
       failing.insert(claimed.app)
-      return [.tellGone(app: claimed.app)]
+      return gone.updateValue(urlDigest, forKey: claimed.app) == urlDigest ? [] : [.tellGone(app: claimed.app)]
     case .retry:
       return failing.insert(claimed.app).inserted ? [.tellFailing(app: claimed.app, answer: answer)] : []
     }

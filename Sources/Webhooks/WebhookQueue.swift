@@ -9,9 +9,9 @@ struct WebhookQueue: Sendable {
   private static let register = PostgresStatement(
     name: "set_webhooks", sql: "select push.set_webhooks($1, $2, $3, $4)")
   private static let claim = PostgresStatement(
-    name: "claim_webhooks", sql: "select id, app, attempt, event, body from push.claim_webhooks($1, $2, $3)")
+    name: "claim_webhooks", sql: "select id, app, attempt, event, body from push.claim_webhooks($1, $2, $3, $4)")
   private static let settle = PostgresStatement(
-    name: "settle_webhooks", sql: "select push.settle_webhooks($1, $2, $3, $4, $5, $6, $7, $8)")
+    name: "settle_webhooks", sql: "select push.settle_webhooks($1, $2, $3, $4, $5, $6, $7, $8, $9)")
 
   private let pool: PostgresPool
 
@@ -31,16 +31,17 @@ struct WebhookQueue: Sendable {
     var parameters = PostgresParameters()
     parameters.append(endpoints.map { Optional($0.app) } + others.map(Optional.init))
     parameters.append(endpoints.map { Optional($0.host) } + others.map { _ in nil })
-    parameters.append(
-      endpoints.map { String(decoding: SHA256.hexDigest(Array($0.url.utf8)), as: UTF8.self) } + others.map { _ in nil })
+    parameters.append(endpoints.map { Optional($0.urlDigest) } + others.map { _ in nil })
     parameters.append(endpoints.map { $0.events?.joined(separator: ",") } + others.map { _ in nil })
     _ = try await pool.run(Self.register, parameters)
   }
 
-  /// Takes events. It is not repeated after a broken connection: what a lost answer has taken is due again after its lease.
+  /// Claims events. It is not repeated after a broken connection: if the answer was lost, its events are due again after
+  /// their lease.
   func claim(_ claims: [WebhookMachine.Claim]) async throws(PostgresPool.Failure) -> [ClaimedWebhook] {
     var parameters = PostgresParameters()
     parameters.append(claims.map { Optional($0.app) })
+    parameters.append(claims.map { Optional($0.urlDigest) })
     parameters.append(claims.map { Int32(clamping: $0.room) })
     parameters.append(claims.map { Int32(clamping: $0.lease.milliseconds) })
     let result = try await pool.run(Self.claim, parameters, isRepeatable: false)
@@ -56,6 +57,7 @@ struct WebhookQueue: Sendable {
     var parameters = PostgresParameters()
     parameters.append(results.map(\.id))
     parameters.append(results.map { Optional($0.app) })
+    parameters.append(results.map { Optional($0.urlDigest) })
     parameters.append(results.map(\.attempt))
     parameters.append(results.map(\.verdict.rawValue))
     parameters.append(results.map(\.status))

@@ -1,12 +1,12 @@
-// The secrets that events are signed with, as the Standard Webhooks specification (standardwebhooks.com) has them.
+// The secrets that sign requests, in the form of the Standard Webhooks specification (standardwebhooks.com).
 
-internal import COpenSSL
 internal import Foundation
 package import Runtime
 
-/// One signing secret, or two while the receiver changes over from one to the other.
+/// One signing secret, or two while it is being rotated.
 ///
-/// The file has one secret a line, `whsec_` and 24 to 64 bytes in base64. Each request carries a signature by each of them.
+/// Each line of the file has one secret: `whsec_` and 24 to 64 bytes in base64. Each request has a signature by each of
+/// them.
 package struct WebhookSecrets: Sendable, Equatable {
   /// Why a file has no secrets. The text names the file, never its content.
   package enum Failure: Error, Equatable, CustomStringConvertible {
@@ -27,7 +27,7 @@ package struct WebhookSecrets: Sendable, Equatable {
   }
 
   private static let prefix = Array("whsec_".utf8)
-  /// The length that the specification asks for.
+  /// The lengths that the specification allows.
   private static let keyBytes = 24...64
 
   private let keys: [[UInt8]]
@@ -57,15 +57,7 @@ package struct WebhookSecrets: Sendable, Equatable {
   /// - Parameter timestamp: seconds since 1970, as in `webhook-timestamp`.
   package func signature(id: String, timestamp: String, body: [UInt8]) -> String {
     let signed = Array("\(id).\(timestamp).".utf8) + body
-    return keys.map { "v1," + Data(Self.hmac(signed, key: $0)).base64EncodedString() }.joined(separator: " ")
-  }
-
-  private static func hmac(_ bytes: [UInt8], key: [UInt8]) -> [UInt8] {
-    var digest = [UInt8](repeating: 0, count: 32)
-    var count = 0
-    let result = unsafe EVP_Q_mac(
-      nil, "HMAC", nil, "SHA256", nil, key, key.count, bytes, bytes.count, &digest, digest.count, &count)
-    precondition(unsafe result != nil && count == digest.count, "OpenSSL has no HMAC-SHA256")
-    return digest
+    return keys.map { "v1," + Data(HMACSHA256.code(of: signed, key: $0)).base64EncodedString() }
+      .joined(separator: " ")
   }
 }

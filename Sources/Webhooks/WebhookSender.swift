@@ -35,7 +35,7 @@ package actor WebhookSender {
   private var closing: CheckedContinuation<Void, Never>?
 
   /// - Parameters:
-  ///   - url: the database's.
+  ///   - url: of the database.
   ///   - caFile: a PEM file of authorities trusted in addition to the system's.
   package init(
     url: String, caFile: String?, counters: WebhookCounters, loop: EventLoop, clock: any GatewayClock = SystemClock(),
@@ -74,7 +74,7 @@ package actor WebhookSender {
       receivers[endpoint.app] = Receiver(endpoint: endpoint, client: client(for: endpoint))
     }
     counters.add(apps: endpoints.map(\.app))
-    handle(.configure(endpoints.map { (app: $0.app, timeout: $0.timeout) }))
+    handle(.configure(endpoints.map { (app: $0.app, urlDigest: $0.urlDigest, timeout: $0.timeout) }))
   }
 
   private func client(for endpoint: WebhookEndpoint) -> CurlClient {
@@ -92,8 +92,8 @@ package actor WebhookSender {
 
   // MARK: - End
 
-  /// Claims nothing more, waits for the requests under way until `deadline`, writes their results and closes the connections.
-  /// Events whose result is not known are sent again by another gateway, after their lease.
+  /// Claims nothing more, waits until `deadline` for requests under way, writes their results and closes the
+  /// connections. Events whose result is not known are sent again by another gateway, after their lease.
   package func stop(by deadline: Instant) async {
     guard !isClosed else { return }
     let limit = loop.schedule(at: deadline) { [weak self] in self?.assumeIsolated { $0.handle(.abandon) } }

@@ -30,7 +30,7 @@ extension [WebhookMachine.Action] {
 /// A machine that has registered the apps, and claims.
 private func claiming(_ apps: [String] = ["a"]) -> WebhookMachine {
   var machine = WebhookMachine(seed: 1)
-  _ = machine.handle(.configure(apps.map { ($0, .seconds(5)) }), now: at(0))
+  _ = machine.handle(.configure(apps.map { ($0, "url of \($0)", .seconds(5)) }), now: at(0))
   _ = machine.handle(.written, now: at(0))
   return machine
 }
@@ -38,8 +38,8 @@ private func claiming(_ apps: [String] = ["a"]) -> WebhookMachine {
 @Suite struct WebhookMachineTests {
   @Test func `the configuration is written before anything is claimed`() {
     var machine = WebhookMachine(seed: 1)
-    #expect(machine.handle(.configure([("a", .seconds(5))]), now: at(0)) == [.register])
-    let claim = WebhookMachine.Claim(app: "a", room: 16, lease: .seconds(20))
+    #expect(machine.handle(.configure([("a", "url", .seconds(5))]), now: at(0)) == [.register])
+    let claim = WebhookMachine.Claim(app: "a", urlDigest: "url", room: 16, lease: .seconds(20))
     #expect(machine.handle(.written, now: at(1)) == [.claim([claim])])
   }
 
@@ -50,7 +50,7 @@ private func claiming(_ apps: [String] = ["a"]) -> WebhookMachine {
 
   private func claimsOfFirstTurn(timeout: Nanoseconds) -> [WebhookMachine.Claim] {
     var machine = WebhookMachine(seed: 1)
-    _ = machine.handle(.configure([("a", timeout)]), now: at(0))
+    _ = machine.handle(.configure([("a", "url", timeout)]), now: at(0))
     return machine.handle(.written, now: at(0)).claims
   }
 
@@ -126,6 +126,33 @@ private func claiming(_ apps: [String] = ["a"]) -> WebhookMachine {
     #expect(verdict(.status(410, retryAfter: nil)) == .gone)
   }
 
+  @Test func `410 is logged once for each URL, until an event is acknowledged`() {
+    var machine = claiming()
+    func answer(_ id: Int64, _ status: UInt16) -> WebhookMachine.Action? {
+      _ = machine.handle(.claimed([event(id)]), now: at(0))
+      let action = machine.handle(.answered(event(id), .status(status, retryAfter: nil)), now: at(1)).first
+      _ = machine.handle(.written, now: at(2))
+      return action
+    }
+    #expect(answer(1, 410) == .tellGone(app: "a"))
+    #expect(answer(2, 410) != .tellGone(app: "a"))
+    _ = machine.handle(.configure([("a", "other", .seconds(5))]), now: at(3))
+    #expect(answer(3, 410) == .tellGone(app: "a"))
+    #expect(answer(4, 200) == .tellRecovered(app: "a"))
+    #expect(answer(5, 410) == .tellGone(app: "a"))
+  }
+
+  @Test func `a result has the URL to which its request was sent, also if the configuration has changed since`() {
+    var machine = WebhookMachine(seed: 1)
+    _ = machine.handle(.configure([("a", "former", .seconds(5))]), now: at(0))
+    _ = machine.handle(.written, now: at(0))
+    _ = machine.handle(.claimed([event(1)]), now: at(0))
+    #expect(machine.handle(.configure([("a", "new", .seconds(5))]), now: at(1)) == [.register])
+    _ = machine.handle(.answered(event(1), .status(410, retryAfter: nil)), now: at(2))
+    #expect(machine.handle(.written, now: at(3)).results.map(\.urlDigest) == ["former"])
+    #expect(machine.handle(.written, now: at(4)).claims.map(\.urlDigest) == ["new"])
+  }
+
   private func verdict(_ answer: WebhookAnswer) -> WebhookResult.Verdict? {
     var machine = claiming()
     _ = machine.handle(.claimed([event(1)]), now: at(0))
@@ -170,7 +197,7 @@ private func claiming(_ apps: [String] = ["a"]) -> WebhookMachine {
 
   @Test func `a configuration that could not be written is written later`() {
     var machine = WebhookMachine(seed: 1)
-    _ = machine.handle(.configure([("a", .seconds(5))]), now: at(0))
+    _ = machine.handle(.configure([("a", "url", .seconds(5))]), now: at(0))
     _ = machine.handle(.databaseFailed, now: at(1))
     #expect(machine.handle(.wake, now: at(1001)) == [.register])
   }

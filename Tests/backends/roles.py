@@ -191,8 +191,8 @@ STATEMENTS = {
     "select * from push.compare_recipients('ringing', 'default', '{u}')": {"gateway"},
     "select * from push.dead_tokens('default', '{fcm}', '{x}', '{now}')": {"gateway"},
     "select push.set_webhooks('{default}', '{hook.example}', '{other}', '{null}')": {"gateway"},
-    "select push.claim_webhooks('{default}', '{1}', '{1000}'), push.settle_webhooks('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'), "
-    "push.observe_webhooks()": {"gateway"},
+    "select push.claim_webhooks('{default}', '{other}', '{1}', '{1000}'), "
+    "push.settle_webhooks('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'), push.observe_webhooks()": {"gateway"},
     "select push.trim_webhooks()": set(),
     "select push.hurry_webhooks('{}')": set(),
     "select * from push.look_up_api_key(1)": {"gateway"},

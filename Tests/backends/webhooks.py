@@ -44,15 +44,15 @@ def waiting():
 
 
 def claim(db):
-    return db.execute("select id, app, attempt from push.claim_webhooks(%s, '{16,16}', '{20000,20000}')", (TENANTS,)).fetchall()
+    return db.execute("select id, app, attempt from push.claim_webhooks(%s, '{d,d}', '{16,16}', '{20000,20000}')", (TENANTS,)).fetchall()
 
 
 def settle(db, claimed, result):
     """Writes the same result for all; whether the database took it, and soon."""
     begun = time.monotonic()
     try:
-        db.execute("""select push.settle_webhooks(%s, %s, %s, array_fill(%s::smallint, array[n]), array_fill(%s, array[n]),
-            array_fill(null::text, array[n]), array_fill(5000, array[n]), array_fill(null::int, array[n]))
+        db.execute("""select push.settle_webhooks(%s, %s, array_fill('d'::text, array[n]), %s, array_fill(%s::smallint, array[n]),
+            array_fill(%s, array[n]), array_fill(null::text, array[n]), array_fill(5000, array[n]), array_fill(null::int, array[n]))
           from cardinality(%s::bigint[]) n""",
             (*map(list, zip(*claimed, strict=True)), result, 500 if result else 200, [id for id, _, _ in claimed]))
     except psycopg.Error as error:

@@ -7,16 +7,20 @@ begin
 exception when others then
   return sqlstate || ' ' || sqlerrm;
 end $$;
-create function pg_temp.take(p_room int default 10, p_app text default 'hooked') returns text language sql as $$
+-- Claims with the registered URL, or another one.
+create function pg_temp.take(p_room int default 10, p_app text default 'hooked', p_url_digest text default null) returns text language sql as $$
   select string_agg(format('%s:%s', c.body::json ->> 'type', coalesce(c.body::json -> 'data' ->> 'callId', c.body::json -> 'data' ->> 'token')),
   ' ' order by c.id)
-  from push.claim_webhooks(array[p_app], array[p_room], '{20000}') c $$;
--- Writes one result for every event that is taken at the moment.
-create function pg_temp.result(p_result int, p_status int, p_delay_ms int default 5000, p_pause_ms int default null, p_app text default 'hooked')
-  returns void language sql as $$
-  select push.settle_webhooks(array_agg(e.id), array_agg(e.app), array_agg(e.attempts), array_agg(p_result::smallint), array_agg(p_status),
-    array_agg(case when p_status is null then 'TimedOut' end), array_agg(p_delay_ms), array_agg(p_pause_ms))
-  from push.webhook_event e where e.app = p_app and e.attempts > 0 and e.due_at > clock_timestamp() + interval '10 s' $$;
+  from push.claim_webhooks(array[p_app], array[coalesce(p_url_digest, (select w.url_digest from push.webhook w where w.app = p_app))],
+    array[p_room], '{20000}') c $$;
+-- Writes one result for every event that is taken at the moment, of the registered URL or another one.
+create function pg_temp.result(p_result int, p_status int, p_delay_ms int default 5000, p_pause_ms int default null, p_app text default 'hooked',
+  p_url_digest text default null) returns void language sql as $$
+  select push.settle_webhooks(array_agg(e.id), array_agg(e.app), array_agg(coalesce(p_url_digest, w.url_digest)), array_agg(e.attempts),
+    array_agg(p_result::smallint), array_agg(p_status), array_agg(case when p_status is null then 'TimedOut' end), array_agg(p_delay_ms),
+    array_agg(p_pause_ms))
+  from push.webhook_event e join push.webhook w on w.app = e.app
+  where e.app = p_app and e.attempts > 0 and e.due_at > clock_timestamp() + interval '10 s' $$;
 create function pg_temp.waiting(p_call text default null) returns text language sql as $$
   select string_agg(e.type || coalesce(':' || (e.data ->> 'outcome'), '') || coalesce(':' || (e.data ->> 'reason'), ''), ' ' order by e.id)
   from push.webhook_event e where p_call is null or e.data ->> 'callId' = p_call $$;
@@ -174,7 +178,7 @@ update push.webhook_event set due_at = clock_timestamp() where attempts = 1 and 
 select test.equal('after its lease it is taken again, before the next', pg_temp.take(), 'call.answered:second');
 select pg_temp.result(0, 200);
 select test.equal('acknowledged ones are gone, and the next are due at once', pg_temp.take(), 'delivery.finished:first delivery.finished:second');
-select test.equal('of several rooms', (select count(*) from push.claim_webhooks('{hooked}', '{0}', '{1000}')), 0::bigint);
+select test.equal('of several rooms', (select count(*) from push.claim_webhooks('{hooked}', '{digest}', '{0}', '{1000}')), 0::bigint);
 select pg_temp.result(1, 500);
 select test.equal('a failed event is due later', (select bool_and(due_at between clock_timestamp() and clock_timestamp() + interval '6 s') from
   push.webhook_event), true);
@@ -189,9 +193,9 @@ select e.id as slow, e.attempts as slow_attempt from push.webhook_event e \gset
 update push.webhook_event set due_at = clock_timestamp();
 select pg_temp.take(1);
 select due_at as lease from push.webhook_event \gset
-select push.settle_webhooks(array[:slow::bigint], '{hooked}', array[:slow_attempt], '{1}', '{500}', '{null}', '{0}', '{null}');
+select push.settle_webhooks(array[:slow::bigint], '{hooked}', '{digest}', array[:slow_attempt], '{1}', '{500}', '{null}', '{0}', '{null}');
 select test.equal('the late failure of a former lease changes nothing', (select due_at from push.webhook_event), :'lease'::timestamptz);
-select push.settle_webhooks(array[:slow::bigint], '{hooked}', array[:slow_attempt], '{0}', '{200}', '{null}', '{0}', '{null}');
+select push.settle_webhooks(array[:slow::bigint], '{hooked}', '{digest}', array[:slow_attempt], '{0}', '{200}', '{null}', '{0}', '{null}');
 select test.equal('its late success does', (select count(*) from push.webhook_event), 0::bigint);
 
 -- A receiver that is down.
@@ -207,14 +211,27 @@ select test.equal('the fifth makes the app wait', (select retry_at between clock
   '6 s' from push.webhook), true);
 select test.equal('nothing is taken meanwhile', pg_temp.take(), null);
 update push.webhook set retry_at = clock_timestamp();
-select test.equal('then one event, as a probe', (select count(*) from push.claim_webhooks('{hooked}', '{10}', '{20000}')), 1::bigint);
+select test.equal('then one event, as a probe', (select count(*) from push.claim_webhooks('{hooked}', '{other}', '{10}', '{20000}')), 1::bigint);
 update push.webhook_event set due_at = clock_timestamp();
 select test.equal('and no other beside it', pg_temp.take(), null);
 select test.equal('the reason is seen', (select last_reason from push.webhooks), 'TimedOut');
 select push.resume_webhooks('hooked');
-select test.equal('an operator can end the wait', (select count(*) from push.claim_webhooks('{hooked}', '{10}', '{20000}')), 8::bigint);
+select test.equal('an operator can end the wait', (select count(*) from push.claim_webhooks('{hooked}', '{other}', '{10}', '{20000}')), 8::bigint);
 select pg_temp.result(1, 503, 60000, 90000);
 select test.equal('a receiver that asks for a pause gets one', (select retry_at > clock_timestamp() + interval '80 s' from push.webhook), true);
+select push.resume_webhooks('hooked');
+select pg_temp.take(1) is not null and pg_temp.take(1) is not null and pg_temp.take(1) is not null as took \gset
+select push.settle_webhooks(array[(select min(id) from push.webhook_event where attempts > 0 and due_at > clock_timestamp() + interval '10 s')],
+  '{hooked}', '{other}', array[99], '{1}', '{503}', '{null}', '{0}', '{90000}');
+select test.equal('a pause', :'took' || (select format(' %s %s', failures, retry_at > clock_timestamp() + interval '80 s') from push.webhook),
+  't 1 t');
+select pg_temp.result(1, 500, 0);
+select test.equal('is not ended by a failure of a request that was under way', (select retry_at > clock_timestamp() + interval '80 s'
+  from push.webhook), true);
+update push.webhook set failures = 1;
+select push.settle_webhooks('{0}', '{hooked}', '{other}', '{1}', '{0}', '{200}', '{null}', '{0}', '{null}');
+select test.equal('nor by an acknowledgement', (select format('%s %s', failures, retry_at > clock_timestamp() + interval '80 s') from push.webhook),
+  '0 t');
 select push.resume_webhooks('hooked');
 
 -- 410.
@@ -226,6 +243,22 @@ select test.equal('also after a change that leaves the URL', (select state from 
 select push.set_webhooks('{hooked}', '{hook.example:8443}', '{third}', '{null}');
 select test.equal('until the URL changes', (select state from push.webhooks), 'on');
 select test.equal('health tells it', (select state from push.check_health() where item = 'webhooks'), 'ok');
+
+-- A rolling restart with another URL: some replicas still have the former one.
+select pg_temp.take(1, p_url_digest => 'other') is not null as took \gset
+select pg_temp.result(2, 410, 0, 90000, p_url_digest => 'other');
+select test.equal('410 of the former URL does not stop the new one', :'took' || (select format(' %s %s', state, retry_at) from push.webhooks),
+  't on ');
+select pg_temp.take(8, p_url_digest => 'other') is not null as took \gset
+select pg_temp.result(1, null, 0, p_url_digest => 'other');
+select test.equal('nor do its failures count', :'took' || (select format(' %s %s', state, retry_at) from push.webhooks), 't on ');
+select pg_temp.take(2) is not null as took \gset
+select pg_temp.result(2, 410, 0);
+select test.equal('410 of the new URL stops the replicas that have it, and no others', :'took' || (select ' ' || state from push.webhooks)
+  || coalesce(pg_temp.take(), '') || (pg_temp.take(p_url_digest => 'other') is not null), 't gonetrue');
+select pg_temp.result(0, 200, p_url_digest => 'other');
+select test.equal('an acknowledgement of the former URL counts', (select failures from push.webhook), 0);
+select push.set_webhooks('{hooked}', '{hook.example:8443}', '{fourth}', '{null}');
 
 -- Operators.
 select test.equal('a pause', (select changed from push.pause_webhooks('hooked', 'their deploy')), true);

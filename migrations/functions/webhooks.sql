@@ -1,13 +1,13 @@
 -- Webhooks: an app's backend is told over HTTP what became of its deliveries, calls and tokens (docs/webhooks.md).
 --
 -- Statement triggers record events in the transaction that settles a delivery, ends a call or invalidates a token. So
--- every gateway produces events, also one of an earlier release, and an event exists exactly if its cause was committed.
--- push.history, push.outbox and push.token_invalidations are the places through which every such cause passes. While no app
--- has a webhook, a trigger looks up one index entry of an empty table.
+-- gateways of earlier releases produce events, too, and an event exists if and only if its cause was committed. Every such
+-- cause writes to push.history, push.outbox or push.token_invalidations. While no app has a webhook, a trigger looks up one
+-- index entry of an empty table.
 --
--- push.webhook_event is a queue. Recording only inserts. A gateway claims the first event of a call: that moves the event's
--- due time on, which is the lease. Nothing else of that call is claimed until the event was acknowledged, because it is
--- still the first. Rows are taken with SKIP LOCKED; there is no leader.
+-- push.webhook_event is a queue. Recording an event only inserts a row. A gateway claims the first event of a call by moving
+-- its due time into the future, which is the lease. Until that event is acknowledged it remains the first, so no other event
+-- of the call is claimed. Rows are claimed with SKIP LOCKED; there is no leader.
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 
@@ -41,11 +41,13 @@ comment on table push.webhook is
   'one app whose backend is told of events over HTTP, as the configuration of a gateway says. People read push.webhooks';
 comment on column push.webhook.app is 'name of the app';
 comment on column push.webhook.is_on is 'whether the configuration has a webhook for the app; if not, nothing is recorded';
-comment on column push.webhook.off_at is 'since when a replica has no webhook for the app; null: the last one that said anything has one';
+comment on column push.webhook.off_at is
+  'when a replica without a webhook for the app registered; null: the replica that registered last has one';
 comment on column push.webhook.lent_at is
-  'when a replica with the webhook last claimed although off_at is set: it is on until a minute later';
+  'while off_at is set: when a replica that has the webhook last claimed. A minute later the webhook is off';
 comment on column push.webhook.host is 'host and port of the URL; the URL itself is in the configuration only';
-comment on column push.webhook.url_digest is 'SHA-256 of the URL: another URL ends the state that 410 has caused';
+comment on column push.webhook.url_digest is
+  'SHA-256 of the URL, in hex: failures of another URL do not count, and another URL ends the state that 410 has caused';
 comment on column push.webhook.events is 'types that are recorded; null: all';
 comment on column push.webhook.changed_at is 'when the configuration of the webhook last changed';
 comment on column push.webhook.paused is 'true: events are recorded and not sent (push.pause_webhooks)';
@@ -58,10 +60,11 @@ comment on column push.webhook.retry_at is 'nothing is sent to the app before th
 comment on column push.webhook.last_status is 'HTTP status of the last answer that was noted; null: there was no answer';
 comment on column push.webhook.last_reason is 'why the last request had no answer; null: there was one';
 comment on column push.webhook.last_at is
-  'when the last result was noted; results of an unchanged kind are noted every 10 s';
-comment on column push.webhook.dropped is 'events that were never acknowledged and are deleted: too old, or too many';
+  'when a result was last noted; successes that repeat the last result are noted at most every 10 s';
+comment on column push.webhook.dropped is
+  'number of events that were deleted without an acknowledgement, because they were too old or too many';
 
--- Ids are given out in order of insertion: within a call an event that was committed before another one began has the
+-- Ids are assigned in order of insertion: within a call, an event that was committed before another one was recorded has the
 -- smaller id.
 create table if not exists push.webhook_event (
   id         bigint generated always as identity primary key,
@@ -100,10 +103,10 @@ comment on column push.webhook_event.user_id is 'the backend''s id of the user, 
 comment on column push.webhook_event.at is 'when what it tells happened';
 comment on column push.webhook_event.created_at is 'when it was recorded';
 comment on column push.webhook_event.due_at is
-  'when it is sent next. While a gateway sends it: the end of the lease. Behind another event of its call: when to look again';
-comment on column push.webhook_event.attempts is 'how often a gateway has taken it; with id, the fence against a slow gateway';
+  'when it is sent next. While a gateway sends it: the end of the lease. Behind another event of its call: when it is examined again';
+comment on column push.webhook_event.attempts is 'how often it was claimed; together with id, the fencing token against a slow gateway';
 comment on column push.webhook_event.data is
-  'member data of the body. Contains the whole token only for token.dead; otherwise the token is masked';
+  'the member data of the request body. Only token.dead has the whole token; in all other types it is masked';
 
 -- What is recorded ----------------------------------------------------------------------------------------------------
 
@@ -144,8 +147,8 @@ create or replace function push.wants_event(p_app text, p_type text) returns boo
 $$;
 comment on function push.wants_event is 'whether events of this type are recorded for the app';
 
--- Without a setting of its own, because setting one costs more than the rest while no app has a webhook. Rows are written by
--- functions of this schema, with their owner's rights and search path.
+-- It has no SET clause, because applying one would cost more than the rest while no app has a webhook. It needs neither that
+-- nor SECURITY DEFINER: rows are inserted only by functions of this schema, with their owner's rights and search path.
 create or replace function push.announce_deliveries() returns trigger language plpgsql as $$
 begin
   if exists (select from push.webhook w where w.is_on) then
@@ -168,7 +171,7 @@ comment on function push.announce_deliveries is 'records delivery.finished for t
 create or replace trigger announce_deliveries after insert on push.history referencing new table as new_rows
   for each statement execute function push.announce_deliveries();
 
--- A user who is being erased is masked in push.outbox.declined, which is no decline.
+-- Erasing a user masks the user's id in push.outbox.declined: that is not a decline.
 create or replace function push.announce_calls() returns trigger
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
@@ -195,7 +198,7 @@ $$;
 comment on function push.announce_calls is
   'records call.answered, call.ended and call.missed for the calls that a statement has ended, and call.declined for users';
 
--- Runs before the trigger end_calls: triggers run in the order of their names. So the end of a call is told before the
+-- Triggers run in the order of their names, so this one runs before end_calls: the end of a call is recorded before the
 -- deliveries that it makes void.
 create or replace trigger announce_calls after update on push.outbox referencing old table as old_calls new table as new_calls
   for each statement execute function push.announce_calls();
@@ -290,19 +293,19 @@ end
 $$;
 comment on function push.set_webhooks is
   'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the '
-  'app has no webhook; p_url_digest: SHA-256 of the URL; p_events: types separated by commas, or null: all. Other apps are '
+  'app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are '
   'left as they are';
 
-create or replace function push.claim_webhooks(p_app text[], p_room int[], p_lease_ms int[])
-returns table (id bigint, app text, attempt int, age_ms bigint, event text, body text)
+create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
+returns table (id bigint, app text, attempt int, event text, body text)
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
-  -- Events that are looked at for one app. Those behind another event of their call are put off until its due time, so they
-  -- are not looked at again before.
+  -- Maximum number of due events that are examined for one app. Those behind another event of their call are put off until
+  -- its due time, so they are not examined again before then.
   c_scan constant int := 500;
   -- After this number of failures in a row, one event at a time is sent, as a probe.
   c_open constant int := 5;
@@ -311,7 +314,6 @@ declare
   v_app  text;
   v_room int;
   v_mine bigint[];
-  v_i    int;
 begin
   for v_i in 1..cardinality(p_app) loop
     v_app := p_app[v_i];
@@ -323,8 +325,9 @@ begin
         where w.app = (select x.app from push.webhook x where x.app = v_app and x.off_at is not null for no key update skip locked);
       v_hook.is_on := v_hook.is_on or found;
     end if;
-    continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.gone_at is not null or v_hook.retry_at > v_now
-      or p_room[v_i] < 1;
+    -- 410 stops the replicas with the URL that answered it.
+    continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.retry_at > v_now or p_room[v_i] < 1
+      or v_hook.gone_at is not null and v_hook.url_digest = p_url_digest[v_i];
     v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
     with due as materialized (
       select e.id, e.outbox_id from push.webhook_event e
@@ -362,9 +365,9 @@ begin
     ) m;
     continue when v_mine is null;
     if v_hook.failures >= c_open then
-      -- Whoever holds the row sends a probe, or is an operator, after whose transaction it is sent.
+      -- Whoever has locked the row sends a probe, or is an operator: then the probe is sent after the operator's transaction.
       update push.webhook w set retry_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms'
-        where w.app = (select x.app from push.webhook x where x.app = v_app for no key update skip locked);
+        where w.app = (select x.app from push.webhook x where x.app = v_app and x.failures >= c_open for no key update skip locked);
       continue when not found;
     end if;
     return query
@@ -374,7 +377,7 @@ begin
         where e.id = any (v_mine)
         returning e.*
       )
-      select t.id, t.app, t.attempts, greatest(0, extract(epoch from clock_timestamp() - t.created_at) * 1000)::bigint, t.event,
+      select t.id, t.app, t.attempts, t.event,
         json_build_object('type', t.type, 'timestamp', push.webhook_time(t.at), 'data', t.data)::text
       from taken t
       order by t.id;
@@ -383,8 +386,9 @@ end
 $$;
 comment on function push.claim_webhooks is
   'takes due events, of each call only the first; after the lease they are due again. Arrays, by app: p_app: the app; '
-  'p_room: maximum number of events; p_lease_ms: the lease in milliseconds. Returns the event, how often it was taken, its '
-  'age in milliseconds, and the id and the body for the receiver. After five failures in a row it takes one event at a time';
+  'p_url_digest: SHA-256 of the URL that the gateway sends to, in hex: 410 of another URL does not stop it; p_room: maximum '
+  'number of events; p_lease_ms: the lease in milliseconds. Returns each event, how often it was taken, and its id and body for '
+  'the receiver. After five failures in a row it takes one event at a time';
 
 create or replace function push.hurry_webhooks(p_calls bigint[], p_waits boolean default true) returns void
 language plpgsql volatile set search_path = push, pg_temp
@@ -408,8 +412,8 @@ comment on function push.hurry_webhooks is
   'transactions that hold such events, or leave these out. For push.settle_webhooks';
 
 create or replace function push.settle_webhooks(
-  p_id bigint[], p_app text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[], p_delay_ms int[],
-  p_pause_ms int[]
+  p_id bigint[], p_app text[], p_url_digest text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[],
+  p_delay_ms int[], p_pause_ms int[]
 ) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -423,8 +427,8 @@ declare
   v_calls bigint[];
   v_app   record;
 begin
-  -- A statement has results of several apps. A backend that registers a dead token again, or an operator, may keep a transaction
-  -- open that holds one of the events: it is left out, and sent again after its lease.
+  -- One statement writes results of several apps. A backend that registers a dead token again, or an operator, may lock one of
+  -- the events in a transaction that stays open: that event is left out, and sent again after its lease.
   v_free := array(select e.id from push.webhook_event e where e.id = any (p_id) order by e.id for update skip locked);
   with gone as (
     delete from push.webhook_event e
@@ -433,31 +437,37 @@ begin
     returning e.outbox_id
   )
   select array_agg(distinct g.outbox_id) into v_calls from gone g where g.outbox_id is not null;
-  -- The next event of each call is due now. It is written even if it is due already: push.claim_webhooks of another
-  -- gateway, which still sees the former first event, must not put it off.
+  -- The next event of each call is due now. It is updated even if it is due already, so that push.claim_webhooks of another
+  -- gateway, which may still see the former first event, does not put it off.
   if v_calls is not null then
     begin
       perform push.hurry_webhooks(v_calls);
     exception
-      -- An operator holds some of them. Another gateway would hold them for a moment only.
+      -- An operator has locked some of them: another gateway would not do so for that long.
       when lock_not_available then perform push.hurry_webhooks(v_calls, false);
     end;
   end if;
   update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms'
     from generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i] and e.id = any (v_free);
+  -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
+  -- if it comes from the URL that was registered last. An acknowledgement always counts.
+  -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
+  -- way at that time do not end it.
   for v_app in
-    select p_app[r.i] as app, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
+    select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
       count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
       (array_agg(p_status[r.i] order by r.i desc))[1] as status, (array_agg(p_reason[r.i] order by r.i desc))[1] as reason
     from generate_subscripts(p_id, 1) r(i)
-    group by 1 order by 1
+    group by 1, 2 order by 1, 2
   loop
     begin
       if v_app.is_alive and not v_app.is_gone then
         update push.webhook w
           set failures = 0, failing_since = null, last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-            retry_at = case when v_app.pause_ms is not null then clock_timestamp() + v_app.pause_ms * interval '1 ms' end
+            retry_at = greatest(
+              case when w.failures < c_open and w.retry_at > clock_timestamp() then w.retry_at end,
+              case when w.url_digest = v_app.url_digest then clock_timestamp() + v_app.pause_ms * interval '1 ms' end)
           where w.app = v_app.app
             and (w.failures > 0 or v_app.pause_ms is not null or w.last_status is distinct from v_app.status
               or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
@@ -469,10 +479,11 @@ begin
             gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
             -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
             retry_at = greatest(
+              case when w.failures < c_open then w.retry_at end,
               clock_timestamp() + v_app.pause_ms * interval '1 ms',
               case when w.failures + v_app.failures >= c_open then
                 clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
-          where w.app = v_app.app;
+          where w.app = v_app.app and w.url_digest = v_app.url_digest;
       end if;
     exception
       -- An operator has paused or resumed the app in a transaction that is open. The next result is noted.
@@ -482,11 +493,12 @@ begin
 end
 $$;
 comment on function push.settle_webhooks is
-  'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; p_result: 0 '
-  'acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to the app (410); p_status: HTTP '
-  'status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: how long the '
-  'receiver asked that nothing is sent to it (Retry-After), or null. A result of an event that was taken again since counts '
-  'only if it is an acknowledgement';
+  'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; '
+  'p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if the registered URL is another one, a failure does '
+  'not count against the app; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is '
+  'sent to this URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, in '
+  'milliseconds; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null. If an event was '
+  'claimed again since, a failure does not change its due time';
 
 -- Retention -----------------------------------------------------------------------------------------------------------
 
@@ -528,7 +540,7 @@ begin
   )
   select count(*) into v_trimmed from gone;
   -- Apps take turns, because counting the events of many may take longer than one step may.
-  -- Those of a webhook that was turned off just now are left: another replica may have it.
+  -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
   for v_app in
     select w.app, w.is_on from push.webhook w where w.is_on or w.off_at < v_begun - interval '10 s' or w.off_at is null order by random()
   loop
@@ -672,7 +684,7 @@ declare
   v_from   timestamptz;
   v_until  timestamptz;
   v_ids    bigint[];
-  v_more   bigint;
+  v_found  bigint;
 begin
   if (resend_webhooks.call_id is null) = (resend_webhooks.since is null) then
     raise exception using errcode = 'invalid_parameter_value', message = 'call_id, since: give one of them',
@@ -691,7 +703,7 @@ begin
   else
     v_from := resend_webhooks.since;
   end if;
-  -- Nothing older than the event after which c_max are reached is left out: the oldest are sent, then people call it again.
+  -- The oldest c_max events are recorded, so that calling it again with the time of the newest of them leaves none out.
   with found as materialized (
     select x.* from (
       select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
@@ -724,9 +736,9 @@ begin
     on conflict do nothing
     returning 1
   )
-  select (select count(*) from made), (select count(*) from found), (select max(f.at) from found f) into recorded, v_more, v_until;
+  select (select count(*) from made), (select count(*) from found), (select max(f.at) from found f) into recorded, v_found, v_until;
   message := format('%s: %s events are sent again, with the ids that they had; those that wait already are not recorded twice', v_app, recorded)
-    || case when v_more = c_max then format('. There may be more: call it again with since => %L', v_until) else '' end;
+    || case when v_found = c_max then format('. There may be more: call it again with since => %L', v_until) else '' end;
   perform push.note_audit('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
     jsonb_build_object('since', resend_webhooks.since, 'recorded', recorded));
   return next;
