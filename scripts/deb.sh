@@ -42,7 +42,7 @@ build() {
     export PROGRAMS
     say "PROGRAMS: packages the programs in $PROGRAMS, which need not be of this commit"
   fi
-  scripts/setup.sh --also debhelper fakeroot git man-db
+  scripts/setup.sh --also build-essential debhelper fakeroot git man-db
   release_source
   cp -R deploy/debian debian
   maintainer=${PACKAGE_MAINTAINER:-$(sed -n 's/^Maintainer: //p' debian/control)}
