@@ -121,10 +121,7 @@ class Database:
         """As the loss of its machine: no checkpoint, no farewell."""
         pids = self.pids()
         os.kill(pids[0], signal.SIGQUIT)
-        await_(
-            f"the end of {self.name}",
-            lambda: not Path(f"/proc/{pids[0]}").exists() or "zombie" in Path(f"/proc/{pids[0]}/status").read_text(),
-        )
+        await_(f"the end of {self.name}", lambda: not is_running(pids[0]))
 
     def freeze(self):
         self.frozen = self.pids()
@@ -322,6 +319,14 @@ class Machine:
         return [
             n for n, shard in enumerate(self.shards) if shard.sql("select exists (select from push.outbox where call_id = %s)", call_id)
         ]
+
+
+def is_running(pid):
+    """A zombie does not run. The process may end while it is looked at."""
+    try:
+        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
 
 
 def stop(process):
