@@ -33,7 +33,9 @@ output=${1:-dist}
 mkdir -p "$output"
 output=$(cd "$output" && pwd)
 root=$PWD
-[ "$what" = build ] || [ "$(id -u)" = 0 ] || fail "the check needs root: sudo scripts/deb.sh; without it: scripts/deb.sh build"
+# sudo's own PATH has no Swift.
+[ "$what" = build ] || [ "$(id -u)" = 0 ] \
+  || fail "the check needs root: sudo env \"PATH=\$PATH\" scripts/deb.sh; without it: scripts/deb.sh build"
 
 build() {
   . scripts/lib/release.sh
