@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCAL = ROOT / ".local" / "shards"
 # Longer than anything here takes on a busy machine.
 PATIENCE_SECONDS = 60
+RUN_SECONDS_MAX = 300
 # One process for all databases, by `databases:` in its configuration; else one process for each.
 ONE_PROCESS = os.environ.get("SHARDS_ONE_PROCESS") == "1"
 PASSWORD = "loopback-only"
@@ -60,7 +61,9 @@ def await_(what, condition, seconds=PATIENCE_SECONDS):
 
 
 def run(*command, environment=None, check=True):
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **(environment or {})})
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **(environment or {})}, timeout=RUN_SECONDS_MAX
+    )
     if check and done.returncode:
         raise Failure(f"{' '.join(command)} ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-600:]}")
     return done
