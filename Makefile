@@ -117,5 +117,5 @@ schema: setup ## write docs/schema.sql, the complete schema, from migrations/
 	@scripts/dump-schema.sh --write
 
 clean: ## remove build and .local/ (stops the private Postgres)
-	@for cluster in .local/*/data; do [ ! -d "$$cluster" ] || scripts/postgres.sh stop "$${cluster%/data}"; done
+	@for cluster in .local/*/data .local/*/*/data; do [ ! -d "$$cluster" ] || scripts/postgres.sh stop "$${cluster%/data}"; done
 	rm -rf .build .local

@@ -33,7 +33,9 @@ output=${1:-dist}
 mkdir -p "$output"
 output=$(cd "$output" && pwd)
 root=$PWD
-[ "$what" = build ] || [ "$(id -u)" = 0 ] || fail "the check needs root: sudo scripts/deb.sh; without it: scripts/deb.sh build"
+# sudo's own PATH has no Swift.
+[ "$what" = build ] || [ "$(id -u)" = 0 ] \
+  || fail "the check needs root: sudo env \"PATH=\$PATH\" scripts/deb.sh; without it: scripts/deb.sh build"
 
 build() {
   . scripts/lib/release.sh
@@ -42,7 +44,7 @@ build() {
     export PROGRAMS
     say "PROGRAMS: packages the programs in $PROGRAMS, which need not be of this commit"
   fi
-  scripts/setup.sh --also debhelper fakeroot git man-db
+  scripts/setup.sh --also build-essential debhelper fakeroot git man-db
   release_source
   cp -R deploy/debian debian
   maintainer=${PACKAGE_MAINTAINER:-$(sed -n 's/^Maintainer: //p' debian/control)}

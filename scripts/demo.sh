@@ -20,7 +20,7 @@ DATABASE_URL=$(scripts/postgres.sh start "$local/postgres")
 export DATABASE_URL
 echo "$DATABASE_URL"
 
-say "Simulators of APNs, FCM and Expo"
+say "Simulators of APNs, FCM, Expo and web push"
 simulators=$local/simulators
 start_simulators --log "$local/pushes.jsonl"
 cat "$local/simulators.out"

@@ -22,7 +22,11 @@ output=${1:-dist}
 mkdir -p "$output"
 output=$(cd "$output" && pwd)
 root=$PWD
-[ "$(id -u)" = 0 ] || fail "needs root, for the owners of the image's files: sudo scripts/image.sh"
+# sudo's own PATH has no Swift.
+[ "$(id -u)" = 0 ] || fail "needs root, for the owners of the image's files: sudo env \"PATH=\$PATH\" scripts/image.sh"
+# The check needs it, after a build of ten minutes.
+[ "$what" = build ] || [ -x .build/debug/push-gateway-lab ] || [ -x .build/release/push-gateway-lab ] \
+  || fail "there is no push-gateway-lab, whose simulators stand for the providers: make build"
 version=$(sed -n 's/.*current = "\(.*\)".*/\1/p' Sources/Settings/GatewayVersion.swift)
 image=$output/push-gateway-$version-oci.tar
 

@@ -88,9 +88,9 @@ install || { $sudo apt-get update >"$log" 2>&1 && install; } || {
   tail -n 5 "$log" >&2
   fail "apt-get could not install$missing: is there a network? With one, as root: apt-get update && apt-get install$missing"
 }
-for service in pgbouncer prometheus prosody patroni haproxy etcd ejabberd; do
+for package in postgresql pgbouncer prometheus prosody patroni haproxy etcd-server ejabberd; do
   case "$missing " in
-    *" $service "*) [ ! -d /run/systemd/system ] || $sudo systemctl disable --quiet "$service" ;;
+    *" $package "*) [ ! -d /run/systemd/system ] || $sudo systemctl disable --quiet "${package%-server}" ;;
   esac
 done
 "$(dirname "$0")/node-packages.sh"

@@ -23,7 +23,7 @@ class Posters:
         self.api, self.key = api, key
         self.taken = []
         self.stopped = threading.Event()
-        self.threads = [threading.Thread(target=self.post, args=(number,)) for number in range(CONNECTIONS)]
+        self.threads = [threading.Thread(target=self.post, args=(number,), daemon=True) for number in range(CONNECTIONS)]
         for thread in self.threads:
             thread.start()
 
@@ -62,6 +62,14 @@ class Posters:
             thread.join()
 
 
+def is_running(pid):
+    """A zombie does not run: where process 1 does not wait for its children, it stays one."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--api", required=True, metavar="HOST:PORT")
@@ -82,7 +90,10 @@ def main():
         posters.wait_for(CALLS_BETWEEN, options.gateway)
         pid = int((root / options.cluster / "data/postmaster.pid").read_text().split()[0])
         os.kill(pid, signal.SIGQUIT)  # no checkpoint, no flush: every process ends at once
-        while subprocess.run(["kill", "-0", str(pid)], capture_output=True).returncode == 0:
+        limit = time.monotonic() + 60
+        while is_running(pid):
+            if time.monotonic() > limit:
+                sys.exit(f"durable.py: Postgres, process {pid}, has not ended within a minute of SIGQUIT")
             time.sleep(0.02)
         postgres("start", options.cluster, port)
     posters.wait_for(CALLS_BETWEEN, options.gateway)

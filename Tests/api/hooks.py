@@ -5,7 +5,7 @@ import uuid
 
 import schemathesis
 
-# A push holds a payload up to twice, some of it escaped, and may have 4,096 bytes.
+# A push holds a payload up to twice, some of it escaped, and may have 3,993 bytes.
 PAYLOAD_BYTES_MAX = 1200
 
 

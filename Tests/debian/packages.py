@@ -104,9 +104,8 @@ def contents(packages):
         odd += [line for line in lines if line.split()[1] != "root/root"]
         private = {"/etc/push-gateway/": "drwx------", CONFIGURATION: "-rw-------"}
         for path, mode in paths[name].items():
-            wanted = private.get(path) or ("drwxr-xr-x" if path.endswith("/") else
-                                           "-rwxr-xr-x" if path.startswith("/usr/bin/") or path.endswith("/plproxy/shards.sh")
-                                           else "-rw-r--r--")
+            is_program = path.startswith("/usr/bin/") or path.endswith(("/plproxy/shards.sh", "/examples/push-gateway-xmpp"))
+            wanted = private.get(path) or ("drwxr-xr-x" if path.endswith("/") else "-rwxr-xr-x" if is_program else "-rw-r--r--")
             if mode != wanted:
                 odd.append(f"{path} {mode}")
     equal("everything is root's; modes are 0755 and 0644, but 0700 and 0600 in /etc/push-gateway", odd, [])

@@ -18,7 +18,7 @@ from pathlib import Path
 import names
 import rules
 from checks import DASHBOARD, PROMETHEUS, Results
-from machine import Failure, Machine, app_block, get, with_apps
+from machine import Failure, Machine, app_block, free_port, get, reachable, with_apps
 
 HASTE = 20
 # The ranges of the hastened rules: two probes of an open circuit, which come each 15 s, and what a busy machine adds; and what
@@ -114,7 +114,11 @@ class Installation:
         self.hook_secret.write_text("whsec_" + "A" * 43 + "=")
         self.lend_token(self.token)
         self.configuration = with_apps(simulated, [self._block(simulated, scenario) for scenario in SCENARIOS])
-        self.replicas = {name: machine.replica(name, self.configuration) for name in ("a", "b")}
+        self.api = f"127.0.0.1:{free_port()}"
+        self.replicas = {
+            "a": machine.replica("a", self.configuration, environment={
+                "PUSH_GATEWAY_API_ENABLED": "true", "PUSH_GATEWAY_API_LISTEN": self.api}),
+            "b": machine.replica("b", self.configuration)}
         self.sent = 0
 
     def _block(self, simulated, scenario):
@@ -160,6 +164,10 @@ class Installation:
               end;
             end loop;
           end $$""")
+
+    def ask_without_key(self):
+        """A request that the HTTP API refuses and counts, for the dashboard."""
+        reachable(f"http://{self.api}/v1/calls/none")
 
     def befall(self):
         self.machine.sql("select push.pause_lane('paused', 'fcm', 'a test')")
@@ -262,6 +270,7 @@ def main(given, gateway):
         def trouble():
             installation.send(ill)
             installation.enqueue_greedily()
+            installation.ask_without_key()
             # A ticket asked for in vain is due again after a minute: here at once.
             machine.sql("""update push.receipt_batch set due_at = greatest(sent_at, now())
                 where app = 'receipts' and attempts > 0""")

@@ -83,14 +83,14 @@ class Machine:
         self.await_("simulators", process, log, lambda: '"ready":true' in log.read_text())
         return (directory / "gateway.yaml").read_text()
 
-    def replica(self, name, configuration, address=None):
+    def replica(self, name, configuration, address=None, environment=None):
         """Starts a gateway; returns its process and its address once it is ready."""
         file = self.work / "simulators" / f"{name}.yaml"
         file.write_text(configuration)
         address = address or f"127.0.0.1:{free_port()}"
         process, log = self.start(
             name, [self.gateway, "serve", "--config", str(file)],
-            env={"DATABASE_URL": self.url, "PUSH_GATEWAY_HTTP_LISTEN": address})
+            env={"DATABASE_URL": self.url, "PUSH_GATEWAY_HTTP_LISTEN": address, **(environment or {})})
         self.await_(name, process, log, lambda: reachable(f"http://{address}/readyz"))
         return process, address
 

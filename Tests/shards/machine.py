@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCAL = ROOT / ".local" / "shards"
 # Longer than anything here takes on a busy machine.
 PATIENCE_SECONDS = 60
+RUN_SECONDS_MAX = 300
 # One process for all databases, by `databases:` in its configuration; else one process for each.
 ONE_PROCESS = os.environ.get("SHARDS_ONE_PROCESS") == "1"
 PASSWORD = "loopback-only"
@@ -60,7 +61,9 @@ def await_(what, condition, seconds=PATIENCE_SECONDS):
 
 
 def run(*command, environment=None, check=True):
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **(environment or {})})
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **(environment or {})}, timeout=RUN_SECONDS_MAX
+    )
     if check and done.returncode:
         raise Failure(f"{' '.join(command)} ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-600:]}")
     return done
@@ -121,10 +124,7 @@ class Database:
         """As the loss of its machine: no checkpoint, no farewell."""
         pids = self.pids()
         os.kill(pids[0], signal.SIGQUIT)
-        await_(
-            f"the end of {self.name}",
-            lambda: not Path(f"/proc/{pids[0]}").exists() or "zombie" in Path(f"/proc/{pids[0]}/status").read_text(),
-        )
+        await_(f"the end of {self.name}", lambda: not is_running(pids[0]))
 
     def freeze(self):
         self.frozen = self.pids()
@@ -322,6 +322,14 @@ class Machine:
         return [
             n for n, shard in enumerate(self.shards) if shard.sql("select exists (select from push.outbox where call_id = %s)", call_id)
         ]
+
+
+def is_running(pid):
+    """A zombie does not run. The process may end while it is looked at."""
+    try:
+        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
 
 
 def stop(process):

@@ -15,6 +15,8 @@ from benchmarks.processes import BenchError, Process, run
 from Tests.soak.calls import APP, RULES
 from Tests.soak.proxy import Proxy
 
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
 
 class Simulators(Process):
     """`push-gateway-lab simulate`: its log is the outside account of what the providers accepted."""
@@ -88,7 +90,7 @@ class Gateway:
 
     def read(self, path: str) -> str:
         """What its listener of health and metrics answers; OSError if it does not."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=1) as answer:
+        with DIRECT.open(f"http://127.0.0.1:{self._port}{path}", timeout=1) as answer:
             return answer.read().decode()
 
     def wait_until_ready(self, seconds: float = 60) -> None:

@@ -223,7 +223,8 @@ class Upgrade:
         self._say(f"the migration added {len(after - before)} functions and columns, and removed {len(gone)}")
         for name in gone:
             arguments = name[:-1]  # more arguments at the end, if they have defaults
-            if not name.startswith("function") or not any(other.startswith(f"{arguments}, ") for other in after):
+            longer = arguments if arguments.endswith("(") else f"{arguments}, "
+            if not name.startswith("function") or not any(other.startswith(longer) for other in after):
                 self.findings.append(f"{self.old.version} used it, and {self.new.version} does not have it: {name}")
 
     def _compare_metrics(self, before: str, after: str) -> None:
