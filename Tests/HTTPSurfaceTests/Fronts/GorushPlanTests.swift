@@ -113,6 +113,24 @@ struct GorushPlanTests {
     #expect(String(decoding: plan.groups[0].payload, as: UTF8.self) == #"{"callId":"c","from":"x"}"#)
   }
 
+  @Test func `the end of a call is never too late, and a call is`() throws {
+    let past = #""expiration":1,"data":{"callId":"c","from":"x","type":"#
+    #expect(Self.word(try Self.one(past + #""incoming_call"}"#)) == "expiration")
+    #expect(Self.word(try Self.one(past + #""intercom_call_end"}"#)) == "stop")
+  }
+
+  @Test func `an APNs token is the same in upper and in lower case, and an FCM token is not`() throws {
+    let data = #""push_type":"voip","data":{"type":"incoming_call","callId":"c","from":"x"}"#
+    let users = try [Self.voip, Self.voip.uppercased()].map {
+      try Self.one(data, $0, platform: 1).groups[0].phones[0].entry.userID
+    }
+    #expect(users[0] == users[1])
+    let others = try [Self.android, Self.android.uppercased()].map {
+      try Self.one(data, $0).groups[0].phones[0].entry.userID
+    }
+    #expect(others[0] != others[1])
+  }
+
   @Test func `the payload is the data without what dialects write, and metadata given as a text is an object again`()
     throws
   {

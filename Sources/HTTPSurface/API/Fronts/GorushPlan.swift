@@ -104,7 +104,7 @@ struct GorushPlan {
     }
     guard let data = notification.data else { throw Self.unknown }
     let id = try callID(data, deed)
-    let group = try place(deed, id, data, seconds(notification, now))
+    let group = try place(deed, id, data, seconds(notification, deed, now))
     for token in notification.tokens {
       let isGood = kind == .fcm ? TokenIdentity.isFCMToken(token) : TokenIdentity.isAPNsToken(Array(token.utf8))
       guard isGood else {
@@ -115,7 +115,7 @@ struct GorushPlan {
       let entry = TokenEntry(
         token: token, kind: kind,
         isSandbox: platform == .ios && notification.isDevelopment && !notification.isProduction)
-      guard !groups[group].phones.contains(where: { $0.entry.token == token }) else { continue }
+      guard !groups[group].phones.contains(where: { $0.entry.userID == entry.userID }) else { continue }
       guard groups[group].phones.count < GorushNotification.tokensMax else {
         refused.append(
           Refused(
@@ -174,7 +174,9 @@ struct GorushPlan {
     }
   }
 
-  private func seconds(_ notification: GorushNotification, _ now: Int64) throws(Refusal) -> Int64? {
+  /// The end of a call is never too late: the phone may still be ringing.
+  private func seconds(_ notification: GorushNotification, _ deed: Deed, _ now: Int64) throws(Refusal) -> Int64? {
+    if case .stop = deed { return nil }
     if let expiration = notification.expiration, expiration > 0 {
       let (left, isOverflow) = expiration.subtractingReportingOverflow(now / 1000)
       guard !isOverflow, left > 0 else { throw Refusal("expiration: is in the past") }

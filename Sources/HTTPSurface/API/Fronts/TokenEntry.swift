@@ -30,7 +30,8 @@ struct TokenEntry: Equatable {
   var kind: Kind
   var isSandbox = false
 
-  var userID: String { TokenIdentity.userID(of: token) }
+  /// The same for an APNs token in upper and in lower case, which are one token.
+  var userID: String { TokenIdentity.userID(of: kind == .fcm ? token : token.lowercased()) }
 
   func write(to writer: inout JSONWriter) {
     writer.beginObject()
