@@ -25,7 +25,7 @@ struct GorushPlanTests {
   /// What is done, or why nothing is.
   private static func word(_ plan: GorushPlan) -> String {
     let groups = plan.groups.map { group in
-      switch group.deed {
+      switch group.action {
       case .ring(let kind): "ring \(kind) \(group.seconds.map(String.init) ?? "-")"
       case .stop: "stop"
       case .show(let kind): "show \(kind) \(group.seconds.map(String.init) ?? "-")"

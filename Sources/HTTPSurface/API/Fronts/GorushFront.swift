@@ -51,7 +51,7 @@ struct GorushFront: Sendable {
   private func perform(
     _ group: GorushPlan.Group, _ trace: Traceparent?, _ client: APIClient
   ) async throws(APIProblem) -> Result {
-    switch group.deed {
+    switch group.action {
     case .ring(let kind), .show(let kind): try await enqueue(group, kind, trace, client)
     case .stop: try await stop(group, client)
     }
@@ -73,7 +73,7 @@ struct GorushFront: Sendable {
     if made.isDuplicate {
       let (_, absent) = try await compare(made.callID, group, client)
       let here = group.phones.filter { absent.contains($0.entry.userID) }
-      failures += Self.refused(here, Self.known(group.deed))
+      failures += Self.refused(here, Self.known(group.action))
     }
     return (made.callID, failures)
   }
@@ -139,8 +139,8 @@ struct GorushFront: Sendable {
     phones.map { GorushPlan.Refused(notification: $0.notification, token: $0.entry.token, error: error) }
   }
 
-  private static func known(_ deed: GorushPlan.Deed) -> String {
-    if case .ring = deed {
+  private static func known(_ action: GorushPlan.Action) -> String {
+    if case .ring = action {
       "data.callId: this call is known, and does not ring this token; give all tokens of a call in one request"
     } else {
       "data: this notification is known, and was not for this token; give all tokens of a notification in one request"

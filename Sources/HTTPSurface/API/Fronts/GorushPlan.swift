@@ -8,7 +8,7 @@ internal import Runtime
 
 /// What the notifications of a request mean.
 struct GorushPlan {
-  enum Deed: Hashable {
+  enum Action: Hashable {
     /// A call with this kind of `push.outbox`.
     case ring(kind: String)
     case stop
@@ -18,7 +18,7 @@ struct GorushPlan {
 
   /// What is done at once: all notifications of the request that are about the same call.
   struct Group {
-    var deed: Deed
+    var action: Action
     /// The call's id; nil for a notification without an id.
     var id: String?
     /// The payload, made of the first notification's data.
@@ -49,7 +49,7 @@ struct GorushPlan {
   }
 
   private struct Key: Hashable {
-    var deed: Deed
+    var action: Action
     var id: String
   }
 
@@ -89,9 +89,9 @@ struct GorushPlan {
     }
     let isVoIP =
       platform == .ios && (notification.pushType == "voip" || notification.topic?.hasSuffix(".voip") == true)
-    let deed = try deed(notification, isVoIP)
+    let action = try action(notification, isVoIP)
     let kind: TokenEntry.Kind
-    switch (platform, deed) {
+    switch (platform, action) {
     case (.android, _): kind = .fcm
     case (_, .show):
       guard !isVoIP else { throw Refusal("push_type: voip rings; use alert, and an alert token, for a notification") }
@@ -103,8 +103,8 @@ struct GorushPlan {
       throw Refusal("push_type: must be voip, for the token by which the iPhone was rung")
     }
     guard let data = notification.data else { throw Self.unknown }
-    let id = try callID(data, deed)
-    let group = try place(deed, id, data, seconds(notification, deed, now))
+    let id = try callID(data, action)
+    let group = try place(action, id, data, seconds(notification, action, now))
     for token in notification.tokens {
       let isGood = kind == .fcm ? TokenIdentity.isFCMToken(token) : TokenIdentity.isAPNsToken(Array(token.utf8))
       guard isGood else {
@@ -134,23 +134,23 @@ struct GorushPlan {
     "data.type: must be that of a call (incoming_call, video_call, intercom_call), of its end (intercom_call_end, "
       + "call_cancelled), or message, group_message, group_invite or missed_call; title and message are never sent")
 
-  private func deed(_ notification: GorushNotification, _ isVoIP: Bool) throws(Refusal) -> Deed {
+  private func action(_ notification: GorushNotification, _ isVoIP: Bool) throws(Refusal) -> Action {
     switch notification.pushType {
     case nil, "alert", "voip", "background": break
     default: throw Refusal("push_type: must be voip, alert or background, or left out")
     }
     guard let data = notification.data else { throw Self.unknown }
-    let (type, action) = (text("type", data), text("action", data))
+    let (type, stated) = (text("type", data), text("action", data))
     switch type {
     case "intercom_call_end", "call_cancelled": return .stop
-    case _ where action == "call_cancelled": return .stop
+    case _ where stated == "call_cancelled": return .stop
     case "video_call": return .ring(kind: "video_call")
     case "incoming_call", "intercom_call": return .ring(kind: callKind(data))
     case let type? where ["message", "group_message", "group_invite", "missed_call"].contains(type):
       return .show(kind: type)
-    case _ where action == "incoming_call": return .ring(kind: callKind(data))
+    case _ where stated == "incoming_call": return .ring(kind: callKind(data))
     // With any other type or action it may be the end of a call.
-    case nil where action == nil && isVoIP && text("callId", data) != nil: return .ring(kind: callKind(data))
+    case nil where stated == nil && isVoIP && text("callId", data) != nil: return .ring(kind: callKind(data))
     default: throw Self.unknown
     }
   }
@@ -161,9 +161,9 @@ struct GorushPlan {
   }
 
   /// A missed call has another id than the call that was rung: with the same, it would count as its repetition.
-  private func callID(_ data: JSONScanner.Value, _ deed: Deed) throws(Refusal) -> String? {
+  private func callID(_ data: JSONScanner.Value, _ action: Action) throws(Refusal) -> String? {
     let id = text("callId", data)
-    switch deed {
+    switch action {
     case .ring, .stop:
       guard let id else { throw Refusal("data.callId: must be a string of 1 to 128 characters") }
       return id
@@ -175,8 +175,8 @@ struct GorushPlan {
   }
 
   /// The end of a call is never too late: the phone may still be ringing.
-  private func seconds(_ notification: GorushNotification, _ deed: Deed, _ now: Int64) throws(Refusal) -> Int64? {
-    if case .stop = deed { return nil }
+  private func seconds(_ notification: GorushNotification, _ action: Action, _ now: Int64) throws(Refusal) -> Int64? {
+    if case .stop = action { return nil }
     if let expiration = notification.expiration, expiration > 0 {
       let (left, isOverflow) = expiration.subtractingReportingOverflow(now / 1000)
       guard !isOverflow, left > 0 else { throw Refusal("expiration: is in the past") }
@@ -192,24 +192,24 @@ struct GorushPlan {
   // MARK: - Groups
 
   private mutating func place(
-    _ deed: Deed, _ id: String?, _ data: JSONScanner.Value, _ seconds: Int64?
+    _ action: Action, _ id: String?, _ data: JSONScanner.Value, _ seconds: Int64?
   ) throws(Refusal) -> Int {
     // Two calls with one id are one, whatever else their data says.
-    let word: Deed = if case .ring = deed { .ring(kind: "") } else { deed }
-    if let id, let place = places[Key(deed: word, id: id)] { return place }
-    let payload = payload(deed, id, data)
+    let word: Action = if case .ring = action { .ring(kind: "") } else { action }
+    if let id, let place = places[Key(action: word, id: id)] { return place }
+    let payload = payload(action, id, data)
     do throws(APIProblem) {
       // Not of the data: a text may hold what Postgres can store, and the object that is made of it what it cannot.
       try PostgresJSONCheck(JSONScanner(trusting: payload)).check()
     } catch {
       throw Refusal("\(Self.member(error.field)): \(error.detail)")
     }
-    let secondsMax: Int64 = if case .ring = deed { 600 } else { 2_419_200 }
+    let secondsMax: Int64 = if case .ring = action { 600 } else { 2_419_200 }
     groups.append(
       Group(
-        deed: deed, id: id, payload: payload, seconds: seconds.map { Int32(min($0, secondsMax)) },
+        action: action, id: id, payload: payload, seconds: seconds.map { Int32(min($0, secondsMax)) },
         reason: text("reason", data).map { String(String.UnicodeScalarView($0.unicodeScalars.prefix(64))) }))
-    if let id { places[Key(deed: word, id: id)] = groups.count - 1 }
+    if let id { places[Key(action: word, id: id)] = groups.count - 1 }
     return groups.count - 1
   }
 
@@ -220,14 +220,14 @@ struct GorushPlan {
   }
 
   /// The data without the members that every dialect writes itself.
-  private func payload(_ deed: Deed, _ id: String?, _ data: JSONScanner.Value) -> [UInt8] {
+  private func payload(_ action: Action, _ id: String?, _ data: JSONScanner.Value) -> [UInt8] {
     var writer = JSONWriter(reservingCapacity: data.range.count + 64)
     writer.beginObject()
-    if case .show(kind: "missed_call") = deed, let id {
+    if case .show(kind: "missed_call") = action, let id {
       writer.key("callId")
       writer.string(id)
     }
-    let dropsCallID = namesOtherCall(deed, data)
+    let dropsCallID = namesOtherCall(action, data)
     for member in json.members(of: data) where !isOwn(member) && !(dropsCallID && json.isKey(member, "callId")) {
       writer.rawKey(json.bytes, member.key)
       // An object as a text, as FCM requires it.
@@ -250,8 +250,8 @@ struct GorushPlan {
 
   /// Whether `data.callId` is the id of another call, which may have rung here, and not that of what is enqueued. In the
   /// payload it would count as that (`push.given_call_id`), and the notification as a repetition of the call.
-  private func namesOtherCall(_ deed: Deed, _ data: JSONScanner.Value) -> Bool {
-    switch deed {
+  private func namesOtherCall(_ action: Action, _ data: JSONScanner.Value) -> Bool {
+    switch action {
     case .ring, .stop: false
     case .show(kind: "missed_call"): true
     case .show: text("messageId", data) != nil
