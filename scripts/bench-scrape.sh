@@ -27,7 +27,7 @@ url=http://127.0.0.1:$port
 PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$port "$gateway" serve --config "$local/simulators/gateway.yaml" \
   >"$local/serve.log" 2>&1 &
 started="$! $started"
-await "the gateway" "$!" "$local/serve.log" curl -sf "$url/readyz"
+await "the gateway" "$!" "$local/serve.log" curl --noproxy '*' -sf "$url/readyz"
 
 "$psql" -Xqv ON_ERROR_STOP=1 "$DATABASE_URL" <<SQL
 update push.lanes set paused = true;
@@ -40,7 +40,7 @@ from generate_series(1, $pending) i join (select id, row_number() over () - 1 as
 vacuum analyze push.delivery;
 SQL
 
-scrape() { curl -so "$local/metrics" -w '%{time_total}\n' "$url/metrics"; }
+scrape() { curl --noproxy '*' -so "$local/metrics" -w '%{time_total}\n' "$url/metrics"; }
 rm -f "$local/fresh" "$local/cached"
 scrape >/dev/null
 i=0

@@ -34,7 +34,7 @@ ready_port=$(shuf -i 20000-31999 -n 1)
 PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$ready_port "$gateway" serve --config "$simulators/gateway.yaml" 2>"$local/gateway.log" &
 gateway_pid=$!
 started="$gateway_pid $started"
-await "the gateway" "$gateway_pid" "$local/gateway.log" curl -fs "http://127.0.0.1:$ready_port/readyz"
+await "the gateway" "$gateway_pid" "$local/gateway.log" curl --noproxy '*' -fs "http://127.0.0.1:$ready_port/readyz"
 echo "http://127.0.0.1:$ready_port/readyz: ready"
 
 say "The door rings: one resident with an iPhone, one with an Android phone, one with the app through Expo"

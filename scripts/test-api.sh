@@ -44,7 +44,7 @@ PUSH_GATEWAY_HTTP_LISTEN=0.0.0.0:$ops_port PUSH_GATEWAY_DASHBOARD_OPS_KEY_FILE=$
   "$gateway" serve --config "$local/simulators/gateway.yaml" >"$local/gateway.out" 2>"$local/gateway.log" &
 gateway_pid=$!
 started="$gateway_pid $started"
-await "the gateway" "$gateway_pid" "$local/gateway.log" curl -fs "http://127.0.0.1:$ops_port/readyz"
+await "the gateway" "$gateway_pid" "$local/gateway.log" curl --noproxy '*' -fs "http://127.0.0.1:$ops_port/readyz"
 make_key() { "$psql" -XAtq "$DATABASE_URL" -c "select key from push.create_api_key('porteiro', 'test-api.sh'$1)"; }
 key=$(make_key '')
 
@@ -60,7 +60,7 @@ PUSH_GATEWAY_HTTP_LISTEN=127.0.0.1:$tls_ops_port PUSH_GATEWAY_API_ENABLED=true \
 tls_pid=$!
 started="$tls_pid $started"
 await "the gateway with TLS" "$tls_pid" "$local/tls.log" \
-  curl -fs --cacert "$local/certificates/ca.pem" "https://127.0.0.1:$tls_ops_port/readyz"
+  curl --noproxy '*' -fs --cacert "$local/certificates/ca.pem" "https://127.0.0.1:$tls_ops_port/readyz"
 
 say "schemathesis, ${SECONDS_MAX:-120} s"
 # Generates no U+0000: the description excludes it from texts, but cannot exclude it from names within metadata.

@@ -49,7 +49,7 @@ serve() {
     "$gateway" serve --config "$local/simulators/gateway.yaml" >"$local/gateway.out" 2>>"$local/gateway.log" &
   gateway_pid=$!
   started="$gateway_pid $started"
-  await "the gateway" "$gateway_pid" "$local/gateway.log" curl -fs "http://127.0.0.1:$port/readyz"
+  await "the gateway" "$gateway_pid" "$local/gateway.log" curl --noproxy '*' -fs "http://127.0.0.1:$port/readyz"
 }
 : >"$local/gateway.log"
 serve ""
