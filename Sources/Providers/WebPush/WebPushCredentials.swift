@@ -17,7 +17,8 @@ public struct WebPushCredentials: Sendable {
     }
   }
 
-  /// The time for which a token is valid. RFC 8292 §2 allows at most 24 hours; half of that tolerates clocks that differ by hours.
+  /// The time for which a token is valid. RFC 8292 §2 allows at most 24 hours. With half of that, and renewed after a quarter
+  /// (`WebPushTokenSource.renewalAge`), a token is accepted even if the clocks differ by hours.
   static let tokenLifetime = Nanoseconds.seconds(12 * 3600)
   private static let subjectBytesMax = 256
 

@@ -5,15 +5,15 @@
 //      └──────────────────────────── an answer ──────────────────────────────────┼──────────────────────────────┤
 //                                                                                 └───────── a failure ───────────┘
 //
-// It is to an origin what `LaneCircuit` is to a lane. A lane's circuit would stop the pushes to all browsers.
+// It does for an origin what `LaneCircuit` does for a lane. A lane's circuit would stop the pushes to all browsers.
 //
-// A refused VAPID token (401, 403) has two possible causes. If the subscription was made with another key, only its own pushes
-// are refused; FCM and Mozilla answer in the same way as to a wrong token. So while the origin accepts pushes to other
-// subscriptions, the subscription is at fault.
+// A refused VAPID token (401, 403) has two possible causes: the token is wrong, or the subscription was made with another key. FCM
+// and Mozilla answer in the same way to both. So while the origin accepts pushes to other subscriptions, the subscription is at
+// fault, and only its own pushes are refused.
 //
-// Refused subscriptions are remembered: as suspects until the origin accepts another one, as foreign after that. Suspects leave the
-// probe to others, which wait for at most a second, and a foreign subscription that is refused again says nothing about the
-// origin. Otherwise a user could stop the pushes to all browsers, with subscriptions that were made with another key.
+// Refused subscriptions are remembered: as suspects until the origin accepts a push to another one, as foreign after that. Pushes to
+// suspects leave the probe to others, which wait for at most a second. A foreign subscription that is refused again says nothing
+// about the origin. Otherwise a user could stop the pushes to all browsers with subscriptions that were made with another key.
 
 internal import Runtime
 
@@ -29,9 +29,9 @@ struct WebPushOriginHealth {
   static let failuresMax = 5
   /// Number of consecutive refusals of the token that are attributed to subscriptions.
   static let refusalsMax = 3
-  /// Number of consecutive pushes that were too many for their subscription, after which the origin rests.
+  /// Number of consecutive pushes that were too many for their subscription, after which the origin gets a pause.
   static let throttlesMax = 10
-  /// Maximum rest at the origin's request. Then it is asked again.
+  /// Maximum pause at the origin's request. Then it is asked again.
   static let pauseMax = Nanoseconds.seconds(60)
   /// How long others wait while one push probes the origin.
   static let probeWait = Nanoseconds.milliseconds(500)
@@ -60,7 +60,7 @@ struct WebPushOriginHealth {
   private var throttles = 0
   /// The connection whose loss was counted last. A lost connection counts once, however many requests it carried.
   private var lostConnection: Int?
-  /// Whether the origin has accepted our token since it was last refused for all.
+  /// Whether the origin has accepted our token since the token itself was last held to be refused.
   private var isProven = false
   /// Number of rests in a row.
   private var rests = 0

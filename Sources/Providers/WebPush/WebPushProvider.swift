@@ -7,7 +7,7 @@
 // A push to an origin that rests is answered at once, without a request, as `unavailable` with the time left. It then waits in the
 // outbox and takes no place of the pushes to other origins.
 //
-// Web pushes get no hedges: two pushes of one call would differ in their encryption, so a browser would show the second one, too.
+// Web pushes get no hedges: a browser would show both pushes of a call.
 
 public import Logging
 internal import PushModel
@@ -198,8 +198,8 @@ public actor WebPushProvider: PushProvider {
     return connections
   }
 
-  /// What makes room for another origin: one without a connection, or else an idle one; nil if there is none. Host names that lead
-  /// nowhere must not keep pushes from the push services of other browsers.
+  /// The origin that makes room for another: one without a connection, else one without requests in flight, of several the one that
+  /// was used least recently. Nil if there is none. Host names that lead nowhere must not keep pushes from other push services.
   private func replaceable() -> WebPushOriginConnections? {
     let free = origins.values.filter { $0.outgoing.isEmpty }
     let unconnected = free.filter { $0.sender.condition.openConnections == 0 }
