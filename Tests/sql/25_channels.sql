@@ -181,3 +181,16 @@ select push.sync(:g1) \g /dev/null
 select test.equal('a missed call is shown in a browser if there is no phone', pg_temp.owed('web-5') ~ 'missed_call:fay:webpush:web:f018', true);
 select test.equal('a browser is dropped in either form', push.drop_device('web', 'webpush', pg_temp.browser('a02')::text), true);
 select test.equal('it is gone', push.drop_device('web', 'webpush', pg_temp.token('a02')), false);
+
+-- Erasing a user.
+insert into push.outbox (app, payload, recipients) select 'web', '{"callId": "web-6", "from": "x"}'::jsonb,
+  jsonb_agg(jsonb_build_object('userId', u, 'webPushSubscription', pg_temp.browser('g01')) order by u) from unnest('{gil,hal}'::text[]) u;
+select test.equal('a browser of two users has one delivery, the first''s', pg_temp.owed('web-6'), 'invite:gil:webpush:web:g018');
+select push.erase_user('gil', 'web', 60000) \g /dev/null
+select test.equal('when the first is erased, it rings on for the other', pg_temp.owed('web-6'), 'invite:hal:webpush:web:g018');
+insert into push.token_invalidations (app, provider, token, user_id, reason) values ('web', 'webpush', pg_temp.token('i01'), null, 'HTTP410');
+select push.enqueue_call('{"callId": "web-7", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'ida', 'webPushSubscription',
+  pg_temp.browser('i01'))), 'web'), push.end_call('web-7', app => 'web') \g /dev/null
+select push.erase_user('ida', 'web', 60000) \g /dev/null
+select test.equal('a subscription that only a call knew as the user''s is erased', (select count(*) from push.token_invalidations
+  where token = pg_temp.token('i01')), 0::bigint);
