@@ -179,6 +179,9 @@ select push.enqueue_call('{"callId": "web-5", "from": "x"}', jsonb_build_array(j
   pg_temp.browser('f01'))), 'web'), pg_temp.claim_all(:g1), pg_temp.settle('web-5', 'webpush', 0), push.end_call('web-5', app => 'web') \g /dev/null
 select push.sync(:g1) \g /dev/null
 select test.equal('a missed call is shown in a browser if there is no phone', pg_temp.owed('web-5') ~ 'missed_call:fay:webpush:web:f018', true);
+select push.enqueue_call('{"callId": "web-8", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'jan', 'webPushSubscription',
+  pg_temp.browser('j01'))), 'web'), push.answer_call('web-8', app => 'web', device => pg_temp.browser('j01')::text) \g /dev/null
+select test.equal('a browser of recipients determines the user who answered', (select answered_by from push.outbox where call_id = 'web-8'), 'jan');
 select test.equal('a browser is dropped in either form', push.drop_device('web', 'webpush', pg_temp.browser('a02')::text), true);
 select test.equal('it is gone', push.drop_device('web', 'webpush', pg_temp.token('a02')), false);
 
