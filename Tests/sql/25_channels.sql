@@ -73,6 +73,9 @@ select test.equal('which is accepted as it is', push.webpush_token(pg_temp.token
 select test.equal('in any order, with padding, escapes and the other alphabet', push.webpush_token(
   '{"keys":{"auth":"+/sssssssssssssssssssQ==","p256dh":"B+' || repeat('P', 84) || '8="},"endpoint":"https:\/\/push.example\/x"}'),
   'https://push.example/x#auth=-_sssssssssssssssssssQ&p256dh=B-' || repeat('P', 84) || '8');
+select test.equal('with = & + escaped, as some libraries do', push.webpush_token('{"endpoint":"https://push.example/?a\u003d%2b\u0026b\u003D1",'
+  || '"keys":{"auth":"\u002B' || repeat('s', 20) || 'Q\u003d\u003d","p256dh":"B' || repeat('P', 85) || '8\u003d"}}'),
+  'https://push.example/?a=%2b&b=1#auth=-' || repeat('s', 20) || 'Q&p256dh=B' || repeat('P', 85) || '8');
 select test.equal(format('no token: %s', why), push.webpush_token(token), null)
 from (values
   ('clear text', replace(pg_temp.browser('abc')::text, 'https', 'http')),
