@@ -187,6 +187,16 @@ import Testing
     #expect(other.admit(start) == .wait(until: start + .seconds(3), reason: "HTTP503"))
   }
 
+  @Test mutating func `of several pauses that the origin asks for, the longest counts`() {
+    health.didPause("errno_201", for: .seconds(30), start)
+    health.didPause("errno_201", for: .seconds(1), start)
+    health.didFail("HTTP503", after: .seconds(2), after(100))
+    #expect(health.admit(after(3_000)) == .wait(until: start + .seconds(30), reason: "errno_201"))
+    health.didPause("appthrottled", for: .seconds(40), after(100))
+    #expect(health.admit(after(30_000)) == .wait(until: after(40_100), reason: "appthrottled"))
+    #expect(health.admit(after(40_100)) == .send)
+  }
+
   @Test mutating func `ten subscriptions in a row that get too many pushes pause the origin`() {
     for _ in 0..<9 { health.didThrottle("HTTP429", after: .seconds(2), start) }
     #expect(health.admit(start) == .send)

@@ -135,7 +135,7 @@ struct WebPushOriginHealth {
   ///   - connection: the connection that was lost, if that is the problem.
   ///   - after: the origin's Retry-After.
   mutating func didFail(_ reason: String, lost connection: Int? = nil, after: Nanoseconds? = nil, _ now: Instant) {
-    if let after { pause = (now + min(after, Self.pauseMax), reason) }
+    if let after { pause(reason, for: after, now) }
     if let connection {
       guard connection != lostConnection else { return isProbing = false }
       lostConnection = connection
@@ -194,13 +194,20 @@ struct WebPushOriginHealth {
   /// The origin asks for a pause of all pushes.
   mutating func didPause(_ reason: String, for time: Nanoseconds, _ now: Instant) {
     isProbing = false
-    pause = (now + min(time, Self.pauseMax), reason)
+    pause(reason, for: time, now)
   }
 
   /// There is a connection again, or the credentials have changed: the next push probes at once.
   mutating func tryNow(_ now: Instant) {
     guard let rest, rest.until > now else { return }
     self.rest = (now, rest.reason)
+  }
+
+  /// Answers to pushes that were in flight together may ask for different pauses. The longest counts.
+  private mutating func pause(_ reason: String, for time: Nanoseconds, _ now: Instant) {
+    let until = now + min(time, Self.pauseMax)
+    if let pause, pause.until >= until { return }
+    pause = (until, reason)
   }
 
   private mutating func rest(_ reason: String, _ backoff: ReconnectBackoff, _ now: Instant) {
