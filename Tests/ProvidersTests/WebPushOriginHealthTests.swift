@@ -114,6 +114,18 @@ import Testing
     for _ in 0..<10 { #expect(health.admit(after(1_100)) == .send) }
   }
 
+  @Test mutating func `after an outage that such a refusal has ended, failures are counted from the start`() {
+    health.didAnswer()
+    for _ in 0..<5 { health.didFail("HTTP503", start) }
+    #expect(health.admit(after(1_000)) == .send)
+    #expect(health.didRefuseToken("HTTP403", after(1_100)) == true)
+    for _ in 0..<4 { health.didFail("HTTP503", after(1_200)) }
+    #expect(!health.isResting)
+    health.didFail("HTTP503", after(1_200))
+    let first = rest(after(1_200))
+    #expect(first > .zero && first <= .seconds(1))
+  }
+
   @Test mutating func `subscriptions of another key do not keep the others waiting`() {
     health.didAnswer(to: 100)
     for foreign in 0..<10 { #expect(health.didRefuseToken("HTTP403", to: foreign, start) == (foreign < 3)) }

@@ -165,6 +165,7 @@ struct WebPushOriginHealth {
     if isProven, refusals < Self.refusalsMax {
       refusals += 1
       // It answers, so an outage is over.
+      (failures, rests) = (0, 0)
       isProbing = false
       rest = nil
       return true
