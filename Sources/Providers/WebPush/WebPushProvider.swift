@@ -146,7 +146,7 @@ public actor WebPushProvider: PushProvider {
     guard configuration.allowedOrigins.allows(subscription.origin) else { return .failure(Refusal(.originNotAllowed)) }
     guard request.body.count <= WebPushEncryption.plaintextBytesMax else { return .failure(Refusal(.payloadTooLarge)) }
     guard let connections = connections(to: subscription.origin, now) else {
-      return .failure(Refusal(.unavailable(reason: WebPushRefusal.tooManyOrigins.rawValue, after: .seconds(1))))
+      return .failure(Refusal(Self.tooManyOrigins))
     }
     guard connections.inFlight + connections.outgoing.count < configuration.requestsPerOriginMax else {
       return .failure(Refusal(.refused(reason: WebPushRefusal.originBusy.rawValue)))
@@ -305,6 +305,9 @@ public actor WebPushProvider: PushProvider {
     case .refused(let reason) where reason == Self.noConnectionReason:
       connections.health.hasNoConnection(reason, now)
       result.outcome = .unavailable(reason: reason, after: nil)
+    case .refused where !isShuttingDown && origins[connections.origin] !== connections:
+      // The origin has made room for another. If its pushes were sent again at once, it would displace the next origin, and so on.
+      result.outcome = Self.tooManyOrigins
     case .refused, .expired: connections.health.didNotSend()
     }
     if !wasResting, connections.health.isResting {
@@ -320,6 +323,10 @@ public actor WebPushProvider: PushProvider {
 
   /// The reason of a request that found no connection in time.
   private static let noConnectionReason = "NoConnection"
+
+  /// The outcome of a push to an origin for which there is no room.
+  private static let tooManyOrigins = PushOutcome.unavailable(
+    reason: WebPushRefusal.tooManyOrigins.rawValue, after: .seconds(1))
 
   /// Signs a new token for the probe that follows the rest. The clock may have been wrong when the old one was signed.
   private func replaceToken(of connections: WebPushOriginConnections) {
