@@ -4,8 +4,8 @@
 // origin and closed when the origin is idle. So an origin that fails affects no other. What the answers say about an origin is
 // decided by `WebPushOriginHealth` and never reported as a fault of the lane (`PushResult.concernsLane`).
 //
-// A push to an origin that rests is answered at once, without a request, as `unavailable` with the time left. It then waits in the
-// outbox and takes no place of the pushes to other origins.
+// A push to an origin that rests is answered at once, without a request, as `unavailable` with the time left. So it takes no stream
+// meanwhile, and if the time is longer than `RetryPolicy.longestInMemory`, it waits in the outbox.
 //
 // Web pushes get no hedges: a browser would show both pushes of a call.
 
