@@ -95,6 +95,15 @@ import Testing
     #expect(health.admit(after(100)) == .send)
   }
 
+  @Test mutating func `a connection that is in doubt ends no rest, and another connection does`() {
+    health.didChangeCapacity(to: 100, start)
+    for _ in 0..<5 { health.didFail("TimedOut", start) }
+    health.didChangeCapacity(to: 1, after(100))
+    #expect(!isSent(health.admit(after(100))))
+    health.didChangeCapacity(to: 101, after(200))
+    #expect(health.admit(after(200)) == .send)
+  }
+
   @Test mutating func `while it accepts other subscriptions, a refused token is the fault of the subscription`() {
     health.didAnswer()
     #expect(health.didRefuseToken("HTTP403", start) == true)

@@ -68,6 +68,8 @@ struct WebPushOriginHealth {
   /// A pause that the origin asked for. An answer to an earlier request does not end it.
   private var pause: (until: Instant, reason: String)?
   private var isProbing = false
+  /// Number of requests that its connections can take.
+  private var capacity = 0
   /// Subscriptions to which a push was refused since the origin last accepted one.
   private var suspects: Set<Int> = []
   /// Subscriptions that were refused, while the same token was accepted for others.
@@ -198,7 +200,14 @@ struct WebPushOriginHealth {
     pause(reason, for: time, now)
   }
 
-  /// There is a connection again, or the credentials have changed: the next push probes at once.
+  /// The capacity of its connections has changed. It grows when there is another connection: then the next push probes at once. It
+  /// shrinks when a connection is lost or in doubt, which is no reason to try.
+  mutating func didChangeCapacity(to capacity: Int, _ now: Instant) {
+    if capacity > self.capacity { tryNow(now) }
+    self.capacity = capacity
+  }
+
+  /// The cause of the failures may have been fixed: the next push probes at once.
   mutating func tryNow(_ now: Instant) {
     guard let rest, rest.until > now else { return }
     self.rest = (now, rest.reason)

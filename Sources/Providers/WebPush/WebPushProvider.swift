@@ -271,7 +271,7 @@ public actor WebPushProvider: PushProvider {
       let now = loop.now
       connections.inFlight -= batch.count
       for result in batch { finish(result, of: connections, now) }
-    case .capacity(let capacity): if capacity > 0 { connections.health.tryNow(loop.now) }
+    case .capacity(let capacity): connections.health.didChangeCapacity(to: capacity, loop.now)
     case .clockSkew: report?(event)
     case .renewed:
       // Another key ends a rest. A new token of the same key waits for the probe.
