@@ -16,11 +16,11 @@ public struct PushManner: Equatable, Sendable {
 
   /// How soon a provider delivers a push.
   public enum Priority: UInt8, CaseIterable, Sendable {
-    /// At once: APNs 10, FCM `HIGH`, Expo `high`.
+    /// At once: APNs 10, FCM `HIGH`, Expo and web push `high`.
     case high
-    /// At a time that saves the device's battery: APNs 5, FCM `NORMAL`, Expo `normal`.
+    /// At a time that saves the device's battery: APNs 5, FCM `NORMAL`, Expo and web push `normal`.
     case normal
-    /// Without waking the device: APNs 1. FCM and Expo treat it as `normal`.
+    /// Without waking the device: APNs 1, web push `low`. FCM and Expo treat it as `normal`.
     case low
   }
 
@@ -28,7 +28,7 @@ public struct PushManner: Equatable, Sendable {
   public var priority: Priority
   /// APNs: whether Apple stores the push until its deadline while the device cannot be reached. Otherwise Apple tries once.
   public var isStored: Bool
-  /// FCM and Expo: maximum time to live in seconds. The deadline limits it in any case; nil: only the deadline does.
+  /// FCM, Expo and web push: maximum time to live in seconds. The deadline limits it in any case; nil: only the deadline does.
   public var timeToLiveMax: Int64?
 
   public init(

@@ -18,11 +18,11 @@ public final class PushRequest: @unchecked Sendable {
   /// The device token in the provider's format (ASCII).
   public let token: ArraySlice<UInt8>
   /// The rendered content (UTF-8 JSON). APNs: the whole payload. FCM: the `data` object. Expo: the message object without `to`,
-  /// `ttl`, `expiration` and `priority`, never empty.
+  /// `ttl`, `expiration` and `priority`, never empty. Web push: the content before its encryption.
   public let body: [UInt8]
   /// FCM: the members of the message other than `data`.
   public let fcm: FCMMessageMembers
-  /// The collapse ID (`apns-collapse-id`, FCM `collapse_key`): at most 64 bytes; nil for none.
+  /// The collapse ID (`apns-collapse-id`, FCM `collapse_key`, the topic of web push): at most 64 bytes; nil for none.
   public let collapseID: ArraySlice<UInt8>?
   /// The request is not sent after this instant. An answer to a sent request is accepted a few seconds longer, because it may say
   /// that the deadline was missed.

@@ -313,13 +313,8 @@ extension GatewayConfiguration {
   private static func webPush(_ path: [String], _ reader: inout ConfigurationReader) -> WebPush? {
     guard reader.source.has(path) else { return nil }
     let subject = reader.requiredWord(path + ["subject"])
-    // RFC 8292 §2.1. Some push services refuse any other form.
-    if !subject.isEmpty,
-      !["mailto:", "https://"].contains(where: { subject.lowercased().hasPrefix($0) && subject.count > $0.count })
-    {
-      reader.note(
-        path + ["subject"],
-        "must be mailto:ADDRESS or an https:// page, by which the operators of a push service can reach you")
+    if !subject.isEmpty, !subject.contains(where: \.isWhitespace), let flaw = WebPushCredentials.flaw(of: subject) {
+      reader.note(path + ["subject"], flaw)
     }
     return WebPush(
       vapidKeyFile: reader.requiredFile(path + ["vapid_key_file"]), subject: subject,

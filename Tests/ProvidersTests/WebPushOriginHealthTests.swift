@@ -95,6 +95,15 @@ import Testing
     #expect(health.admit(after(100)) == .send)
   }
 
+  @Test mutating func `a connection that is in doubt ends no rest, and another connection does`() {
+    health.didChangeCapacity(to: 100, start)
+    for _ in 0..<5 { health.didFail("TimedOut", start) }
+    health.didChangeCapacity(to: 1, after(100))
+    #expect(!isSent(health.admit(after(100))))
+    health.didChangeCapacity(to: 101, after(200))
+    #expect(health.admit(after(200)) == .send)
+  }
+
   @Test mutating func `while it accepts other subscriptions, a refused token is the fault of the subscription`() {
     health.didAnswer()
     #expect(health.didRefuseToken("HTTP403", start) == true)
@@ -112,6 +121,18 @@ import Testing
     #expect(health.didRefuseToken("HTTP403", after(1_100)) == true)
     #expect(!health.isResting)
     for _ in 0..<10 { #expect(health.admit(after(1_100)) == .send) }
+  }
+
+  @Test mutating func `after an outage that such a refusal has ended, failures are counted from the start`() {
+    health.didAnswer()
+    for _ in 0..<5 { health.didFail("HTTP503", start) }
+    #expect(health.admit(after(1_000)) == .send)
+    #expect(health.didRefuseToken("HTTP403", after(1_100)) == true)
+    for _ in 0..<4 { health.didFail("HTTP503", after(1_200)) }
+    #expect(!health.isResting)
+    health.didFail("HTTP503", after(1_200))
+    let first = rest(after(1_200))
+    #expect(first > .zero && first <= .seconds(1))
   }
 
   @Test mutating func `subscriptions of another key do not keep the others waiting`() {
@@ -185,6 +206,16 @@ import Testing
     var other = WebPushOriginHealth(seed: 1)
     other.didFail("HTTP503", after: .seconds(3), start)
     #expect(other.admit(start) == .wait(until: start + .seconds(3), reason: "HTTP503"))
+  }
+
+  @Test mutating func `of several pauses that the origin asks for, the longest counts`() {
+    health.didPause("errno_201", for: .seconds(30), start)
+    health.didPause("errno_201", for: .seconds(1), start)
+    health.didFail("HTTP503", after: .seconds(2), after(100))
+    #expect(health.admit(after(3_000)) == .wait(until: start + .seconds(30), reason: "errno_201"))
+    health.didPause("appthrottled", for: .seconds(40), after(100))
+    #expect(health.admit(after(30_000)) == .wait(until: after(40_100), reason: "appthrottled"))
+    #expect(health.admit(after(40_100)) == .send)
   }
 
   @Test mutating func `ten subscriptions in a row that get too many pushes pause the origin`() {

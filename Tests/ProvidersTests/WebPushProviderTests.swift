@@ -512,6 +512,19 @@ import Testing
     await bench.stop()
   }
 
+  @Test func `a push whose origin has made room waits a second`() async throws {
+    // Nobody listens at these ports.
+    let bench = try ProviderBench.webPush(9, 11) { $0.originsMax = 1 }
+    await bench.start()
+    await bench.provider.send([bench.request(0, token: WebPushFixture.token(9))])
+    await bench.provider.send([bench.request(1, token: WebPushFixture.token(11))])
+    let results = await bench.reports.results(1)
+    #expect(results[0]?.outcome == .unavailable(reason: "TooManyOrigins", after: .seconds(1)))
+    #expect(results[0]?.sentAt == nil && results[0]?.concernsLane == false)
+    await bench.stop()
+    #expect(bench.reports.results.last?.outcome == .refused(reason: "ShuttingDown"))
+  }
+
   @Test func `an idle origin is closed, and the next push opens it again`() async throws {
     let server = try HTTP2TestServer { $0.respond(201) }
     let bench = try ProviderBench.webPush(server.port) { $0.idleTimeMax = .milliseconds(200) }

@@ -126,9 +126,10 @@ private func parse(json: String) throws -> WebPushSubscription { try WebPushSubs
 
   @Test(
     arguments: [
-      ("fcm.googleapis.com", true), ("updates.push.services.mozilla.com", true),
+      ("fcm.googleapis.com", true), ("jmt17.google.com", true), ("updates.push.services.mozilla.com", true),
       ("updates-autopush.stage.push.services.mozilla.com", true), ("web.push.apple.com", true),
       ("eu.push.apple.com", true), ("wns2-par02p.notify.windows.com", true), ("googleapis.com", false),
+      ("google.com", false), ("a.jmt17.google.com", false),
       ("fcm.googleapis.com.evil.example", false), ("evilfcm.googleapis.com", false), ("notify.windows.com", false),
       ("evilnotify.windows.com", false), ("push.apple.com", false), ("localhost", false), ("127.0.0.1", false),
       ("169.254.169.254", false), ("10.0.0.1", false), ("fcm.googleapis.com:8443", false),

@@ -280,6 +280,10 @@ import Testing
       "gateway.yaml:4: apps.a.webpush.subject: must be mailto:ADDRESS or an https:// page, by which the operators of a push service can reach you"
     ),
     (
+      app("webpush: { vapid_key_file: key.p8, subject: 'mailto:ops@localhost' }"),
+      "gateway.yaml:4: apps.a.webpush.subject: must name a domain of the Internet, because push services refuse contacts that they cannot reach"
+    ),
+    (
       app("webpush: { vapid_key_file: key.p8, subject: 'mailto:ops@example.com', origins: '*.com' }"),
       "gateway.yaml:4: apps.a.webpush.origins: *.com: would allow a whole top-level domain; name the domain of the push service"
     ),

@@ -73,6 +73,9 @@ select test.equal('which is accepted as it is', push.webpush_token(pg_temp.token
 select test.equal('in any order, with padding, escapes and the other alphabet', push.webpush_token(
   '{"keys":{"auth":"+/sssssssssssssssssssQ==","p256dh":"B+' || repeat('P', 84) || '8="},"endpoint":"https:\/\/push.example\/x"}'),
   'https://push.example/x#auth=-_sssssssssssssssssssQ&p256dh=B-' || repeat('P', 84) || '8');
+select test.equal('with = & + escaped, as some libraries do', push.webpush_token('{"endpoint":"https://push.example/?a\u003d%2b\u0026b\u003D1",'
+  || '"keys":{"auth":"\u002B' || repeat('s', 20) || 'Q\u003d\u003d","p256dh":"B' || repeat('P', 85) || '8\u003d"}}'),
+  'https://push.example/?a=%2b&b=1#auth=-' || repeat('s', 20) || 'Q&p256dh=B' || repeat('P', 85) || '8');
 select test.equal(format('no token: %s', why), push.webpush_token(token), null)
 from (values
   ('clear text', replace(pg_temp.browser('abc')::text, 'https', 'http')),
@@ -179,5 +182,21 @@ select push.enqueue_call('{"callId": "web-5", "from": "x"}', jsonb_build_array(j
   pg_temp.browser('f01'))), 'web'), pg_temp.claim_all(:g1), pg_temp.settle('web-5', 'webpush', 0), push.end_call('web-5', app => 'web') \g /dev/null
 select push.sync(:g1) \g /dev/null
 select test.equal('a missed call is shown in a browser if there is no phone', pg_temp.owed('web-5') ~ 'missed_call:fay:webpush:web:f018', true);
+select push.enqueue_call('{"callId": "web-8", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'jan', 'webPushSubscription',
+  pg_temp.browser('j01'))), 'web'), push.answer_call('web-8', app => 'web', device => pg_temp.browser('j01')::text) \g /dev/null
+select test.equal('a browser of recipients determines the user who answered', (select answered_by from push.outbox where call_id = 'web-8'), 'jan');
 select test.equal('a browser is dropped in either form', push.drop_device('web', 'webpush', pg_temp.browser('a02')::text), true);
 select test.equal('it is gone', push.drop_device('web', 'webpush', pg_temp.token('a02')), false);
+
+-- Erasing a user.
+insert into push.outbox (app, payload, recipients) select 'web', '{"callId": "web-6", "from": "x"}'::jsonb,
+  jsonb_agg(jsonb_build_object('userId', u, 'webPushSubscription', pg_temp.browser('g01')) order by u) from unnest('{gil,hal}'::text[]) u;
+select test.equal('a browser of two users has one delivery, the first''s', pg_temp.owed('web-6'), 'invite:gil:webpush:web:g018');
+select push.erase_user('gil', 'web', 60000) \g /dev/null
+select test.equal('when the first is erased, it rings on for the other', pg_temp.owed('web-6'), 'invite:hal:webpush:web:g018');
+insert into push.token_invalidations (app, provider, token, user_id, reason) values ('web', 'webpush', pg_temp.token('i01'), null, 'HTTP410');
+select push.enqueue_call('{"callId": "web-7", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'ida', 'webPushSubscription',
+  pg_temp.browser('i01'))), 'web'), push.end_call('web-7', app => 'web') \g /dev/null
+select push.erase_user('ida', 'web', 60000) \g /dev/null
+select test.equal('a subscription that only a call knew as the user''s is erased', (select count(*) from push.token_invalidations
+  where token = pg_temp.token('i01')), 0::bigint);

@@ -745,8 +745,7 @@ begin
   update push.outbox o set state = 'answered', answered_device = v_token, answered_by = coalesce(answer_call.user_id,
       (select d.user_id from push.devices d where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = v_app limit 1),
       (select e ->> 'userId' from jsonb_array_elements(o.recipients) e
-        where push.is_recipient(e) and v_token in (push.recipient_token(e, 'voipPushToken'),
-          push.recipient_token(e, 'fcmToken'), push.recipient_token(e, 'pushToken'))
+        where push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t where t.token = v_token)
         limit 1))
     where o.id = v_id and o.ended_at is null;
   return found;

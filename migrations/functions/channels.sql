@@ -2,8 +2,8 @@
 -- files ask these functions, and a new channel is added here, beside the form of its token (validation.sql) and its column
 -- in push.fan_out (enqueue.sql).
 --
--- Constants, not a table: the planner replaces a call of an immutable function by its value, so that no plan reads a row or
--- depends on statistics.
+-- They are functions without a table: the planner replaces a call of an immutable function by its value, so that no plan
+-- reads a row or depends on statistics.
 
 -- Names ---------------------------------------------------------------------------------------------------------------
 
@@ -16,8 +16,8 @@ create or replace function push.channel_words() returns text language sql immuta
 $$ select 'apns, fcm, expo or webpush' $$;
 comment on function push.channel_words is 'push.channels() as words, for messages';
 
--- Gateways of 0.1.0, and apps of which no gateway has told anything, have these. So a channel that came later is never used
--- for an app without being configured.
+-- A gateway of 0.1.0 knows these, and an app whose channels no gateway has named has these. So a later channel is used only
+-- for an app that has it in its configuration.
 create or replace function push.first_channels() returns text[] language sql immutable parallel safe as
 $$ select '{apns,fcm,expo}'::text[] $$;
 comment on function push.first_channels is
@@ -49,7 +49,7 @@ $$ select case p_provider when 'apns' then 'ios' when 'fcm' then 'android' when 
 comment on function push.channel_platform is
   'the platform of a registered device that names none, by its channel: ios, android or web; null: it may be any phone';
 
--- A browser is a device beside the phones, so it never stands in for one.
+-- A browser is a device beside the phones. It never stands in for one, and none stands in for it.
 create or replace function push.falls_back(p_provider text) returns boolean language sql immutable parallel safe as
 $$ select p_provider in ('apns', 'fcm') $$;
 comment on function push.falls_back is 'whether another channel may replace this one for the same phone: it is not the last';
@@ -84,7 +84,7 @@ language sql immutable parallel safe as $$
 $$;
 comment on function push.channel_token is
   'a token as it is used: an APNs token without the <, > and blanks with which phones print it, a web push subscription in '
-  'its canonical form, other tokens without blanks around them. Null: it has not the form of a token of this provider';
+  'its canonical form, other tokens without blanks around them. Null: it does not have the form of a token of this provider';
 
 create or replace function push.token_form(p_provider text) returns text language sql immutable parallel safe as $$
   select case p_provider
@@ -95,7 +95,7 @@ create or replace function push.token_form(p_provider text) returns text languag
       'at most 1000 characters in all'
   end
 $$;
-comment on function push.token_form is 'what a token of a provider must be, for messages';
+comment on function push.token_form is 'what a token of a provider must be, in words for messages';
 
 create or replace function push.has_token_member(p_entry jsonb) returns boolean language sql immutable parallel safe as
 $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;

@@ -62,11 +62,11 @@ begin
 end
 $$;
 comment on function push.register_device is
-  'registers a token that the phone has just given: the token belongs to this user and is alive. To be called at every '
+  'registers a token that a phone or browser has just given: it belongs to this user and is alive. To be called at every '
   'login. user_id: the backend''s id of the user; app: the app; provider: one of push.channels(); token: the token, or '
   'with provider webpush the PushSubscription that the browser gives, as JSON; environment: of an APNs token, production '
-  'or sandbox; platform: ios, android or null; locale: language of visible texts, or null; voip: of an APNs token, true '
-  'for PushKit';
+  'or sandbox; platform: ios or android, web for a browser, or null if it is not known; locale: language of visible texts, '
+  'or null; voip: of an APNs token, true for PushKit';
 
 create or replace function push.drop_device(app text, provider text, token text) returns boolean
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$

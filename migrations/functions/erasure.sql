@@ -103,8 +103,7 @@ begin
       cross join lateral (select case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end) n(name)
       cross join lateral (
         select k.token, push.recipient_locale(e.entry) as locale
-        from (values (push.recipient_token(e.entry, 'voipPushToken')), (push.recipient_token(e.entry, 'apnsToken')),
-          (push.recipient_token(e.entry, 'fcmToken')), (push.recipient_token(e.entry, 'pushToken'))) k(token)
+        from unnest(array[true, false]) c(is_call) cross join lateral push.entry_tokens(e.entry, c.is_call) k
         union all
         select d.token, d.locale from push.devices d
         where d.user_id = n.name and d.app = o.app and d.enabled and d.invalidated_at is null) t
@@ -160,9 +159,9 @@ begin
     union
     select hashtextextended(t.token, 0)
       from jsonb_array_elements(v_call.recipients) e
-      cross join lateral (values (push.recipient_token(e, 'voipPushToken')), (push.recipient_token(e, 'apnsToken')),
-        (push.recipient_token(e, 'fcmToken')), (push.recipient_token(e, 'pushToken'))) t(token)
-      where e ->> 'userId' = p_user_id and t.token is not null
+      cross join unnest(array[true, false]) c(is_call)
+      cross join lateral push.entry_tokens(e, c.is_call) t
+      where e ->> 'userId' = p_user_id
     union
     select h.token_hash from push.history h
       where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.token_hash is not null);

@@ -47,17 +47,22 @@ comment on function push.is_webpush_token is
   'an https URL with a host, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
 
 -- A text that begins with { is the JSON of a PushSubscription. It is not parsed: an error of the parser would show it. The
--- members are cut out; no endpoint and no key contains a character that JSON escapes, except / as \/. It is not called at
--- all for null, and so costs nothing where there is no browser.
+-- members are cut out. An endpoint and keys have no character that JSON must escape, but some libraries escape / as \/, and
+-- = & + as \u003d \u0026 \u002b. It is not called at all for null, and so costs nothing where there is no browser.
 create or replace function push.webpush_token(p_token text) returns text
 language sql immutable parallel safe returns null on null input as $$
   select case when push.is_webpush_token(t.token) then t.token end
   from (
     select case when left(btrim(p_token, E' \t\r\n'), 1) = '{' and length(p_token) <= 4096 then
-        replace(substring(p_token from '"endpoint"\s*:\s*"([^"]*)"'), '\/', '/')
-        || '#auth=' || rtrim(translate(replace(substring(p_token from '"auth"\s*:\s*"([^"]*)"'), '\/', '/'), '+/', '-_'), '=')
-        || '&p256dh=' || rtrim(translate(replace(substring(p_token from '"p256dh"\s*:\s*"([^"]*)"'), '\/', '/'), '+/', '-_'), '=')
+        substring(j.text from '"endpoint"\s*:\s*"([^"]*)"')
+        || '#auth=' || rtrim(translate(substring(j.text from '"auth"\s*:\s*"([^"]*)"'), '+/', '-_'), '=')
+        || '&p256dh=' || rtrim(translate(substring(j.text from '"p256dh"\s*:\s*"([^"]*)"'), '+/', '-_'), '=')
       else btrim(p_token, E' \t\r\n') end as token
+    from (
+      select case when strpos(p_token, '\') = 0 then p_token
+        else regexp_replace(regexp_replace(regexp_replace(replace(p_token, '\/', '/'),
+          '\\u003d', '=', 'gi'), '\\u0026', '&', 'gi'), '\\u002b', '+', 'gi') end as text
+    ) j
   ) t
 $$;
 comment on function push.webpush_token is

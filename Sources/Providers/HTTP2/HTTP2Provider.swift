@@ -16,7 +16,7 @@ public actor HTTP2Provider: PushProvider {
   /// - Parameters:
   ///   - tokens: the token source, shared by every provider that uses the same key.
   ///   - logger: a logger with the app's name in its metadata. Tokens and payloads are never logged.
-  ///   - permit: whether requests may be written; nil: always.
+  ///   - permits: the permits of its requests; nil: they may always be written.
   public init(
     _ configuration: APNsConfiguration, tokens: any ProviderTokenSource, loop: EventLoop, logger: Logger,
     permits: SendPermits? = nil, clock: any GatewayClock = SystemClock()
@@ -32,7 +32,7 @@ public actor HTTP2Provider: PushProvider {
   /// - Parameters:
   ///   - tokens: the token source, shared by every provider that uses the same service account.
   ///   - logger: a logger with the app's name in its metadata. Tokens and payloads are never logged.
-  ///   - permit: whether requests may be written; nil: always.
+  ///   - permits: the permits of its requests; nil: they may always be written.
   public init(
     _ configuration: FCMConfiguration, tokens: any ProviderTokenSource, loop: EventLoop, logger: Logger,
     permits: SendPermits? = nil, clock: any GatewayClock = SystemClock()

@@ -1,4 +1,4 @@
-// The part of APNs and FCM that `HTTP2Sender` does not share: endpoints, request format and meaning of answers.
+// What `HTTP2Sender` does not know of APNs, FCM and web push: endpoints, request format and meaning of answers.
 
 internal import Runtime
 

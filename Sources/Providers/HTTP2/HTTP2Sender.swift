@@ -1,4 +1,4 @@
-// The implementation of `HTTP2Provider`: requests in flight, their outcomes, the change of credentials.
+// The common part of `HTTP2Provider` and `WebPushProvider`: requests in flight, their outcomes, the change of credentials.
 //
 // Requests use the connections of the current credentials. New credentials that need new connections open them beside the current
 // ones. The new connections become the current ones when they are connected. The old ones are then drained, and the requests that

@@ -24,10 +24,11 @@ public struct WebPushAllowedOrigins: Sendable, Equatable {
   public static let patternsMax = 64
 
   /// The push services of the browsers: Chrome and other browsers on Android (FCM), Firefox (Mozilla), Safari (Apple), Edge on
-  /// Windows (WNS).
+  /// Windows (WNS). Chromium, and Chrome's channels other than stable, use another host of FCM, `jmt17.google.com` (Chromium,
+  /// components/push_messaging/push_messaging_utils.cc, GetGcmEndpointForChannel).
   public static let browserPatterns = [
-    "fcm.googleapis.com", "updates.push.services.mozilla.com", "*.push.services.mozilla.com", "web.push.apple.com",
-    "*.push.apple.com", "*.notify.windows.com",
+    "fcm.googleapis.com", "jmt17.google.com", "updates.push.services.mozilla.com", "*.push.services.mozilla.com",
+    "web.push.apple.com", "*.push.apple.com", "*.notify.windows.com",
   ]
 
   /// The origins of `browserPatterns`.

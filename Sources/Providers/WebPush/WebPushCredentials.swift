@@ -17,7 +17,8 @@ public struct WebPushCredentials: Sendable {
     }
   }
 
-  /// The time for which a token is valid. RFC 8292 §2 allows at most 24 hours; half of that tolerates clocks that differ by hours.
+  /// The time for which a token is valid. RFC 8292 §2 allows at most 24 hours. With half of that, and renewed after a quarter
+  /// (`WebPushTokenSource.renewalAge`), a token is accepted even if the clocks differ by hours.
   static let tokenLifetime = Nanoseconds.seconds(12 * 3600)
   private static let subjectBytesMax = 256
 
@@ -72,20 +73,22 @@ public struct WebPushCredentials: Sendable {
     return try JSONWebToken.sign(header: header.bytes, claims: claims.bytes, with: key) + Array(", k=\(publicKey)".utf8)
   }
 
-  /// Apple refuses a token without a subject that it can contact (403 BadJwtToken): a missing scheme, a local host.
-  private static func flaw(of subject: String) -> String? {
+  /// What is wrong with a subject; nil if nothing is. RFC 8292 §2.1 recommends `mailto:` or `https:`. Apple refuses a token with any
+  /// other, or with a local host (403 BadJwtToken).
+  public static func flaw(of subject: String) -> String? {
+    let form = "must be mailto:ADDRESS or an https:// page, by which the operators of a push service can reach you"
     guard subject.utf8.count <= subjectBytesMax, subject.utf8.allSatisfy({ 0x21...0x7E ~= $0 }) else {
       return "must have at most \(subjectBytesMax) printable characters without blanks"
     }
     let domain: Substring
     if subject.hasPrefix("mailto:") {
       let parts = subject.dropFirst("mailto:".count).split(separator: "@", omittingEmptySubsequences: false)
-      guard parts.count == 2, !parts[0].isEmpty else { return "must be mailto: and one address, or an https URL" }
+      guard parts.count == 2, !parts[0].isEmpty else { return form }
       domain = parts[1]
     } else if subject.hasPrefix("https://") {
       domain = subject.dropFirst("https://".count).prefix { $0 != "/" && $0 != ":" }
     } else {
-      return "must begin with mailto: or https://"
+      return form
     }
     guard domain.contains("."), !domain.hasPrefix("."), !domain.hasSuffix("."), !domain.hasSuffix(".local"),
       !domain.hasSuffix(".localhost")

@@ -3,15 +3,16 @@
 //   header (86 bytes): salt 16 ‖ record size 4 ‖ key id length 1 ‖ our public key 65
 //   one record: AES-128-GCM of plaintext ‖ 0x02, followed by the tag of 16 bytes
 //
-// Every message has a fresh key pair and a fresh salt, as RFC 8291 §3.1 requires: a key and nonce that encrypt two texts would
-// reveal both.
+// Every message has a key pair and a salt of its own (RFC 8291 §3.1, RFC 8188 §2.1). If two texts were encrypted with one key and
+// nonce, both could be read.
 
 internal import Runtime
 
 enum WebPushEncryption {
   static let saltBytes = 16
   private static let headerBytes = saltBytes + 4 + 1 + KeyAgreementPoint.byteCount
-  /// The record size in the header, which is also the maximum size of a body that every push service accepts (RFC 8030 §7.2).
+  /// Maximum size of a body that every push service accepts (RFC 8030 §7.2). The header names it as the record size, too: a record
+  /// may be shorter.
   static let bodyBytesMax = 4_096
   /// Maximum size of a plaintext: the rest of the body after header, delimiter and tag.
   static let plaintextBytesMax = bodyBytesMax - headerBytes - 1 - AES128GCM.tagBytes

@@ -9,10 +9,11 @@ public struct WebPushOrigin: Hashable, Sendable, CustomStringConvertible {
   public let host: String
   public let port: UInt16
 
-  /// The origin as RFC 6454 §6.2 writes it: claim `aud` of a VAPID token. It contains no secret.
+  /// The origin in ASCII (RFC 6454 §6.2): claim `aud` of a VAPID token. RFC 8292 §2 asks for the Unicode form, which differs only for
+  /// internationalized names, and no known push service has one. It contains no secret.
   public var description: String { port == 443 ? "https://\(host)" : "https://\(host):\(port)" }
 
-  /// Whether it belongs to Windows Notification Service.
+  /// Whether it belongs to WNS (Windows Push Notification Services).
   var isWNS: Bool { host.hasSuffix(".notify.windows.com") }
 
   /// - Parameter authority: host and optional port of a URL. Nil if it is anything else: a user name, an IPv6 address, an empty

@@ -19,7 +19,7 @@ final class WebPushOriginConnections {
   var outgoing: [PushRequest] = []
   /// Whether a new token was asked for because the origin refused the current one.
   var isReplacingToken = false
-  /// Counts the origins that were opened.
+  /// Which of all the origins opened so far it is: 1, 2, …
   let generation: Int
 
   /// - Parameter generation: distinguishes the connection numbers from those of other origins.

@@ -5,15 +5,15 @@
 //      └──────────────────────────── an answer ──────────────────────────────────┼──────────────────────────────┤
 //                                                                                 └───────── a failure ───────────┘
 //
-// It is to an origin what `LaneCircuit` is to a lane. A lane's circuit would stop the pushes to all browsers.
+// It does for an origin what `LaneCircuit` does for a lane. A lane's circuit would stop the pushes to all browsers.
 //
-// A refused VAPID token (401, 403) has two possible causes. If the subscription was made with another key, only its own pushes
-// are refused; FCM and Mozilla answer in the same way as to a wrong token. So while the origin accepts pushes to other
-// subscriptions, the subscription is at fault.
+// A refused VAPID token (401, 403) has two possible causes: the token is wrong, or the subscription was made with another key. FCM
+// and Mozilla answer in the same way to both. So while the origin accepts pushes to other subscriptions, the subscription is at
+// fault, and only its own pushes are refused.
 //
-// Refused subscriptions are remembered: as suspects until the origin accepts another one, as foreign after that. Suspects leave the
-// probe to others, which wait for at most a second, and a foreign subscription that is refused again says nothing about the
-// origin. Otherwise a user could stop the pushes to all browsers, with subscriptions that were made with another key.
+// Refused subscriptions are remembered: as suspects until the origin accepts a push to another one, as foreign after that. Pushes to
+// suspects leave the probe to others, which wait for at most a second. A foreign subscription that is refused again says nothing
+// about the origin. Otherwise a user could stop the pushes to all browsers with subscriptions that were made with another key.
 
 internal import Runtime
 
@@ -29,9 +29,9 @@ struct WebPushOriginHealth {
   static let failuresMax = 5
   /// Number of consecutive refusals of the token that are attributed to subscriptions.
   static let refusalsMax = 3
-  /// Number of consecutive pushes that were too many for their subscription, after which the origin rests.
+  /// Number of consecutive pushes that were too many for their subscription, after which the origin gets a pause.
   static let throttlesMax = 10
-  /// Maximum rest at the origin's request. Then it is asked again.
+  /// Maximum pause at the origin's request. Then it is asked again.
   static let pauseMax = Nanoseconds.seconds(60)
   /// How long others wait while one push probes the origin.
   static let probeWait = Nanoseconds.milliseconds(500)
@@ -60,7 +60,7 @@ struct WebPushOriginHealth {
   private var throttles = 0
   /// The connection whose loss was counted last. A lost connection counts once, however many requests it carried.
   private var lostConnection: Int?
-  /// Whether the origin has accepted our token since it was last refused for all.
+  /// Whether the origin has accepted our token since the token itself was last held to be refused.
   private var isProven = false
   /// Number of rests in a row.
   private var rests = 0
@@ -68,6 +68,8 @@ struct WebPushOriginHealth {
   /// A pause that the origin asked for. An answer to an earlier request does not end it.
   private var pause: (until: Instant, reason: String)?
   private var isProbing = false
+  /// Number of requests that its connections can take.
+  private var capacity = 0
   /// Subscriptions to which a push was refused since the origin last accepted one.
   private var suspects: Set<Int> = []
   /// Subscriptions that were refused, while the same token was accepted for others.
@@ -135,7 +137,7 @@ struct WebPushOriginHealth {
   ///   - connection: the connection that was lost, if that is the problem.
   ///   - after: the origin's Retry-After.
   mutating func didFail(_ reason: String, lost connection: Int? = nil, after: Nanoseconds? = nil, _ now: Instant) {
-    if let after { pause = (now + min(after, Self.pauseMax), reason) }
+    if let after { pause(reason, for: after, now) }
     if let connection {
       guard connection != lostConnection else { return isProbing = false }
       lostConnection = connection
@@ -165,6 +167,7 @@ struct WebPushOriginHealth {
     if isProven, refusals < Self.refusalsMax {
       refusals += 1
       // It answers, so an outage is over.
+      (failures, rests) = (0, 0)
       isProbing = false
       rest = nil
       return true
@@ -194,13 +197,27 @@ struct WebPushOriginHealth {
   /// The origin asks for a pause of all pushes.
   mutating func didPause(_ reason: String, for time: Nanoseconds, _ now: Instant) {
     isProbing = false
-    pause = (now + min(time, Self.pauseMax), reason)
+    pause(reason, for: time, now)
   }
 
-  /// There is a connection again, or the credentials have changed: the next push probes at once.
+  /// The capacity of its connections has changed. It grows when there is another connection: then the next push probes at once. It
+  /// shrinks when a connection is lost or in doubt, which is no reason to try.
+  mutating func didChangeCapacity(to capacity: Int, _ now: Instant) {
+    if capacity > self.capacity { tryNow(now) }
+    self.capacity = capacity
+  }
+
+  /// The cause of the failures may have been fixed: the next push probes at once.
   mutating func tryNow(_ now: Instant) {
     guard let rest, rest.until > now else { return }
     self.rest = (now, rest.reason)
+  }
+
+  /// Answers to pushes that were in flight together may ask for different pauses. The longest counts.
+  private mutating func pause(_ reason: String, for time: Nanoseconds, _ now: Instant) {
+    let until = now + min(time, Self.pauseMax)
+    if let pause, pause.until >= until { return }
+    pause = (until, reason)
   }
 
   private mutating func rest(_ reason: String, _ backoff: ReconnectBackoff, _ now: Instant) {

@@ -4,10 +4,10 @@
 // origin and closed when the origin is idle. So an origin that fails affects no other. What the answers say about an origin is
 // decided by `WebPushOriginHealth` and never reported as a fault of the lane (`PushResult.concernsLane`).
 //
-// A push to an origin that rests is answered at once, without a request, as `unavailable` with the time left. It then waits in the
-// outbox and takes no place of the pushes to other origins.
+// A push to an origin that rests is answered at once, without a request, as `unavailable` with the time left. So it takes no stream
+// meanwhile, and if the time is longer than `RetryPolicy.longestInMemory`, it waits in the outbox.
 //
-// Web pushes get no hedges: two pushes of one call would differ in their encryption, so a browser would show the second one, too.
+// Web pushes get no hedges: a browser would show both pushes of a call.
 
 public import Logging
 internal import PushModel
@@ -146,7 +146,7 @@ public actor WebPushProvider: PushProvider {
     guard configuration.allowedOrigins.allows(subscription.origin) else { return .failure(Refusal(.originNotAllowed)) }
     guard request.body.count <= WebPushEncryption.plaintextBytesMax else { return .failure(Refusal(.payloadTooLarge)) }
     guard let connections = connections(to: subscription.origin, now) else {
-      return .failure(Refusal(.unavailable(reason: WebPushRefusal.tooManyOrigins.rawValue, after: .seconds(1))))
+      return .failure(Refusal(Self.tooManyOrigins))
     }
     guard connections.inFlight + connections.outgoing.count < configuration.requestsPerOriginMax else {
       return .failure(Refusal(.refused(reason: WebPushRefusal.originBusy.rawValue)))
@@ -198,8 +198,8 @@ public actor WebPushProvider: PushProvider {
     return connections
   }
 
-  /// What makes room for another origin: one without a connection, or else an idle one; nil if there is none. Host names that lead
-  /// nowhere must not keep pushes from the push services of other browsers.
+  /// The origin that makes room for another: one without a connection, else one without requests in flight, of several the one that
+  /// was used least recently. Nil if there is none. Host names that lead nowhere must not keep pushes from other push services.
   private func replaceable() -> WebPushOriginConnections? {
     let free = origins.values.filter { $0.outgoing.isEmpty }
     let unconnected = free.filter { $0.sender.condition.openConnections == 0 }
@@ -271,7 +271,7 @@ public actor WebPushProvider: PushProvider {
       let now = loop.now
       connections.inFlight -= batch.count
       for result in batch { finish(result, of: connections, now) }
-    case .capacity(let capacity): if capacity > 0 { connections.health.tryNow(loop.now) }
+    case .capacity(let capacity): connections.health.didChangeCapacity(to: capacity, loop.now)
     case .clockSkew: report?(event)
     case .renewed:
       // Another key ends a rest. A new token of the same key waits for the probe.
@@ -305,6 +305,9 @@ public actor WebPushProvider: PushProvider {
     case .refused(let reason) where reason == Self.noConnectionReason:
       connections.health.hasNoConnection(reason, now)
       result.outcome = .unavailable(reason: reason, after: nil)
+    case .refused where !isShuttingDown && origins[connections.origin] !== connections:
+      // The origin has made room for another. If its pushes were sent again at once, it would displace the next origin, and so on.
+      result.outcome = Self.tooManyOrigins
     case .refused, .expired: connections.health.didNotSend()
     }
     if !wasResting, connections.health.isResting {
@@ -320,6 +323,10 @@ public actor WebPushProvider: PushProvider {
 
   /// The reason of a request that found no connection in time.
   private static let noConnectionReason = "NoConnection"
+
+  /// The outcome of a push to an origin for which there is no room.
+  private static let tooManyOrigins = PushOutcome.unavailable(
+    reason: WebPushRefusal.tooManyOrigins.rawValue, after: .seconds(1))
 
   /// Signs a new token for the probe that follows the rest. The clock may have been wrong when the old one was signed.
   private func replaceToken(of connections: WebPushOriginConnections) {

@@ -106,20 +106,20 @@ enum WebPushReasonTable {
     row(429, "HTTP429", .throttled, .token, "[8030] too many pushes to a subscription"),
   ]
 
-  /// The outcome of an answer. An outcome with the scope `origin` is `unauthorized`, `unavailable` or `throttled` with
-  /// `isLaneWide`; `WebPushProvider` limits its effect to the origin.
+  /// The outcome of an answer. If it concerns the whole origin, it is `unauthorized`, `unavailable`, or `throttled` with
+  /// `isLaneWide`. `WebPushProvider` limits its effect to the origin.
   static func read(_ response: borrowing HTTP2Message, wallMilliseconds: Int64) -> PushOutcome {
     let status = response.status
     if status == 201 || status == 200 || status == 202 { return .accepted(messageID: messageID(response)) }
     let after = response.headers["retry-after"].flatMap {
       RetryAfter.parse(Array($0), date: response.headers["date"].map { Array($0) }, wallMilliseconds: wallMilliseconds)
     }
-    // A reason counts only with its own status. Otherwise an outage whose answers name a dead subscription would delete it.
+    // A reason counts only with its own status. Otherwise a 503 that names a dead subscription would delete it.
     let reason = reason(response)
     if let row = rows.first(where: { $0.status == status && $0.reason == reason }) { return outcome(of: row, after) }
     if let row = statuses.first(where: { $0.status == status }) { return outcome(of: row, after) }
     let unlisted = "HTTP\(status)"
-    // Redirects are not followed: a push service that moves answers 404 or 410 for its subscriptions.
+    // Redirects are not followed. A push service that moves ends its subscriptions with 404 or 410.
     if (300...499).contains(status) { return .rejected(reason: unlisted) }
     return .unavailable(reason: unlisted, after: after)
   }

@@ -12,6 +12,6 @@ public enum WebPushRefusal: String, CaseIterable, Sendable {
   case encryptionFailed = "EncryptionFailed"
   /// `WebPushConfiguration.requestsPerOriginMax` requests to the origin are in flight.
   case originBusy = "OriginBusy"
-  /// `WebPushConfiguration.originsMax` origins have connections and requests in flight.
+  /// `WebPushConfiguration.originsMax` origins have connections and requests in flight, or the origin has made room for another.
   case tooManyOrigins = "TooManyOrigins"
 }

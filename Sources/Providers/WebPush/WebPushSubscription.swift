@@ -52,7 +52,7 @@ public struct WebPushSubscription: Sendable {
   let point: KeyAgreementPoint
 
   /// The canonical text: `ENDPOINT#auth=AUTH&p256dh=P256DH`, with the keys in base64url without padding. Equal subscriptions have
-  /// equal texts. It ends in the public key, because masks show the last four characters of a token.
+  /// equal texts. It ends with the public key, because masks show the last four characters of a token.
   public var text: [UInt8] {
     var text = Array(origin.description.utf8)
     text.append(contentsOf: path)

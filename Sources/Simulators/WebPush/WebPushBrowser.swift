@@ -1,7 +1,6 @@
 // A simulated browser: the keys of its subscriptions, and the decryption of their messages.
 //
-// It is written apart from the gateway's encryption and uses OpenSSL's own HKDF, so that a mistake in one of them is found by the
-// other.
+// It shares no code with the gateway's encryption and uses OpenSSL's own HKDF, so that a mistake in either of them is found.
 
 internal import COpenSSL
 public import Runtime

@@ -154,7 +154,7 @@ public struct WebPushSimulator: SimulatedService {
     return payload
   }
 
-  /// Whether salt and key of a message were used before (RFC 8291 §3.1 wants a new key for each message).
+  /// Whether the salt or the key of a message was used before. Each message needs its own (RFC 8188 §2.1, RFC 8291 §3.1).
   private mutating func isRepeated(_ body: [UInt8]) -> Bool {
     if seen.count >= Self.rememberedMax { seen.removeAll() }
     let isNewSalt = seen.insert(Array(body[..<16])).inserted
