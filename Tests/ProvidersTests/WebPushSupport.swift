@@ -70,3 +70,14 @@ final class KeptLog: LogHandler, @unchecked Sendable {
   var text: String { lines.withLock { $0.joined(separator: "\n") } }
   var logger: Logger { Logger(label: "test") { _ in self } }
 }
+
+/// The JSON of a browser's `PushSubscription`.
+struct BrowserSubscription: Decodable {
+  struct Keys: Decodable {
+    var auth: String
+    var p256dh: String
+  }
+
+  var endpoint: String
+  var keys: Keys
+}
