@@ -395,8 +395,7 @@ begin
   update push.outbox o set state = 'answered', answered_device = v_token, answered_by = coalesce(answer_call.user_id,
       (select d.user_id from push.devices d where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = v_app limit 1),
       (select e ->> 'userId' from jsonb_array_elements(o.recipients) e
-        where push.is_recipient(e) and v_token in (push.recipient_token(e, 'voipPushToken'),
-          push.recipient_token(e, 'fcmToken'), push.recipient_token(e, 'pushToken'))
+        where push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t where t.token = v_token)
         limit 1))
     where o.id = v_id and o.ended_at is null;
   return found;
@@ -910,7 +909,7 @@ CREATE FUNCTION push.channel_token(p_provider text, p_token text) RETURNS text
   end
 $$;
 
-COMMENT ON FUNCTION push.channel_token(p_provider text, p_token text) IS 'a token as it is used: an APNs token without the <, > and blanks with which phones print it, a web push subscription in its canonical form, other tokens without blanks around them. Null: it has not the form of a token of this provider';
+COMMENT ON FUNCTION push.channel_token(p_provider text, p_token text) IS 'a token as it is used: an APNs token without the <, > and blanks with which phones print it, a web push subscription in its canonical form, other tokens without blanks around them. Null: it does not have the form of a token of this provider';
 
 CREATE FUNCTION push.channel_words() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1473,7 +1472,7 @@ $$;
 
 COMMENT ON FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) IS 'takes tickets whose receipts are due; after the lease they are due again. p_app: the app; p_max: maximum number of tickets; p_lease_ms: the lease in milliseconds';
 
-CREATE FUNCTION push.claim_webhooks(p_app text[], p_room integer[], p_lease_ms integer[]) RETURNS TABLE(id bigint, app text, attempt integer, age_ms bigint, event text, body text)
+CREATE FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room integer[], p_lease_ms integer[]) RETURNS TABLE(id bigint, app text, attempt integer, event text, body text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1485,8 +1484,8 @@ CREATE FUNCTION push.claim_webhooks(p_app text[], p_room integer[], p_lease_ms i
     AS $$
 #variable_conflict use_column
 declare
-  -- Events that are looked at for one app. Those behind another event of their call are put off until its due time, so they
-  -- are not looked at again before.
+  -- Maximum number of due events that are examined for one app. Those behind another event of their call are put off until
+  -- its due time, so they are not examined again before then.
   c_scan constant int := 500;
   -- After this number of failures in a row, one event at a time is sent, as a probe.
   c_open constant int := 5;
@@ -1495,7 +1494,6 @@ declare
   v_app  text;
   v_room int;
   v_mine bigint[];
-  v_i    int;
 begin
   for v_i in 1..cardinality(p_app) loop
     v_app := p_app[v_i];
@@ -1507,8 +1505,9 @@ begin
         where w.app = (select x.app from push.webhook x where x.app = v_app and x.off_at is not null for no key update skip locked);
       v_hook.is_on := v_hook.is_on or found;
     end if;
-    continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.gone_at is not null or v_hook.retry_at > v_now
-      or p_room[v_i] < 1;
+    -- 410 stops the replicas with the URL that answered it.
+    continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.retry_at > v_now or p_room[v_i] < 1
+      or v_hook.gone_at is not null and v_hook.url_digest = p_url_digest[v_i];
     v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
     with due as materialized (
       select e.id, e.outbox_id from push.webhook_event e
@@ -1546,9 +1545,9 @@ begin
     ) m;
     continue when v_mine is null;
     if v_hook.failures >= c_open then
-      -- Whoever holds the row sends a probe, or is an operator, after whose transaction it is sent.
+      -- Whoever has locked the row sends a probe, or is an operator: then the probe is sent after the operator's transaction.
       update push.webhook w set retry_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms'
-        where w.app = (select x.app from push.webhook x where x.app = v_app for no key update skip locked);
+        where w.app = (select x.app from push.webhook x where x.app = v_app and x.failures >= c_open for no key update skip locked);
       continue when not found;
     end if;
     return query
@@ -1558,7 +1557,7 @@ begin
         where e.id = any (v_mine)
         returning e.*
       )
-      select t.id, t.app, t.attempts, greatest(0, extract(epoch from clock_timestamp() - t.created_at) * 1000)::bigint, t.event,
+      select t.id, t.app, t.attempts, t.event,
         json_build_object('type', t.type, 'timestamp', push.webhook_time(t.at), 'data', t.data)::text
       from taken t
       order by t.id;
@@ -1566,7 +1565,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claim_webhooks(p_app text[], p_room integer[], p_lease_ms integer[]) IS 'takes due events, of each call only the first; after the lease they are due again. Arrays, by app: p_app: the app; p_room: maximum number of events; p_lease_ms: the lease in milliseconds. Returns the event, how often it was taken, its age in milliseconds, and the id and the body for the receiver. After five failures in a row it takes one event at a time';
+COMMENT ON FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room integer[], p_lease_ms integer[]) IS 'takes due events, of each call only the first; after the lease they are due again. Arrays, by app: p_app: the app; p_url_digest: SHA-256 of the URL that the gateway sends to, in hex: 410 of another URL does not stop it; p_room: maximum number of events; p_lease_ms: the lease in milliseconds. Returns each event, how often it was taken, and its id and body for the receiver. After five failures in a row it takes one event at a time';
 
 CREATE FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer DEFAULT 2000, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT next_page bigint) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -2619,9 +2618,9 @@ begin
     union
     select hashtextextended(t.token, 0)
       from jsonb_array_elements(v_call.recipients) e
-      cross join lateral (values (push.recipient_token(e, 'voipPushToken')), (push.recipient_token(e, 'apnsToken')),
-        (push.recipient_token(e, 'fcmToken')), (push.recipient_token(e, 'pushToken'))) t(token)
-      where e ->> 'userId' = p_user_id and t.token is not null
+      cross join unnest(array[true, false]) c(is_call)
+      cross join lateral push.entry_tokens(e, c.is_call) t
+      where e ->> 'userId' = p_user_id
     union
     select h.token_hash from push.history h
       where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.token_hash is not null);
@@ -4167,8 +4166,7 @@ begin
       cross join lateral (select case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end) n(name)
       cross join lateral (
         select k.token, push.recipient_locale(e.entry) as locale
-        from (values (push.recipient_token(e.entry, 'voipPushToken')), (push.recipient_token(e.entry, 'apnsToken')),
-          (push.recipient_token(e.entry, 'fcmToken')), (push.recipient_token(e.entry, 'pushToken'))) k(token)
+        from unnest(array[true, false]) c(is_call) cross join lateral push.entry_tokens(e.entry, c.is_call) k
         union all
         select d.token, d.locale from push.devices d
         where d.user_id = n.name and d.app = o.app and d.enabled and d.invalidated_at is null) t
@@ -6042,7 +6040,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text, platform text, locale text, voip boolean) IS 'registers a token that the phone has just given: the token belongs to this user and is alive. To be called at every login. user_id: the backend''s id of the user; app: the app; provider: one of push.channels(); token: the token, or with provider webpush the PushSubscription that the browser gives, as JSON; environment: of an APNs token, production or sandbox; platform: ios, android or null; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
+COMMENT ON FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text, platform text, locale text, voip boolean) IS 'registers a token that a phone or browser has just given: it belongs to this user and is alive. To be called at every login. user_id: the backend''s id of the user; app: the app; provider: one of push.channels(); token: the token, or with provider webpush the PushSubscription that the browser gives, as JSON; environment: of an APNs token, production or sandbox; platform: ios or android, web for a browser, or null if it is not known; locale: language of visible texts, or null; voip: of an APNs token, true for PushKit';
 
 CREATE FUNCTION push.register_gateway(p_name text, p_version text) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6245,7 +6243,7 @@ declare
   v_from   timestamptz;
   v_until  timestamptz;
   v_ids    bigint[];
-  v_more   bigint;
+  v_found  bigint;
 begin
   if (resend_webhooks.call_id is null) = (resend_webhooks.since is null) then
     raise exception using errcode = 'invalid_parameter_value', message = 'call_id, since: give one of them',
@@ -6264,7 +6262,7 @@ begin
   else
     v_from := resend_webhooks.since;
   end if;
-  -- Nothing older than the event after which c_max are reached is left out: the oldest are sent, then people call it again.
+  -- The oldest c_max events are recorded, so that calling it again with the time of the newest of them leaves none out.
   with found as materialized (
     select x.* from (
       select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
@@ -6297,9 +6295,9 @@ begin
     on conflict do nothing
     returning 1
   )
-  select (select count(*) from made), (select count(*) from found), (select max(f.at) from found f) into recorded, v_more, v_until;
+  select (select count(*) from made), (select count(*) from found), (select max(f.at) from found f) into recorded, v_found, v_until;
   message := format('%s: %s events are sent again, with the ids that they had; those that wait already are not recorded twice', v_app, recorded)
-    || case when v_more = c_max then format('. There may be more: call it again with since => %L', v_until) else '' end;
+    || case when v_found = c_max then format('. There may be more: call it again with since => %L', v_until) else '' end;
   perform push.note_audit('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
     jsonb_build_object('since', resend_webhooks.since, 'recorded', recorded));
   return next;
@@ -6705,7 +6703,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) IS 'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the app has no webhook; p_url_digest: SHA-256 of the URL; p_events: types separated by commas, or null: all. Other apps are left as they are';
+COMMENT ON FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) IS 'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are left as they are';
 
 CREATE FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[] DEFAULT NULL::text[], p_receipt_after_ms integer[] DEFAULT NULL::integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6884,7 +6882,7 @@ $$;
 
 COMMENT ON FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) IS 'ends the look-up of tickets; returns how many there were. p_app: the app. Arrays, by ticket: p_ticket: the tickets; p_reason: the reason in the receipt, kept in push.history, or null: delivered';
 
-CREATE FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[]) RETURNS void
+CREATE FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -6903,8 +6901,8 @@ declare
   v_calls bigint[];
   v_app   record;
 begin
-  -- A statement has results of several apps. A backend that registers a dead token again, or an operator, may keep a transaction
-  -- open that holds one of the events: it is left out, and sent again after its lease.
+  -- One statement writes results of several apps. A backend that registers a dead token again, or an operator, may lock one of
+  -- the events in a transaction that stays open: that event is left out, and sent again after its lease.
   v_free := array(select e.id from push.webhook_event e where e.id = any (p_id) order by e.id for update skip locked);
   with gone as (
     delete from push.webhook_event e
@@ -6913,31 +6911,37 @@ begin
     returning e.outbox_id
   )
   select array_agg(distinct g.outbox_id) into v_calls from gone g where g.outbox_id is not null;
-  -- The next event of each call is due now. It is written even if it is due already: push.claim_webhooks of another
-  -- gateway, which still sees the former first event, must not put it off.
+  -- The next event of each call is due now. It is updated even if it is due already, so that push.claim_webhooks of another
+  -- gateway, which may still see the former first event, does not put it off.
   if v_calls is not null then
     begin
       perform push.hurry_webhooks(v_calls);
     exception
-      -- An operator holds some of them. Another gateway would hold them for a moment only.
+      -- An operator has locked some of them: another gateway would not do so for that long.
       when lock_not_available then perform push.hurry_webhooks(v_calls, false);
     end;
   end if;
   update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms'
     from generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i] and e.id = any (v_free);
+  -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
+  -- if it comes from the URL that was registered last. An acknowledgement always counts.
+  -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
+  -- way at that time do not end it.
   for v_app in
-    select p_app[r.i] as app, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
+    select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
       count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
       (array_agg(p_status[r.i] order by r.i desc))[1] as status, (array_agg(p_reason[r.i] order by r.i desc))[1] as reason
     from generate_subscripts(p_id, 1) r(i)
-    group by 1 order by 1
+    group by 1, 2 order by 1, 2
   loop
     begin
       if v_app.is_alive and not v_app.is_gone then
         update push.webhook w
           set failures = 0, failing_since = null, last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-            retry_at = case when v_app.pause_ms is not null then clock_timestamp() + v_app.pause_ms * interval '1 ms' end
+            retry_at = greatest(
+              case when w.failures < c_open and w.retry_at > clock_timestamp() then w.retry_at end,
+              case when w.url_digest = v_app.url_digest then clock_timestamp() + v_app.pause_ms * interval '1 ms' end)
           where w.app = v_app.app
             and (w.failures > 0 or v_app.pause_ms is not null or w.last_status is distinct from v_app.status
               or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
@@ -6949,10 +6953,11 @@ begin
             gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
             -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
             retry_at = greatest(
+              case when w.failures < c_open then w.retry_at end,
               clock_timestamp() + v_app.pause_ms * interval '1 ms',
               case when w.failures + v_app.failures >= c_open then
                 clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
-          where w.app = v_app.app;
+          where w.app = v_app.app and w.url_digest = v_app.url_digest;
       end if;
     exception
       -- An operator has paused or resumed the app in a transaction that is open. The next result is noted.
@@ -6962,7 +6967,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[]) IS 'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to the app (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: how long the receiver asked that nothing is sent to it (Retry-After), or null. A result of an event that was taken again since counts only if it is an acknowledgement';
+COMMENT ON FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[]) IS 'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if the registered URL is another one, a failure does not count against the app; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to this URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null. If an event was claimed again since, a failure does not change its due time';
 
 CREATE FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(outbox_id bigint, n integer)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -7630,7 +7635,7 @@ CREATE FUNCTION push.token_form(p_provider text) RETURNS text
   end
 $$;
 
-COMMENT ON FUNCTION push.token_form(p_provider text) IS 'what a token of a provider must be, for messages';
+COMMENT ON FUNCTION push.token_form(p_provider text) IS 'what a token of a provider must be, in words for messages';
 
 CREATE FUNCTION push.token_member(p_provider text, p_is_call boolean) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -7698,7 +7703,7 @@ begin
   )
   select count(*) into v_trimmed from gone;
   -- Apps take turns, because counting the events of many may take longer than one step may.
-  -- Those of a webhook that was turned off just now are left: another replica may have it.
+  -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
   for v_app in
     select w.app, w.is_on from push.webhook w where w.is_on or w.off_at < v_begun - interval '10 s' or w.off_at is null order by random()
   loop
@@ -7951,10 +7956,15 @@ CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
   select case when push.is_webpush_token(t.token) then t.token end
   from (
     select case when left(btrim(p_token, E' \t\r\n'), 1) = '{' and length(p_token) <= 4096 then
-        replace(substring(p_token from '"endpoint"\s*:\s*"([^"]*)"'), '\/', '/')
-        || '#auth=' || rtrim(translate(replace(substring(p_token from '"auth"\s*:\s*"([^"]*)"'), '\/', '/'), '+/', '-_'), '=')
-        || '&p256dh=' || rtrim(translate(replace(substring(p_token from '"p256dh"\s*:\s*"([^"]*)"'), '\/', '/'), '+/', '-_'), '=')
+        substring(j.text from '"endpoint"\s*:\s*"([^"]*)"')
+        || '#auth=' || rtrim(translate(substring(j.text from '"auth"\s*:\s*"([^"]*)"'), '+/', '-_'), '=')
+        || '&p256dh=' || rtrim(translate(substring(j.text from '"p256dh"\s*:\s*"([^"]*)"'), '+/', '-_'), '=')
       else btrim(p_token, E' \t\r\n') end as token
+    from (
+      select case when strpos(p_token, '\') = 0 then p_token
+        else regexp_replace(regexp_replace(regexp_replace(replace(p_token, '\/', '/'),
+          '\\u003d', '=', 'gi'), '\\u0026', '&', 'gi'), '\\u002b', '+', 'gi') end as text
+    ) j
   ) t
 $$;
 
@@ -9974,7 +9984,7 @@ COMMENT ON COLUMN push.webhook.is_on IS 'whether the configuration has a webhook
 
 COMMENT ON COLUMN push.webhook.host IS 'host and port of the URL; the URL itself is in the configuration only';
 
-COMMENT ON COLUMN push.webhook.url_digest IS 'SHA-256 of the URL: another URL ends the state that 410 has caused';
+COMMENT ON COLUMN push.webhook.url_digest IS 'SHA-256 of the URL, in hex: failures of another URL do not count, and another URL ends the state that 410 has caused';
 
 COMMENT ON COLUMN push.webhook.events IS 'types that are recorded; null: all';
 
@@ -9996,13 +10006,13 @@ COMMENT ON COLUMN push.webhook.last_status IS 'HTTP status of the last answer th
 
 COMMENT ON COLUMN push.webhook.last_reason IS 'why the last request had no answer; null: there was one';
 
-COMMENT ON COLUMN push.webhook.last_at IS 'when the last result was noted; results of an unchanged kind are noted every 10 s';
+COMMENT ON COLUMN push.webhook.last_at IS 'when a result was last noted; successes that repeat the last result are noted at most every 10 s';
 
-COMMENT ON COLUMN push.webhook.dropped IS 'events that were never acknowledged and are deleted: too old, or too many';
+COMMENT ON COLUMN push.webhook.dropped IS 'number of events that were deleted without an acknowledgement, because they were too old or too many';
 
-COMMENT ON COLUMN push.webhook.off_at IS 'since when a replica has no webhook for the app; null: the last one that said anything has one';
+COMMENT ON COLUMN push.webhook.off_at IS 'when a replica without a webhook for the app registered; null: the replica that registered last has one';
 
-COMMENT ON COLUMN push.webhook.lent_at IS 'when a replica with the webhook last claimed although off_at is set: it is on until a minute later';
+COMMENT ON COLUMN push.webhook.lent_at IS 'while off_at is set: when a replica that has the webhook last claimed. A minute later the webhook is off';
 
 CREATE TABLE push.webhook_event (
     id bigint NOT NULL,
@@ -10042,11 +10052,11 @@ COMMENT ON COLUMN push.webhook_event.at IS 'when what it tells happened';
 
 COMMENT ON COLUMN push.webhook_event.created_at IS 'when it was recorded';
 
-COMMENT ON COLUMN push.webhook_event.due_at IS 'when it is sent next. While a gateway sends it: the end of the lease. Behind another event of its call: when to look again';
+COMMENT ON COLUMN push.webhook_event.due_at IS 'when it is sent next. While a gateway sends it: the end of the lease. Behind another event of its call: when it is examined again';
 
-COMMENT ON COLUMN push.webhook_event.attempts IS 'how often a gateway has taken it; with id, the fence against a slow gateway';
+COMMENT ON COLUMN push.webhook_event.attempts IS 'how often it was claimed; together with id, the fencing token against a slow gateway';
 
-COMMENT ON COLUMN push.webhook_event.data IS 'member data of the body. Contains the whole token only for token.dead; otherwise the token is masked';
+COMMENT ON COLUMN push.webhook_event.data IS 'the member data of the request body. Only token.dead has the whole token; in all other types it is masked';
 
 ALTER TABLE push.webhook_event ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.webhook_event_id_seq
