@@ -229,7 +229,11 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
     ) t
     cross join lateral jsonb_array_elements(t.failures) f
     union all
-    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, h.attempts, null, null, h.device, null
+    -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
+    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id,
+      coalesce((
+        select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
+      ), h.attempts), null, null, h.device, null
     from done h where h.sent_at is not null
     union all
     select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
