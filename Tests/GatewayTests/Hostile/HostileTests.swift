@@ -166,7 +166,10 @@ extension HostileGateway {
       if let story = stories[lane.name] {
         #expect(story.outcome == expected.outcome, comment)
         #expect(story.seconds < expected.within + HostileTable.slack, comment)
-        #expect(expected.attempts.contains(story.attempts), comment)
+        // libcurl uses a connection for 10 s only. On a slow machine the call may come later, over one that does not misbehave.
+        let isOverAnother =
+          lane.peer.provider == .expo && counts.connections == 1 && counts.requests == 1 && story.attempts == 1
+        #expect(expected.attempts.contains(story.attempts) || isOverAnother, comment)
         if rows.last?.behaviour.name != lane.behaviour.name {
           rows.append(.init(behaviour: lane.behaviour, seconds: [:]))
         }
