@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import resource
 import socket
 import statistics
@@ -257,9 +258,10 @@ class Gateway(Process):
 
 
 def configuration(simulated: str, apps: Sequence[str], rates_raised: bool) -> str:
-    """The simulators' gateway.yaml with its one app under other names."""
+    """The simulators' gateway.yaml with its one app under other names, and without browsers, which the old version does not know."""
     head, _, app = simulated.partition("apps:\n")
     name, _, settings = app.partition("\n")
+    settings = re.sub(r"^    webpush:\n(?:      .*\n)*", "", settings, flags=re.MULTILINE)
     if rates_raised:
         for provider in ("fcm", "expo"):
             settings = settings.replace(f"    {provider}:\n", f"    {provider}:\n      rate_per_second: 1000000\n")
