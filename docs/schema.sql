@@ -679,6 +679,7 @@ COMMENT ON FUNCTION push.calls(p_call_id text) IS 'the calls with this id, at mo
 
 CREATE FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) RETURNS SETOF bigint
     LANGUAGE plpgsql STABLE
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 begin
   return query

@@ -348,7 +348,9 @@ create or replace trigger fan_out after insert on push.outbox referencing new ta
 -- Usually nobody is skipped, which is quickly checked. One query for all calls of a statement: preparing it costs more than
 -- running it.
 create or replace function push.calls_that_skip(p_outbox_ids bigint[]) returns setof bigint
-language plpgsql stable as $$
+language plpgsql stable
+-- Else the planner plans it anew for each call, which takes longer than the query itself.
+set plan_cache_mode = force_generic_plan as $$
 begin
   return query
     select o.id
