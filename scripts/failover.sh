@@ -1,7 +1,7 @@
 #!/bin/sh
 # Promotes a standby under Patroni while calls ring, and checks every promise afterwards: docs/failover.md.
 #
-#   scripts/failover.sh [--small] [--modes synchronous,asynchronous] [--kinds kill,freeze,cut,switchover] [--rate 4]
+#   scripts/failover.sh [--small] [--modes synchronous,asynchronous] [--kinds kill,freeze,cut,switchover,thaw] [--rate 4]
 #   scripts/failover.sh --self-test   whether page, examples and test agree: a second
 #
 # The program is PUSH_GATEWAY, else .build/release/push-gateway. Nodes are namespaces of this machine: it needs root.

@@ -25,7 +25,8 @@ from Tests.soak.faults import Fault
 from Tests.soak.fleet import Gateway, Simulators, migrate
 from Tests.soak.wire import Connection, ConnectionLost, PostgresError
 
-KINDS = ("kill", "freeze", "cut", "switchover")
+KINDS = ("kill", "freeze", "cut", "switchover", "thaw")
+"""The last one shows what a node without a watchdog does. It loses commits, so it runs only on request."""
 ROUTES = {
     "hosts": "postgres://push@10.99.0.11:5432,10.99.0.12:5432/push?target_session_attrs=read-write",
     "name": f"postgres://push@{NAME}:5432/push",
@@ -102,7 +103,7 @@ class Trial:
             case "kill":
                 await asyncio.to_thread(old.kill)
                 new.cut(False)
-            case "freeze":
+            case "freeze" | "thaw":
                 old.freeze(True)
             case "cut":
                 old.cut(True)
@@ -119,8 +120,11 @@ class Trial:
         match kind:
             case "kill":
                 old.start()
-            case "freeze" | "cut":
-                old.freeze(False) if kind == "freeze" else old.cut(False)
+            case "freeze":  # its watchdog has reset it
+                await asyncio.to_thread(old.kill)
+                old.start()
+            case "thaw" | "cut":
+                old.freeze(False) if kind == "thaw" else old.cut(False)
                 came_back = time.monotonic()
                 while time.monotonic() < came_back + 8:
                     # Without a session of a gateway there is one row, too.
@@ -229,7 +233,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=4711)
     options = parser.parse_args()
     options.modes = options.modes or (["synchronous"] if options.small else ["synchronous", "asynchronous"])
-    options.kinds = options.kinds or (["kill", "switchover"] if options.small else list(KINDS))
+    options.kinds = options.kinds or (["kill", "switchover"] if options.small else list(KINDS[:-1]))
     if set(options.kinds) - set(KINDS) or set(options.modes) - {"synchronous", "asynchronous"}:
         parser.error("there is no such mode or kind")
     options.binary = pathlib.Path(os.environ.get("PUSH_GATEWAY", ROOT / ".build" / "release" / "push-gateway")).absolute()
