@@ -66,8 +66,8 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
   /// Whether the request in progress was answered without a good key while the listener is crowded. The connection is
   /// closed after the answer.
   private var isShed = false
-  /// What the path of the request that is being read, or is refused, is for.
-  private var operation: APIOperation?
+  /// The path, with its query, of the request that is being read, or is refused.
+  private var path: String?
 
   /// - Parameter operationAtPath: what a path of another push server is for: a refusal has that server's form.
   init(
@@ -136,14 +136,14 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     case .head(let head):
       isUsed = true
       isLast = isLast || head.headerFields[Self.upgrade] != nil
-      if state.isReading { operation = operationAtPath(String((head.path ?? "").prefix { $0 != "?" })) }
+      if state.isReading { path = head.path }
       action = state.headArrived(length: head.headerFields[.contentLength].flatMap(Int.init))
       if action == .none, state.isReading, head.headerFields[.expect]?.lowercased() == "100-continue" {
         context.writeAndFlush(wrapOutboundOut(.head(HTTPResponse(status: .continue))), promise: nil)
       }
     case .body(let bytes): action = state.bodyArrived(bytes.readableBytes)
     case .end:
-      if state.isReading { operation = nil }
+      if state.isReading { path = nil }
       state.endArrived()
       if case .served(let seat) = admission { connections.asks(seat) }
       action = .none
@@ -216,6 +216,7 @@ final class HTTPConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     switch action {
     case .none: break
     case .refuse(let problem):
+      let operation = path.flatMap { operationAtPath(String($0.prefix { $0 != "?" })) }
       var response = problem.response(of: operation).head
       response.headerFields[.connection] = "close"
       context.write(wrapOutboundOut(.head(response)), promise: nil)
