@@ -7,7 +7,7 @@ import schemathesis
 
 # A push holds a payload up to twice, some of it escaped, and may have 3,993 bytes.
 PAYLOAD_BYTES_MAX = 1200
-# JSON Schema cannot limit the bytes of an object: those of a subscription.
+# A subscription may have this many bytes, which JSON Schema cannot say.
 SUBSCRIPTION_BYTES_MAX = 4096
 
 
