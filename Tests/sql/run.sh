@@ -465,6 +465,19 @@ SQL
   sql >"$work/out" 2>"$work/plan" <<'SQL'
 set client_min_messages = log; load 'auto_explain';
 set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
+select count(*) from push.enqueue_batch(array(
+  select jsonb_build_object('payload', jsonb_build_object('callId', 'batched-' || g, 'from', 'x'), 'recipients', '[]'::jsonb)
+  from generate_series(1, 200) g));
+SQL
+  # Rows that a node returned or removed, times its loops: 200 for each pass over the batch, 40,000 if each call looks at all of them.
+  equal "no call of a batch looks at all of the batch" "$(awk '
+    match($0, /rows=[0-9]+ loops=[0-9]+\)/) { split(substr($0, RSTART), f, /[=) ]/); loops = f[4]; if (f[2] * loops > most) most = f[2] * loops }
+    /Rows Removed by/ { if ($NF * loops > most) most = $NF * loops }
+    END { if (most == 200) print "one pass at a time"; else print most " rows" }' "$work/plan")" "one pass at a time"
+
+  sql >"$work/out" 2>"$work/plan" <<'SQL'
+set client_min_messages = log; load 'auto_explain';
+set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
 select push.end_call('plan');
 select push.miss();
 SQL
