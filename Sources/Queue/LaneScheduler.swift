@@ -56,8 +56,9 @@ public struct LaneScheduler: Sendable {
       // Twice the capacity keeps the connections busy while the next claim is under way. The window bounds what a lane may hold.
       let most = min(window, max(capacity * 2 / parts, min(capacity, 1)))
       let room = max(0, min(most - (inFlight - aside), window - inFlight))
-      // A busy lane waits until a claim is worth its round trip. An idle lane never waits.
-      guard room >= most / 4 || inFlight == aside else { return 0 }
+      // A busy lane waits until a claim is worth its round trip. An idle lane never waits. A share of the capacity is small, and the
+      // other shares keep the connections busy meanwhile.
+      guard room >= most / (parts == 1 ? 4 : 2) || inFlight == aside else { return 0 }
       return min(room, rate?.available(now) ?? room)
     }
   }

@@ -286,4 +286,24 @@ private final class Reports: Sendable {
     scheduler.divide(1, among: 1)
     #expect(scheduler.allowances(now + .seconds(1)).map(\.limit) == [20])
   }
+
+  @Test(
+    "a busy lane claims again when a quarter of its room is free, and half of it if the provider is shared",
+    arguments: [(parts: 1, most: 24, enough: 6), (parts: 3, most: 8, enough: 4)])
+  func worthAClaim(_ example: (parts: Int, most: Int, enough: Int)) {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 1_000)
+    scheduler.setCapacity(12, of: 1)
+    scheduler.divide(1, among: example.parts)
+    let now = MachineRig.start
+    #expect(scheduler.allowances(now).map(\.limit) == [Int32(example.most)])
+    scheduler.didClaim(example.most, of: 1)
+    scheduler.didFinishClaim()
+    for _ in 1..<example.enough {
+      scheduler.didFinish(1)
+      #expect(scheduler.allowances(now).isEmpty)
+    }
+    scheduler.didFinish(1)
+    #expect(scheduler.allowances(now).map(\.limit) == [Int32(example.enough)])
+  }
 }
