@@ -2,7 +2,7 @@
 
 SWIFT ?= swift
 .DEFAULT_GOAL := help
-.PHONY: help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image site deb test-shards test-failover test-upgrade test-clients test-xmpp
+.PHONY: needs-root help setup build release test test-swift test-sql fuzz sim sim-mutants demo test-api test-alerts test-dashboard bench bench-ops bench-scrape soak soak-providers lint format schema clean test-hostile sbom dependencies tarball tarball-check image site deb test-shards test-failover test-upgrade test-clients test-xmpp
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,9 +70,12 @@ soak: release ## ten minutes with a cut, a crash, a freeze or a promotion every 
 soak-providers: setup ## soak tests with stalls, GOAWAYs, a key rotation, hangs: about ten minutes; SMALL=1 for a short run
 	@scripts/soak-providers.sh $(if $(SMALL),--small) $(FILTER)
 
-test-failover: release ## promote a standby under Patroni while calls ring, about six minutes (docs/failover.md); SMALL=1, ARGS=…
+test-failover: needs-root release ## promote a standby under Patroni while calls ring, about six minutes (docs/failover.md); SMALL=1, ARGS=…
 	@scripts/setup.sh --also patroni etcd-server haproxy python3-etcd
 	@PUSH_GATEWAY=.build/release/push-gateway scripts/failover.sh $(if $(SMALL),--small) $(ARGS)
+
+needs-root:
+	@[ "$$(id -u)" = 0 ] || { echo "make $(MAKECMDGOALS): needs root: sudo env \"PATH=\$$PATH\" make $(MAKECMDGOALS)" >&2; exit 1; }
 
 test-clients: build ## run the programs of docs/integrations/clients.md in every language: a minute
 	@scripts/setup.sh --also golang-go php-cli
@@ -101,7 +104,7 @@ tarball-check: setup ## build the tarball twice, in two folders, and compare the
 deb: ## the Debian packages of the last commit, into dist/, installed and used in a Debian 12 of their own: as root, half an hour
 	@SWIFT="$(SWIFT)" scripts/deb.sh
 
-image: build ## the container image of the last commit (OCI), into dist/, started with runc: as root, a quarter of an hour
+image: needs-root build ## the container image of the last commit (OCI), into dist/, started with runc: as root, a quarter of an hour
 	@SWIFT="$(SWIFT)" scripts/image.sh
 
 site: ## the documentation as a static site, checked: dist/site, with search, for use without a network
