@@ -106,6 +106,9 @@ public actor Dispatcher {
   /// The reasons why this dispatcher sends nothing, one sentence each; empty if it sends.
   public var obstacles: [String] { machine.obstacles(loop.now) }
 
+  /// Whether deliveries are claimed from the database.
+  public var isDatabaseReady: Bool { machine.databaseObstacle(loop.now) == nil }
+
   /// The lanes whose requests are not answered, one sentence each.
   public var unansweredLanes: [String] {
     lanes.compactMap { lane in

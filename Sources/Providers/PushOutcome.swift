@@ -26,6 +26,32 @@ public enum PushOutcome: Sendable, Equatable {
 
   /// The reason of `unknown` if the connection was lost while the request was in flight.
   public static let connectionLostReason = "ConnectionLost"
+
+  /// Why the push was not accepted; nil if it was.
+  public var failureReason: String? {
+    switch self {
+    case .accepted: nil
+    case .tokenInvalid(let reason, _), .rejected(let reason), .throttled(let reason, _, _), .unavailable(let reason, _),
+      .unauthorized(let reason), .refused(let reason), .unknown(let reason):
+      reason
+    case .expired: "DeadlinePassed"
+    }
+  }
+
+  /// For logs.
+  public var word: String {
+    switch self {
+    case .accepted: "accepted"
+    case .tokenInvalid: "token_invalid"
+    case .rejected: "rejected"
+    case .throttled: "throttled"
+    case .unavailable: "unavailable"
+    case .unauthorized: "unauthorized"
+    case .refused: "refused"
+    case .unknown: "unknown"
+    case .expired: "expired"
+    }
+  }
 }
 
 /// The outcome of one push with its times, as a provider reports it.

@@ -60,6 +60,13 @@ import Testing
     try await database.value("select exists (select from push.gateways where alive)") == "true"
   }
 
+  /// The values of push_gateway_database_ready.
+  private static func areReady(_ gateway: GatewayHarness) async -> [Substring: Substring] {
+    let metrics = String(decoding: await gateway.metrics.exposition(.prometheus, readiness: .ready), as: UTF8.self)
+    let samples = metrics.matches(of: /push_gateway_database_ready\{database="(.*)"\} (.*)/)
+    return Dictionary(uniqueKeysWithValues: samples.map { ($0.1, $0.2) })
+  }
+
   @Test("calls of both ring, over one connection to each provider, and each database has its own outcomes")
   func both() async throws {
     try await Self.with { gateway, south in
@@ -99,6 +106,7 @@ import Testing
       _ = try await gateway.simulators.fcm.waitForAccepted(10)
       #expect(await gateway.service.readiness() == .ready)
       #expect(await gateway.service.remarks().contains { $0.hasPrefix("database south: ") })
+      #expect(await Self.areReady(gateway) == ["north": "1", "south": "0"])
       try await ops.script("rollback")
       await ops.close()
       try await Self.enqueue("of-south", in: south)
@@ -114,8 +122,9 @@ import Testing
       try await gateway.enqueue("of-north")
       _ = try await gateway.simulators.fcm.waitForAccepted(1)
       #expect(await gateway.service.remarks().contains("database south: it has not been served yet"))
+      #expect(await Self.areReady(gateway) == ["north": "1", "south": "0"])
       try await Self.migrate(south)
-      try await Self.waitUntil { try await Self.serves(south) }
+      try await Self.waitUntil { await Self.areReady(gateway) == ["north": "1", "south": "1"] }
       try await Self.enqueue("of-south", in: south)
       _ = try await gateway.simulators.fcm.waitForAccepted(2)
     }

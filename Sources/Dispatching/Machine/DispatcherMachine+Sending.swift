@@ -272,7 +272,10 @@ extension DispatcherMachine {
     }
     log(
       .error, "A lane's circuit has opened: its deliveries wait in the outbox",
-      ["app": "\(lanes[index].app)", "provider": "\(lanes[index].provider.rawValue)", "outcome": "\(outcome)"])
+      [
+        "app": "\(lanes[index].app)", "provider": "\(lanes[index].provider.rawValue)", "outcome": "\(outcome.word)",
+        "reason": "\(outcome.failureReason ?? "")",
+      ])
   }
 
   /// The tag of a delivery's request.

@@ -193,12 +193,18 @@ public struct DispatcherMachine {
 
   /// The reasons why deliveries are not sent, one sentence each; empty if they are.
   public func obstacles(_ now: Instant) -> [String] {
-    if isDraining { return ["the gateway is shutting down"] }
-    if !membership.isStoreAvailable { return ["the database cannot be reached"] }
-    if !lease.isValid(now) { return ["the database has not confirmed that this gateway lives"] }
-    if !membership.isOpen { return ["the database has restarted, and what this gateway holds is claimed again"] }
+    if let obstacle = databaseObstacle(now) { return [obstacle] }
     if scheduler.hasCapacity { return [] }
     return lanes.map { "\($0.app)/\($0.provider.rawValue): no usable connection to the provider" }
+  }
+
+  /// The reason why nothing is claimed from the database; nil if deliveries are claimed.
+  public func databaseObstacle(_ now: Instant) -> String? {
+    if isDraining { return "the gateway is shutting down" }
+    if !membership.isStoreAvailable { return "the database cannot be reached" }
+    if !lease.isValid(now) { return "the database has not confirmed that this gateway lives" }
+    if !membership.isOpen { return "the database has restarted, and what this gateway holds is claimed again" }
+    return nil
   }
 
   /// The conditions of the lanes, in their order.

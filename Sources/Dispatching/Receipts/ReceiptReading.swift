@@ -28,17 +28,6 @@ struct ReceiptReading {
 }
 
 extension PushOutcome {
-  /// Why a push did not arrive; nil for success.
-  fileprivate var failureReason: String? {
-    switch self {
-    case .accepted: nil
-    case .tokenInvalid(let reason, _), .rejected(let reason), .throttled(let reason, _, _), .unavailable(let reason, _),
-      .unauthorized(let reason), .refused(let reason), .unknown(let reason):
-      reason
-    case .expired: "DeadlinePassed"
-    }
-  }
-
   /// The token was dead when the push was sent. A token registered later is not affected.
   fileprivate func about(_ receipt: DueReceipt) -> PushOutcome {
     guard case .tokenInvalid(let reason, _) = self else { return self }

@@ -88,6 +88,7 @@ package final class Metrics: Sendable {
       guard let index = state.databases.firstIndex(where: { $0.name == name }) else { return }
       state.databases[index].observers.removeAll { $0 === observer }
       var ended = last
+      ended.isDatabaseReady = false
       if let earlier = state.databases[index].ended { ended.addCounters(of: earlier) }
       state.databases[index].ended = ended
       if state.databases[index].observers.isEmpty { state.databases[index].gauges = nil }
@@ -114,6 +115,7 @@ package final class Metrics: Sendable {
       writer.write(apps: view.snapshot)
       writer.write(lanes: view.snapshot)
       writer.write(outbox: view.snapshot)
+      writer.write(isDatabaseReady: view.snapshot.isDatabaseReady)
       if let sight = view.sight { writer.write(sight, lanes) }
       if let lockTableUsed = view.lockTableUsed { writer.write(lockTableUsed: lockTableUsed) }
     }
@@ -159,7 +161,9 @@ package final class Metrics: Sendable {
 
   private static func look(at database: Database) async -> View {
     guard let observer = database.observers.last, let gauges = database.gauges else {
-      return View(name: database.name, snapshot: database.ended ?? database.snapshot)
+      var snapshot = database.ended ?? database.snapshot
+      snapshot.isDatabaseReady = false
+      return View(name: database.name, snapshot: snapshot)
     }
     let sight = await gauges.sight()
     let lockTableUsed = await gauges.lockTableUsed()

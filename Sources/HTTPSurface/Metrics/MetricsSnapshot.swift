@@ -19,6 +19,8 @@ struct MetricsSnapshot: Sendable {
   /// In the order of the first elements of `counters.lanes`.
   var lanes: [Lane]
   var outbox = OutboxCounters()
+  /// Whether deliveries are claimed from the database.
+  var isDatabaseReady = false
   /// Number of tickets whose receipts never came, by app.
   var lostReceipts: [String: Int] = [:]
 

@@ -165,6 +165,11 @@ extension ExpositionWriter {
     }
   }
 
+  mutating func write(isDatabaseReady: Bool) {
+    family("push_gateway_database_ready", .gauge, "1 while the gateway takes calls from the database")
+    sample(isDatabaseReady)
+  }
+
   mutating func write(isReady: Bool, version: String) {
     family("push_gateway_ready", .gauge, "1 while /readyz answers 200")
     sample(isReady)
