@@ -1,10 +1,10 @@
 """One database against three that one gateway serves together, with the same calls: what a shard costs.
 
 All databases are in one cluster on the same machine, so the throughput says nothing; the cost of a delivery does. Both cases take
-turns, each with fresh databases, a fresh gateway and fresh simulators. Each run with three databases is compared with the mean of the
-runs with one before and after it, which compensates for a machine that becomes slower or faster meanwhile. Both cases run the same statements in the same order: three COPYs of a
-third of the calls each. The gateway delivers what is committed during the next COPY, and work that runs beside other work costs more
-CPU. CPU of Postgres is that of all processes of the cluster.
+turns, each with fresh databases, a fresh gateway and fresh simulators. Each run with three databases is compared with the mean of
+the runs with one before and after it, which compensates for a machine that becomes slower or faster meanwhile. Both cases run the
+same statements in the same order: three COPYs of a third of the calls each. The gateway delivers what is committed during the next
+COPY, and work that runs beside other work costs more CPU. CPU of Postgres is that of all processes of the cluster.
 """
 
 from __future__ import annotations

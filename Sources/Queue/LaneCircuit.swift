@@ -6,7 +6,10 @@
 //                                                                         └──────── a failure ───────┘
 //
 // While the circuit is open, the lane claims nothing. Its deliveries wait in the outbox, and no attempt is counted, until the
-// provider answers again or their deadline comes. A half-open circuit lets one delivery try.
+// provider answers again or their deadline comes. A half-open circuit lets one delivery try, and another one every second while that
+// one has no answer.
+//
+// A request without an answer is no failure of the provider if the provider has answered since it was sent: the fault is its own.
 
 public import Runtime
 
@@ -51,6 +54,10 @@ public struct LaneCircuit: Sendable {
   public private(set) var state = State.closed
   private let limits: Limits
   private var failures = 0
+  /// When the provider answered last.
+  private var workedAt = Instant(nanoseconds: .min)
+  /// When the circuit became half-open last.
+  private var halfOpenAt = Instant(nanoseconds: .min)
   /// The failures in a row by delivery.
   private var failuresByDelivery: [DeliveryKey: Int] = [:]
   /// The latest connections whose loss was counted.
@@ -64,13 +71,21 @@ public struct LaneCircuit: Sendable {
 
   /// Updates the state to `now`: an open circuit becomes half-open when its time is over.
   public mutating func advance(_ now: Instant) {
-    if case .open(let until) = state, until <= now { state = .halfOpen }
+    if case .open(let until) = state, until <= now {
+      state = .halfOpen
+      halfOpenAt = until
+    }
   }
 
   /// Counts an answer. Returns what it changed; nil if nothing.
   ///
-  /// - Parameter delivery: what it was about; nil where that is not known.
-  public mutating func didHear(_ answer: Answer, about delivery: DeliveryKey? = nil, _ now: Instant) -> Change? {
+  /// - Parameters:
+  ///   - delivery: what it was about; nil where that is not known.
+  ///   - unansweredSince: when the request was sent, if it got no answer in time; nil otherwise.
+  public mutating func didHear(
+    _ answer: Answer, about delivery: DeliveryKey? = nil, unansweredSince: Instant? = nil, _ now: Instant
+  ) -> Change? {
+    if let unansweredSince, unansweredSince < max(workedAt, halfOpenAt) { return nil }
     if case .lost(let connection) = answer {
       guard !lostConnections.contains(connection) else { return nil }
       lostConnections.append(connection)
@@ -80,6 +95,7 @@ public struct LaneCircuit: Sendable {
     case (.working, _):
       // An answer to a request from before the opening counts, too: the provider works.
       let change: Change? = state == .closed ? nil : .closed
+      workedAt = now
       close()
       return change
     case (_, .open): return nil

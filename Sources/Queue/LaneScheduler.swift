@@ -20,6 +20,11 @@ public struct LaneScheduler: Sendable {
     /// Maximum number of background rows a second. Their deadline is more than ten minutes away; no ring's is. A flood of
     /// notifications shares the processor with calls that ring now and must leave it to them.
     public var backgroundPerSecond: Int = 5_000
+    /// How long a busy lane waits for a claim that is worth its round trip. Deliveries whose requests get no answer may take most of
+    /// its room, for longer than a call rings.
+    public var busyWait = Nanoseconds.milliseconds(50)
+    /// The interval at which a half-open lane lets another delivery try while the last one has no answer.
+    public var probeInterval = Nanoseconds.seconds(1)
     /// Number of background rows in one claim. Fewer are not worth a claim; more would make a ring wait.
     public var backgroundInClaim: ClosedRange<Int> = 50...100
     public init() {}
@@ -41,24 +46,27 @@ public struct LaneScheduler: Sendable {
     var sent = 0
     /// How many rows the claim under way asks for and has brought, and how many of them are background.
     var asked = 0, claimed = 0, background = 0
+    /// When a claim last asked for its rows.
+    var askedAt = Instant(nanoseconds: .min)
     /// Its last claim brought as many rows as it asked for.
     var hasMore = false
 
     /// How many deliveries may be claimed now.
-    mutating func allowance(_ now: Instant) -> Int {
+    mutating func allowance(_ now: Instant, _ limits: Limits) -> Int {
       circuit.advance(now)
       guard now >= throttledUntil else { return 0 }
       switch circuit.state {
       case .open: return 0
-      case .halfOpen: return capacity > 0 && inFlight == aside ? 1 : 0
+      case .halfOpen: return capacity > 0 && (inFlight == aside || askedAt + limits.probeInterval <= now) ? 1 : 0
       case .closed: break
       }
       // Twice the capacity keeps the connections busy while the next claim is under way. The window bounds what a lane may hold.
       let most = min(window, max(capacity * 2 / parts, min(capacity, 1)))
       let room = max(0, min(most - (inFlight - aside), window - inFlight))
-      // A busy lane waits until a claim is worth its round trip. An idle lane never waits. A share of the capacity is small, and the
-      // other shares keep the connections busy meanwhile.
-      guard room >= most / (parts == 1 ? 4 : 2) || inFlight == aside else { return 0 }
+      // A busy lane waits a little until a claim is worth its round trip. An idle lane never waits. A share of the capacity is small,
+      // and the other shares keep the connections busy meanwhile.
+      let isWorthIt = room >= most / (parts == 1 ? 4 : 2) || inFlight == aside
+      guard isWorthIt || askedAt + limits.busyWait <= now else { return 0 }
       return min(room, rate?.available(now) ?? room)
     }
   }
@@ -107,12 +115,17 @@ public struct LaneScheduler: Sendable {
 
   /// The provider answered. Returns how the answer changed the lane's circuit; nil if it did not.
   ///
-  /// - Parameter delivery: what the answer was about; nil where that is not known.
+  /// - Parameters:
+  ///   - delivery: what the answer was about; nil where that is not known.
+  ///   - unansweredSince: when the request was sent, if it got no answer in time; nil otherwise.
   public mutating func didHear(
-    _ answer: LaneCircuit.Answer, about delivery: DeliveryKey? = nil, from lane: Int16, _ now: Instant
+    _ answer: LaneCircuit.Answer, about delivery: DeliveryKey? = nil, unansweredSince: Instant? = nil,
+    from lane: Int16, _ now: Instant
   ) -> LaneCircuit.Change? {
     var change: LaneCircuit.Change?
-    withLane(lane) { change = $0.circuit.didHear(answer, about: delivery, now) }
+    withLane(lane) {
+      change = $0.circuit.didHear(answer, about: delivery, unansweredSince: unansweredSince, now)
+    }
     return change
   }
 
@@ -215,9 +228,10 @@ public struct LaneScheduler: Sendable {
     allowances.reserveCapacity(lanes.count)
     for offset in lanes.indices {
       let index = (first + offset) % lanes.count
-      let limit = min(lanes[index].allowance(now), most)
+      let limit = min(lanes[index].allowance(now, limits), most)
       lanes[index].asked = limit
       guard limit > 0 else { continue }
+      lanes[index].askedAt = now
       let background = min(limit, lanes[index].rate?.availableToBackground(now) ?? limit)
       allowances.append(LaneAllowance(lane: lanes[index].id, limit: Int32(limit), background: Int32(background)))
     }

@@ -306,4 +306,23 @@ private final class Reports: Sendable {
     scheduler.didFinish(1)
     #expect(scheduler.allowances(now).map(\.limit) == [Int32(example.enough)])
   }
+
+  @Test("pushes without an answer do not stop a lane whose provider answers others")
+  func unanswered() throws {
+    var rig = try MachineRig.open()
+    try rig.bring((1...25).map { rig.delivery(Int64($0)) })
+    let (silent, sentAt) = (rig.sends(), rig.now)
+    #expect(silent.count == 25)
+    rig.live(.milliseconds(100))
+    try rig.bring([rig.delivery(26)])
+    rig.answer(rig.sends())
+    rig.live(.seconds(1))
+    rig.hear(
+      .provider(
+        .results(
+          silent.map {
+            PushResult(tag: $0.tag, outcome: .unknown(reason: "TimedOut"), sentAt: sentAt, answeredAt: rig.now)
+          }), lane: 0))
+    #expect(Self.told(&rig) == [])
+  }
 }

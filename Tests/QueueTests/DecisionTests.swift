@@ -237,9 +237,25 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(999)) == [])
     #expect(scheduler.allowances(at(1000)) == [LaneAllowance(lane: 1, limit: 1)])
     scheduler.didClaim(1, of: 1)
-    #expect(scheduler.allowances(at(1001)) == [])
-    #expect(scheduler.didHear(.working, from: 1, at(1002)) == .closed)
-    #expect(scheduler.allowances(at(1002)) == [LaneAllowance(lane: 1, limit: 19 - 10)])
+    #expect(scheduler.allowances(at(1999)) == [])
+    #expect(scheduler.allowances(at(2000)) == [LaneAllowance(lane: 1, limit: 1)], "the first one has no answer yet")
+    scheduler.didClaim(1, of: 1)
+    #expect(scheduler.allowances(at(2999)) == [])
+    #expect(scheduler.didHear(.working, from: 1, at(2999)) == .closed)
+    #expect(scheduler.allowances(at(2999)) == [LaneAllowance(lane: 1, limit: 10 - 2)])
+  }
+
+  @Test("deliveries without an answer that take most of a lane's room keep the others waiting for 50 ms at most")
+  func busyWait() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 1000)
+    scheduler.setCapacity(10, of: 1)
+    #expect(scheduler.allowances(at(0)).map(\.limit) == [20])
+    scheduler.didClaim(19, of: 1)
+    scheduler.didFinishClaim()
+    #expect(scheduler.allowances(at(49)) == [])
+    #expect(scheduler.allowances(at(50)).map(\.limit) == [1])
+    #expect(scheduler.allowances(at(99)) == [])
   }
 }
 
@@ -283,6 +299,22 @@ struct LaneCircuitTests {
         #expect((circuit.didHear(.failing, about: key, at(0)) != nil) == (other == 4 && failure == 5))
       }
     }
+  }
+
+  @Test("requests without an answer do not open it if the provider has answered since they were sent")
+  func unanswered() {
+    var circuit = LaneCircuit()
+    func fail(sentAt: Int64, at now: Int64) -> Bool {
+      circuit.didHear(.failing, unansweredSince: at(sentAt), at(now)) != nil
+    }
+    #expect(circuit.didHear(.working, at(5000)) == nil)
+    for _ in 0..<100 { #expect(!fail(sentAt: 4999, at: 10_000)) }
+    for number in 1...20 { #expect(fail(sentAt: 5000, at: 10_000) == (number == 20)) }
+    // What was sent before it became half-open says nothing of how the provider is now.
+    circuit.advance(at(11_000))
+    #expect(!fail(sentAt: 10_999, at: 12_000))
+    #expect(circuit.state == .halfOpen)
+    #expect(fail(sentAt: 11_000, at: 12_000))
   }
 
   @Test("refused credentials open it at once")

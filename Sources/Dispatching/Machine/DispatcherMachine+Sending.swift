@@ -163,8 +163,8 @@ extension DispatcherMachine {
     noteTraffic(result, entry, now)
     guard let outcome = resolveEnvironment(result, entry, now) else { return }
     apply(
-      outcome, of: entry.delivery.token, about: entry.key, on: result.connection, toLane: entry.lane,
-      concernsLane: result.concernsLane, now)
+      outcome, of: entry.delivery.token, about: entry.key, on: result.connection,
+      unansweredSince: result.isAnswered ? nil : result.sentAt, toLane: entry.lane, concernsLane: result.concernsLane, now)
     let disposition = settings.policy.disposition(
       of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles, losses: entry.losses,
       isRepeatable: RetryPolicy.isRepeatable(entry.delivery.kind, isAtLeastOnce: lanes[entry.lane].isAtLeastOnce),
@@ -233,10 +233,11 @@ extension DispatcherMachine {
   /// - Parameters:
   ///   - delivery: the delivery it is about, if known.
   ///   - connection: the connection that carried the request, if known.
+  ///   - unansweredSince: when the request was sent, if it got no answer; nil otherwise.
   ///   - concernsLane: `PushResult.concernsLane`.
   mutating func apply(
     _ outcome: PushOutcome, of token: ArraySlice<UInt8>, about delivery: DeliveryKey? = nil, on connection: Int? = nil,
-    toLane index: Int, concernsLane: Bool = true, _ now: Instant
+    unansweredSince: Instant? = nil, toLane index: Int, concernsLane: Bool = true, _ now: Instant
   ) {
     let id = lanes[index].id
     let answer: LaneCircuit.Answer
@@ -262,7 +263,11 @@ extension DispatcherMachine {
     case .unauthorized: answer = .unauthorized
     case .refused, .expired: return  // the request did not reach the provider
     }
-    switch scheduler.didHear(answer, about: delivery, from: id, now) {
+    // A connection that was lost is noticed at once.
+    let isOverdue = if case .unknown(let reason) = outcome { reason != PushOutcome.connectionLostReason } else { false }
+    switch scheduler.didHear(
+      answer, about: delivery, unansweredSince: isOverdue ? unansweredSince : nil, from: id, now)
+    {
     case nil: return
     case .closed: return actions.append(.tell(lane: index, .circuitClosed))
     case .opened(let until): actions.append(.tell(lane: index, .circuitOpened(until: until)))

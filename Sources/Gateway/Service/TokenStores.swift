@@ -6,7 +6,7 @@ import Runtime
 import Synchronization
 
 /// The databases that are served now, in the order of their names. All replicas ask them in this order, so that they find the same
-/// tokens. If the first does not answer, the next one is asked.
+/// tokens. While the first does not answer, the next one is asked.
 final class TokenStores: Sendable {
   private struct Entry {
     let database: String
@@ -26,19 +26,47 @@ final class TokenStores: Sendable {
 
   func remove(number: Int) { entries.withLock { $0.removeAll { $0.number == number } } }
 
+  /// How long a database has until the next one is asked as well. Pushes may wait for the token.
+  private static let patience = Duration.milliseconds(300)
+
   /// The answer of the first database that answers.
   ///
   /// - Throws: the error of the last one.
   func ask<Answer: Sendable>(
-    _ question: (PostgresOutbox) async throws(OutboxError) -> Answer
+    _ question: @escaping @Sendable (PostgresOutbox) async throws(OutboxError) -> Answer
   ) async throws(OutboxError) -> Answer {
-    var failure = OutboxError(.unavailable, "no database is served yet")
-    for entry in entries.withLock({ $0 }) {
-      do throws(OutboxError) {
-        return try await question(entry.outbox)
-      } catch {
-        failure = error
+    // Nil: the database that was asked last has had its time. Not a task group, which would wait for the silent ones.
+    let (answers, report) = AsyncStream<Result<Answer, OutboxError>?>.makeStream()
+    var others = entries.withLock { $0 }[...]
+    var waiting = 0
+    func askNext() {
+      guard let entry = others.popFirst() else { return }
+      waiting += 1
+      Task {
+        do throws(OutboxError) {
+          report.yield(.success(try await question(entry.outbox)))
+        } catch {
+          report.yield(.failure(error))
+        }
       }
+      Task {
+        try? await Task.sleep(for: Self.patience)
+        report.yield(nil)
+      }
+    }
+    var failure = OutboxError(.unavailable, "no database is served yet")
+    askNext()
+    guard waiting > 0 else { throw failure }
+    for await answer in answers {
+      switch answer {
+      case .success(let answer): return answer
+      case .failure(let error):
+        failure = error
+        waiting -= 1
+        askNext()
+      case nil: askNext()
+      }
+      if waiting == 0 { break }
     }
     throw failure
   }
@@ -50,7 +78,7 @@ struct OutboxTokenStore: SharedTokenStore {
   let provider: ProviderKind
 
   func current(_ identity: String) async throws -> ProviderToken? {
-    try await stores.ask { outbox throws(OutboxError) in
+    try await stores.ask { [provider] outbox throws(OutboxError) in
       try await outbox.providerToken(provider.rawValue, identity)
     }.map(ProviderToken.init)
   }
@@ -60,7 +88,7 @@ struct OutboxTokenStore: SharedTokenStore {
       value: token.value, mintedAtMilliseconds: token.issuedAtMilliseconds,
       renewAtMilliseconds: token.renewAtMilliseconds)
     return ProviderToken(
-      try await stores.ask { outbox throws(OutboxError) in
+      try await stores.ask { [provider] outbox throws(OutboxError) in
         try await outbox.offer(stored, provider.rawValue, identity, ageMin: ageMin)
       })
   }
