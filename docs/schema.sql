@@ -6677,34 +6677,62 @@ $$;
 
 COMMENT ON FUNCTION push.set_quota(app text, calls_per_minute integer, notifications_per_minute integer, recipients_per_minute integer, note text) IS 'overrides the quota of an app, at once and until the next call, whatever the configuration says or becomes. app: name of the app; calls_per_minute, notifications_per_minute, recipients_per_minute: 0 to 1000000; null: as configured. So push.set_quota(app) ends every override. note: why. Returns whether this changed anything, and a sentence that says what holds now. Running it twice is harmless';
 
-CREATE FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) RETURNS void
+CREATE FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET lock_timeout TO '100ms'
     AS $$
+declare
+  v_hook   record;
+  v_locked text[] := '{}';
 begin
-  update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
-    from unnest(p_app, p_host) c(app, host)
-    where w.app = c.app and c.host is null and w.is_on;
-  insert into push.webhook as w (app, host, url_digest, events)
-  select c.app, c.host, c.url_digest, string_to_array(c.events, ',')
-  from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
-  -- Writing a row waits for an operator who pauses the app in a transaction that stays open. An unchanged row is not written.
-  where c.host is not null and not exists (select from push.webhook w
-    where w.app = c.app and (w.is_on, w.host, w.url_digest) = (true, c.host, c.url_digest) and w.off_at is null
-      and w.events is not distinct from string_to_array(c.events, ','))
-  order by c.app
-  on conflict (app) do update
-    set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events, changed_at = clock_timestamp(),
-      gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
-      failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
-      failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
-      retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
-    where w.off_at is not null
-      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+  -- An operator may have an app paused in a transaction that stays open. That app is left out, and the others are not. An
+  -- unchanged row is not written.
+  for v_hook in
+    select c.app, c.host, c.url_digest, c.events, w.app is not null as is_known
+    from (
+      select c.app, c.host, c.url_digest, string_to_array(c.events, ',') as events
+      from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
+    ) c
+    left join push.webhook w on w.app = c.app
+    where case when c.host is null then w.is_on else w.app is null or w.off_at is not null
+      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, c.host, c.url_digest, c.events) end
+    order by c.app
+  loop
+    if v_hook.is_known then
+      perform from push.webhook w where w.app = v_hook.app for no key update skip locked;
+      if not found then
+        v_locked := v_locked || v_hook.app;
+        continue;
+      end if;
+    end if;
+    if v_hook.host is null then
+      update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
+        where w.app = v_hook.app and w.is_on;
+      continue;
+    end if;
+    begin
+      insert into push.webhook as w (app, host, url_digest, events)
+      values (v_hook.app, v_hook.host, v_hook.url_digest, v_hook.events)
+      on conflict (app) do update
+        set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events,
+          changed_at = clock_timestamp(),
+          gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
+          failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
+          failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
+          retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
+        where w.off_at is not null
+          or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+    exception
+      -- Another transaction has inserted the row and is open.
+      when lock_not_available then v_locked := v_locked || v_hook.app;
+    end;
+  end loop;
+  return v_locked;
 end
 $$;
 
-COMMENT ON FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) IS 'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are left as they are';
+COMMENT ON FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) IS 'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are left as they are. Returns the apps whose row another transaction has locked: they are unchanged, so call it again';
 
 CREATE FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[] DEFAULT NULL::text[], p_receipt_after_ms integer[] DEFAULT NULL::integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER

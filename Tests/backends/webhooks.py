@@ -128,6 +128,25 @@ with connect(login="gateway", autocommit=True) as gateway, connect(login="tenant
     gateway.execute("select push.prune()")
     check("those of this one afterwards", waiting() + owner("select dropped::text from push.webhook where app = 'tenant_a'"), "1")
 
+    # A gateway starts whose configuration has other URLs.
+    def register(host, digest):
+        begun = time.monotonic()
+        locked = gateway.execute("select push.set_webhooks(%s, array[%s, %s], array[%s, %s], '{null,null}')",
+            (TENANTS, host, host, digest, digest)).fetchone()[0]
+        return locked, time.monotonic() - begun < 1.5, owner(
+            "select string_agg(url_digest || is_on, ' ' order by app) from push.webhook where app = any (%s)", TENANTS)
+
+    check("a webhook that an operator has locked delays only itself", register("hook.example", "e"), (["tenant_a"], True, "dtrue etrue"))
+    check("also one that is removed", register(None, None), (["tenant_a"], True, "dtrue efalse"))
+    operator.rollback()
+    check("it is written afterwards", register("hook.example", "e"), ([], True, "etrue etrue"))
+    write("delete from push.webhook_event")
+    write("delete from push.webhook where app = any (%s)", TENANTS)
+    with psycopg.connect(OWNER) as other:
+        other.execute("select push.set_webhooks('{tenant_a}', '{hook.example}', '{d}', '{null}')")
+        check("so does a new one that another transaction has written", register("hook.example", "d"), (["tenant_a"], True, "dtrue"))
+    check("which is committed", register("hook.example", "d"), ([], True, "dtrue dtrue"))
+
     # The same for a quota.
     quota = "select push.register_app('tenant_a', 60, p_quota => '{100,null,null}', p_replica => 'webhooks')"
     gateway.execute(quota)

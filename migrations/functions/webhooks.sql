@@ -267,34 +267,72 @@ comment on function push.announce_receipt is
 
 -- What gateways do ----------------------------------------------------------------------------------------------------
 
-create or replace function push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) returns void
-language plpgsql security definer set search_path = push, pg_temp as $$
+-- Its result was void before the first release that has webhooks.
+do $$
+declare
+  v_former regprocedure := to_regprocedure('push.set_webhooks(text[], text[], text[], text[])');
 begin
-  update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
-    from unnest(p_app, p_host) c(app, host)
-    where w.app = c.app and c.host is null and w.is_on;
-  insert into push.webhook as w (app, host, url_digest, events)
-  select c.app, c.host, c.url_digest, string_to_array(c.events, ',')
-  from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
-  -- Writing a row waits for an operator who pauses the app in a transaction that stays open. An unchanged row is not written.
-  where c.host is not null and not exists (select from push.webhook w
-    where w.app = c.app and (w.is_on, w.host, w.url_digest) = (true, c.host, c.url_digest) and w.off_at is null
-      and w.events is not distinct from string_to_array(c.events, ','))
-  order by c.app
-  on conflict (app) do update
-    set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events, changed_at = clock_timestamp(),
-      gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
-      failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
-      failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
-      retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
-    where w.off_at is not null
-      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+  if (select p.prorettype = 'void'::regtype from pg_proc p where p.oid = v_former) then
+    execute format('drop function %s', v_former);
+  end if;
+end
+$$;
+
+create or replace function push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) returns text[]
+language plpgsql security definer set search_path = push, pg_temp set lock_timeout = '100ms' as $$
+declare
+  v_hook   record;
+  v_locked text[] := '{}';
+begin
+  -- An operator may have an app paused in a transaction that stays open. That app is left out, and the others are not. An
+  -- unchanged row is not written.
+  for v_hook in
+    select c.app, c.host, c.url_digest, c.events, w.app is not null as is_known
+    from (
+      select c.app, c.host, c.url_digest, string_to_array(c.events, ',') as events
+      from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
+    ) c
+    left join push.webhook w on w.app = c.app
+    where case when c.host is null then w.is_on else w.app is null or w.off_at is not null
+      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, c.host, c.url_digest, c.events) end
+    order by c.app
+  loop
+    if v_hook.is_known then
+      perform from push.webhook w where w.app = v_hook.app for no key update skip locked;
+      if not found then
+        v_locked := v_locked || v_hook.app;
+        continue;
+      end if;
+    end if;
+    if v_hook.host is null then
+      update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
+        where w.app = v_hook.app and w.is_on;
+      continue;
+    end if;
+    begin
+      insert into push.webhook as w (app, host, url_digest, events)
+      values (v_hook.app, v_hook.host, v_hook.url_digest, v_hook.events)
+      on conflict (app) do update
+        set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events,
+          changed_at = clock_timestamp(),
+          gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
+          failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
+          failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
+          retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
+        where w.off_at is not null
+          or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+    exception
+      -- Another transaction has inserted the row and is open.
+      when lock_not_available then v_locked := v_locked || v_hook.app;
+    end;
+  end loop;
+  return v_locked;
 end
 $$;
 comment on function push.set_webhooks is
   'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the '
   'app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are '
-  'left as they are';
+  'left as they are. Returns the apps whose row another transaction has locked: they are unchanged, so call it again';
 
 create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
 returns table (id bigint, app text, attempt int, event text, body text)
