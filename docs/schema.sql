@@ -7712,56 +7712,58 @@ declare
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
+  v_gone     bigint;
   v_app      record;
 begin
   update push.webhook w set is_on = false
     where w.app = any (array(select x.app from push.webhook x
       where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
-  -- The oldest events have the smallest ids. Events of an app whose row an operator holds are left, because they could not be
-  -- counted.
-  with old as materialized (
-    select x.id, x.app from (select e.id, e.app, e.created_at from push.webhook_event e order by e.id limit c_bite) x
-    where x.created_at < clock_timestamp() - c_age_max
-  ), free as materialized (
-    select w.app, w.is_on from push.webhook w where w.app = any (array(select o.app from old o)) for no key update skip locked
-  ), gone as (
-    delete from push.webhook_event e
-    where e.id = any (array(select x.id from push.webhook_event x
-      where x.id = any (array(select o.id from old o where o.app = any (array(select f.app from free f)))) for update skip locked))
-    returning e.app
-  ), counted as (
-    update push.webhook w set dropped = w.dropped + g.count
-    from (select g.app, count(*) as count from gone g group by g.app) g
-    where w.app = g.app and w.is_on
-  )
-  select count(*) into v_trimmed from gone;
-  -- Apps take turns, because counting the events of many may take longer than one step may.
-  -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
+  -- Apps take turns, because counting the events of many may take longer than one step may. Each app's events are found by
+  -- an index of their own, so that those of one app, which an operator may have locked, keep no others from being deleted.
   for v_app in
-    select w.app, w.is_on from push.webhook w where w.is_on or w.off_at < v_begun - interval '10 s' or w.off_at is null order by random()
+    with recursive app (name) as (
+      select min(e.app) from push.webhook_event e
+      union all
+      select (select min(e.app) from push.webhook_event e where e.app > a.name) from app a where a.name is not null
+    )
+    select a.name, w.app is not null as is_known, coalesce(w.is_on, false) as is_on,
+      -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
+      not coalesce(w.is_on or w.off_at >= v_begun - interval '10 s', false) as is_off
+    from app a left join push.webhook w on w.app = a.name
+    where a.name is not null
+    order by random()
   loop
     exit when clock_timestamp() > v_begun + c_time;
-    v_count := (select count(*) from (
-      select from push.webhook_event e where e.app = v_app.app limit case when v_app.is_on then c_rows_max else 0 end + c_bite) x)
-      - case when v_app.is_on then c_rows_max else 0 end;
-    continue when v_count <= 0;
-    perform from push.webhook w where w.app = v_app.app for no key update skip locked;
-    continue when not found;
-    with gone as (
-      delete from push.webhook_event e
+    v_count := case when v_app.is_off then c_bite
+      when v_app.is_on then greatest(0, (select count(*) from (
+        select from push.webhook_event e where e.app = v_app.name limit c_rows_max + c_bite) x) - c_rows_max)
+      else 0 end;
+    continue when v_count = 0 and not exists (select from push.webhook_event e
+      where e.app = v_app.name and e.created_at < v_begun - c_age_max);
+    -- Events of an app whose row an operator holds are left, because they could not be counted.
+    if v_app.is_known then
+      perform from push.webhook w where w.app = v_app.name for no key update skip locked;
+      continue when not found;
+    end if;
+    -- The oldest: those that are too many, and then those that are too old.
+    delete from push.webhook_event e
       where e.id = any (array(
-        select x.id from push.webhook_event x where x.app = v_app.app order by x.id limit v_count for update skip locked))
-      returning 1
-    ), counted as (
-      update push.webhook w set dropped = w.dropped + (select count(*) from gone) where w.app = v_app.app and w.is_on
-    )
-    select v_trimmed + count(*) into v_trimmed from gone;
+        select x.id from push.webhook_event x where x.app = v_app.name order by x.created_at limit v_count for update skip locked));
+    get diagnostics v_gone = row_count;
+    delete from push.webhook_event e
+      where e.id = any (array(
+        select x.id from push.webhook_event x where x.app = v_app.name and x.created_at < v_begun - c_age_max
+        order by x.created_at limit c_bite - v_gone for update skip locked));
+    get diagnostics v_count = row_count;
+    v_gone := v_gone + v_count;
+    update push.webhook w set dropped = w.dropped + v_gone where w.app = v_app.name and w.is_on and v_gone > 0;
+    v_trimmed := v_trimmed + v_gone;
   end loop;
   return v_trimmed;
 end
 $$;
 
-COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. Returns how many were deleted. For push.prune and the job prune';
+COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. Returns how many were deleted. For push.prune and the job prune';
 
 CREATE FUNCTION push.use_quota(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint) RETURNS void
     LANGUAGE plpgsql
@@ -10323,6 +10325,8 @@ CREATE INDEX token_invalidations_feed ON push.token_invalidations USING btree (i
 CREATE INDEX token_invalidations_lookup ON push.token_invalidations USING hash (token);
 
 CREATE UNIQUE INDEX token_invalidations_token ON push.token_invalidations USING btree (sha256((token)::bytea), app, provider);
+
+CREATE INDEX webhook_event_age ON push.webhook_event USING btree (app, created_at);
 
 CREATE INDEX webhook_event_call ON push.webhook_event USING btree (outbox_id, id) WHERE (outbox_id IS NOT NULL);
 

@@ -128,6 +128,16 @@ with connect(login="gateway", autocommit=True) as gateway, connect(login="tenant
     gateway.execute("select push.prune()")
     check("those of this one afterwards", waiting() + owner("select dropped::text from push.webhook where app = 'tenant_a'"), "1")
 
+    # As many old events as retention takes in one step, of an app that an operator has locked.
+    write("""insert into push.webhook_event (event, app, type, created_at, at, data)
+      select 'locked-' || i, 'tenant_a', 'token.dead', now() - interval '25 hours', now(), '{}' from generate_series(1, 5001) i""")
+    event("old-b", "tenant_b", created_at="yesterday")
+    write("update push.webhook_event set created_at = now() - interval '24 hours 1 s' where app = 'tenant_b'")
+    operator.execute("select push.pause_webhooks('tenant_a', 'left open')")
+    gateway.execute("select push.prune()")
+    check("they keep no other app's events from being deleted",
+        owner("select string_agg(distinct app, ' ') from push.webhook_event"), "tenant_a")
+
     # A gateway starts whose configuration has other URLs.
     def register(host, digest):
         begun = time.monotonic()

@@ -300,6 +300,15 @@ update push.webhook set failures = 0, failing_since = null, retry_at = null;
 
 -- Retention.
 delete from push.webhook_event;
+insert into push.webhook_event (event, app, type, at, created_at, data) select 'stray-' || i, 'strayed', 'token.dead', now(),
+  now() - interval '25 hours', '{}' from generate_series(1, 5001) i;
+insert into push.webhook_event (event, app, type, at, created_at, data) values ('kept', 'hooked', 'token.dead', now(), now() - interval '23 hours',
+  '{}'), ('due', 'hooked', 'token.dead', now(), now() - interval '25 hours', '{}');
+select push.trim_webhooks() > 0 and push.trim_webhooks() >= 0 as trimmed \gset
+select test.equal('old events of an app are deleted, however many older ones another app has, and all of an app that has no webhook',
+  :'trimmed' || ' ' || (select concat_ws(' ', count(*), min(event)) from push.webhook_event), 't 1 kept');
+delete from push.webhook_event;
+update push.webhook set dropped = 0;
 select test.call('aged', 1, 'hooked');
 select push.end_call('aged');
 update push.webhook_event set created_at = now() - interval '25 hours' where type = 'call.ended';
