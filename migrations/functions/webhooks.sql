@@ -733,19 +733,27 @@ begin
       hint = 'call_id => ''…'' sends the events of one call again, since => now() - interval ''1 hour'' those of the last hour.';
   elsif resend_webhooks.since < clock_timestamp() - c_back then
     raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be more than 24 hours ago',
-      hint = 'Older results are in push.delivery_history.';
+      hint = 'call_id => ''…'' sends the events of an older call again. Older results are in push.delivery_history.';
+  elsif resend_webhooks.since > clock_timestamp() then
+    raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be in the future',
+      hint = 'since => now() - interval ''1 hour'' sends the events of the last hour again.';
+  elsif not (select w.is_on from push.webhook w where w.app = v_app) then
+    raise exception using errcode = 'object_not_in_prerequisite_state', message = format('app: the webhook of app %s is off', v_app),
+      hint = 'Nothing is recorded for it. It is on when a gateway has started whose configuration has apps.APP.webhook.';
   end if;
   if resend_webhooks.call_id is not null then
     select array_agg(o.id), min(o.created_at) into v_ids, v_from
       from push.outbox o where o.call_id = resend_webhooks.call_id and o.app = v_app;
     if v_ids is null then
       raise exception using errcode = 'no_data_found',
-        message = format('call_id: there is no call %s in app %s', left(resend_webhooks.call_id, 128), v_app);
+        message = format('call_id: there is no call %s in app %s', left(resend_webhooks.call_id, 128), v_app),
+        hint = 'It may be of another app, or deleted because it was too old: push.timeline(''…'') shows a call of any app.';
     end if;
   else
     v_from := resend_webhooks.since;
   end if;
-  -- The oldest c_max events are recorded, so that calling it again with the time of the newest of them leaves none out.
+  -- Of a time, the oldest c_max events are recorded, and those that happened at the same moment as the last of them, so that
+  -- calling it again with the moment after it leaves none out, and comes to an end. Of a call, all of them are.
   with found as materialized (
     select x.* from (
       select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
@@ -771,7 +779,7 @@ begin
     ) x
     where push.wants_event(v_app, x.type)
     order by x.at
-    limit c_max
+    fetch first (case when v_ids is null then c_max else 2147483647 end) rows with ties
   ), made as (
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select f.event, v_app, f.type, f.outbox_id, f.user_id, f.at, f.data from found f order by f.at
@@ -780,7 +788,8 @@ begin
   )
   select (select count(*) from made), (select count(*) from found), (select max(f.at) from found f) into recorded, v_found, v_until;
   message := format('%s: %s events are sent again, with the ids that they had; those that wait already are not recorded twice', v_app, recorded)
-    || case when v_found = c_max then format('. There may be more: call it again with since => %L', v_until) else '' end;
+    || case when v_ids is null and v_found >= c_max
+      then format('. There may be more: call it again with since => %L', v_until + interval '1 microsecond') else '' end;
   perform push.note_audit('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
     jsonb_build_object('since', resend_webhooks.since, 'recorded', recorded));
   return next;
@@ -788,5 +797,5 @@ end
 $$;
 comment on function push.resend_webhooks is
   'records again, from the history, events that were sent before. app: name of the app; call_id: those of this call; since: '
-  'those since then, at most 24 hours ago. Handles at most 10,000 events in one call, the oldest first. Returns how many '
+  'those since then, at most 24 hours ago, of which it handles about 10,000 at a time, the oldest first. Returns how many '
   'were recorded, and a sentence that says whether there are more. Declines of single users and receipts are not among them';
