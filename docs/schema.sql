@@ -7718,12 +7718,24 @@ declare
   c_time     constant interval := '250 ms';
   -- How long a webhook stays on after the last claim of the last replica that has it.
   c_lent     constant interval := '1 minute';
+  -- How long a webhook stays on while no replica serves its app.
+  c_unserved constant interval := '24 hours';
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
   v_gone     bigint;
   v_app      record;
 begin
+  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
+  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
+  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
+    update push.webhook w set off_at = v_begun, lent_at = v_begun
+      where w.app = any (array(select x.app from push.webhook x
+        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_unserved
+          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
+            where l.app = x.app and s.updated_at > v_begun - c_unserved)
+        for no key update skip locked));
+  end if;
   update push.webhook w set is_on = false
     where w.app = any (array(select x.app from push.webhook x
       where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
@@ -7772,7 +7784,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. Returns how many were deleted. For push.prune and the job prune';
+COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. Turns off webhooks whose app no gateway has served for 24 hours. Returns how many were deleted. For push.prune and the job prune';
 
 CREATE FUNCTION push.use_quota(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint) RETURNS void
     LANGUAGE plpgsql
@@ -10054,7 +10066,7 @@ COMMENT ON COLUMN push.webhook.last_at IS 'when a result was last noted; success
 
 COMMENT ON COLUMN push.webhook.dropped IS 'number of events that were deleted without an acknowledgement, because they were too old or too many';
 
-COMMENT ON COLUMN push.webhook.off_at IS 'when a replica without a webhook for the app registered; null: the replica that registered last has one';
+COMMENT ON COLUMN push.webhook.off_at IS 'when a replica without a webhook for the app registered, or when no replica had served the app for 24 hours; null: the replica that registered last has one';
 
 COMMENT ON COLUMN push.webhook.lent_at IS 'while off_at is set: when a replica that has the webhook last claimed. A minute later the webhook is off';
 

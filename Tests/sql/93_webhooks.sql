@@ -406,6 +406,37 @@ select push.end_call('off');
 select test.equal('and none comes', pg_temp.waiting('off'), null);
 delete from push.webhook_event;
 
+-- Apps that no gateway serves any more.
+select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{null}');
+update push.webhook set changed_at = now() - interval '25 hours';
+update push.gateways set started_at = now() - interval '2 minutes' where alive;
+create function pg_temp.trimmed() returns text language plpgsql as $$
+begin
+  perform push.trim_webhooks();
+  return (select state || ' ' || replicas_differ from push.webhooks);
+end $$;
+select push.report_lanes(:g, array[:lane]::smallint[], '{1}', '{1}', '{0}', '{closed}', '{0}', '{0}');
+select test.equal('the webhook of an app that a gateway serves stays on', pg_temp.trimmed(), 'on false');
+update push.lane_status set updated_at = now() - interval '23 hours';
+select test.equal('also if it did so within 24 hours', pg_temp.trimmed(), 'on false');
+update push.lane_status set updated_at = now() - interval '25 hours';
+update push.webhook set changed_at = now() - interval '23 hours';
+select test.equal('or the webhook is new', pg_temp.trimmed(), 'on false');
+update push.webhook set changed_at = now() - interval '25 hours';
+update push.gateways set started_at = now();
+select test.equal('or no gateway has run for a minute', pg_temp.trimmed(), 'on false');
+update push.gateways set started_at = now() - interval '2 minutes' where alive;
+select test.equal('otherwise it is about to be off', pg_temp.trimmed(), 'on true');
+select test.call('unserved', 1, 'hooked');
+select push.end_call('unserved');
+select test.equal('events are recorded meanwhile', pg_temp.waiting('unserved'), 'call.ended:ended delivery.finished:void:CallEnded');
+update push.webhook set lent_at = now() - interval '70 s';
+select pg_temp.take(1) is not null as took \gset
+select test.equal('a gateway that has it keeps it on', :'took' || ' ' || pg_temp.trimmed(), 't on true');
+update push.webhook set lent_at = now() - interval '70 s', off_at = now() - interval '70 s';
+select test.equal('without one it is off', pg_temp.trimmed(), 'off false');
+select test.equal('and its events are gone', (select count(*) from push.webhook_event), 0::bigint);
+
 -- Erasure.
 select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{null}');
 insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId": "erased-call", "from": "x"}',

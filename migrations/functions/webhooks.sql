@@ -42,7 +42,8 @@ comment on table push.webhook is
 comment on column push.webhook.app is 'name of the app';
 comment on column push.webhook.is_on is 'whether the configuration has a webhook for the app; if not, nothing is recorded';
 comment on column push.webhook.off_at is
-  'when a replica without a webhook for the app registered; null: the replica that registered last has one';
+  'when a replica without a webhook for the app registered, or when no replica had served the app for 24 hours; null: the '
+  'replica that registered last has one';
 comment on column push.webhook.lent_at is
   'while off_at is set: when a replica that has the webhook last claimed. A minute later the webhook is off';
 comment on column push.webhook.host is 'host and port of the URL; the URL itself is in the configuration only';
@@ -553,12 +554,24 @@ declare
   c_time     constant interval := '250 ms';
   -- How long a webhook stays on after the last claim of the last replica that has it.
   c_lent     constant interval := '1 minute';
+  -- How long a webhook stays on while no replica serves its app.
+  c_unserved constant interval := '24 hours';
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
   v_gone     bigint;
   v_app      record;
 begin
+  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
+  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
+  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
+    update push.webhook w set off_at = v_begun, lent_at = v_begun
+      where w.app = any (array(select x.app from push.webhook x
+        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_unserved
+          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
+            where l.app = x.app and s.updated_at > v_begun - c_unserved)
+        for no key update skip locked));
+  end if;
   update push.webhook w set is_on = false
     where w.app = any (array(select x.app from push.webhook x
       where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
@@ -609,7 +622,8 @@ $$;
 comment on function push.trim_webhooks is
   'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in '
   'bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to '
-  'push.webhook.dropped. Returns how many were deleted. For push.prune and the job prune';
+  'push.webhook.dropped. Turns off webhooks whose app no gateway has served for 24 hours. Returns how many were deleted. For '
+  'push.prune and the job prune';
 
 -- What people see and do ----------------------------------------------------------------------------------------------
 
