@@ -1670,7 +1670,7 @@ begin
   -- Nothing to write: a gateway does not wait for an operator whose push.set_quota is not committed.
   if coalesce((select (q.configured_calls, q.configured_notifications, q.configured_recipients)
         is not distinct from (p_quota[1], p_quota[2], p_quota[3])
-        and not exists (select from unnest('{calls,notifications,recipients,refusals}'::text[]) w where push.meter(q.id, w) is null)
+        and not exists (select from unnest(push.meter_names()) w where push.meter(q.id, w) is null)
       from push.quota q where q.app = p_app), num_nonnulls(p_quota[1], p_quota[2], p_quota[3]) = 0)
   then
     return;
@@ -4222,7 +4222,6 @@ declare
   v_what  text;
   v_limit int;
   v_count bigint;
-  v_meter regclass;
 begin
   select q.* into v_quota from push.quota q where q.app = p_app;
   if not found then
@@ -4232,10 +4231,9 @@ begin
     v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
     v_count := case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end;
     continue when v_limit is null or v_count = 0;
-    v_meter := push.meter(v_quota.id, v_what);
-    continue when v_meter is null or push.meter_used(pg_sequence_last_value(v_meter)) + v_count <= v_limit;
+    continue when push.meter(v_quota.id, v_what) is null or push.meter_used(push.meter_value(v_quota.id, v_what)) + v_count <= v_limit;
     if p_refuses then
-      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count, v_meter);
+      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count);
     end if;
     return false;
   end loop;
@@ -4666,11 +4664,11 @@ CREATE FUNCTION push.make_meters(p_id integer) RETURNS void
 declare
   v_what text;
 begin
-  foreach v_what in array array['calls', 'notifications', 'recipients', 'refusals'] loop
+  foreach v_what in array push.meter_names() loop
     continue when push.meter(p_id, v_what) is not null;
     execute format('create sequence push.%I minvalue 0 start 0', 'meter_' || p_id || '_' || v_what);
     execute format('comment on sequence push.%I is %L', 'meter_' || p_id || '_' || v_what,
-      v_what || ' that push.quota ' || p_id || ' has counted: see functions/quotas.sql');
+      replace(v_what, '_', ' ') || ' that push.quota ' || p_id || ' has counted: see functions/quotas.sql');
   end loop;
 end
 $$;
@@ -4763,7 +4761,7 @@ CREATE FUNCTION push.meter(p_id integer, p_what text) RETURNS regclass
     LANGUAGE sql STABLE
     AS $$ select to_regclass('push.meter_' || p_id || '_' || p_what) $$;
 
-COMMENT ON FUNCTION push.meter(p_id integer, p_what text) IS 'the sequence that counts for a quota. p_id: push.quota.id; p_what: calls, notifications, recipients or refusals. Null: it is missing, as after a restore of data alone; the next gateway that registers the app makes it';
+COMMENT ON FUNCTION push.meter(p_id integer, p_what text) IS 'the sequence that counts for a quota. p_id: push.quota.id; p_what: an element of push.meter_names(). Null: it is missing, as after a restore of data alone; the next gateway that registers the app makes it';
 
 CREATE FUNCTION push.meter_at(p_value bigint, p_minute bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4778,6 +4776,27 @@ $$;
 
 COMMENT ON FUNCTION push.meter_at(p_value bigint, p_minute bigint) IS 'the value that a meter has in a minute if nothing more is counted. p_value: its value; p_minute: minutes since 1970';
 
+CREATE FUNCTION push.meter_names() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select '{calls,notifications,recipients,calls_returned,notifications_returned,recipients_returned,refusals}'::text[] $$;
+
+COMMENT ON FUNCTION push.meter_names() IS 'what the meters of a quota count';
+
+CREATE FUNCTION push.meter_rest(p_counted bigint, p_returned bigint) RETURNS bigint
+    LANGUAGE plpgsql PARALLEL SAFE
+    AS $$
+declare
+  v_counted  bigint := push.meter_at(coalesce(p_counted, 0), floor(date_part('epoch', clock_timestamp()) / 60)::bigint);
+  v_returned bigint := push.meter_at(coalesce(p_returned, 0), v_counted >> 44);
+begin
+  return ((v_counted >> 44) << 44)
+    | (greatest(0, ((v_counted >> 22) & 4194303) - ((v_returned >> 22) & 4194303)) << 22)
+    | greatest(0, (v_counted & 4194303) - (v_returned & 4194303));
+end
+$$;
+
+COMMENT ON FUNCTION push.meter_rest(p_counted bigint, p_returned bigint) IS 'the value of a meter without what was returned. p_counted: its value; p_returned: value of the meter of what was returned, read before the other one, so that the difference is never too small';
+
 CREATE FUNCTION push.meter_used(p_value bigint) RETURNS integer
     LANGUAGE plpgsql PARALLEL SAFE
     AS $$
@@ -4790,6 +4809,18 @@ end
 $$;
 
 COMMENT ON FUNCTION push.meter_used(p_value bigint) IS 'what a meter has counted in the last minute, an estimate. p_value: its value; null: nothing was ever counted';
+
+CREATE FUNCTION push.meter_value(p_id integer, p_what text) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_returned bigint := pg_sequence_last_value(push.meter(p_id, p_what || '_returned'));
+begin
+  return push.meter_rest(pg_sequence_last_value(push.meter(p_id, p_what)), v_returned);
+end
+$$;
+
+COMMENT ON FUNCTION push.meter_value(p_id integer, p_what text) IS 'the value of a meter, without what was returned. p_id: push.quota.id; p_what: calls, notifications or recipients';
 
 CREATE FUNCTION push.meter_wait(p_value bigint, p_room integer) RETURNS integer
     LANGUAGE plpgsql PARALLEL SAFE
@@ -5649,7 +5680,7 @@ CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" int
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  select q.app, k.what, k."limit", push.meter_used(pg_sequence_last_value(push.meter(q.id, k.what))), k.configured, k.set_to,
+  select q.app, k.what, k."limit", push.meter_used(push.meter_value(q.id, k.what)), k.configured, k.set_to,
     push.meter_used(pg_sequence_last_value(push.meter(q.id, 'refusals'))), r.refused_at, q.id
   from push.quota q
   cross join lateral (values ('calls', q.calls, q.configured_calls, q.set_calls),
@@ -5908,7 +5939,7 @@ $$;
 
 COMMENT ON FUNCTION push.refuse_app(p_app text) IS 'raises the error for an app that the caller may not act for. p_app: its name';
 
-CREATE FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint, p_meter regclass) RETURNS void
+CREATE FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -5926,7 +5957,7 @@ begin
       hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
       schema = 'push', table = 'outbox', column = case p_what when 'recipients' then 'recipients' else 'app' end;
   end if;
-  v_wait := case p_limit when 0 then 60 else push.meter_wait(pg_sequence_last_value(p_meter), (p_limit - p_count)::int) end;
+  v_wait := case p_limit when 0 then 60 else push.meter_wait(push.meter_value(p_id, p_what), (p_limit - p_count)::int) end;
   raise exception using errcode = '53Q01',
     message = format('app: app %s has used up its quota of %s %s a minute', p_app, p_limit, p_what),
     detail = format('retry_after_seconds=%s', v_wait),
@@ -5936,7 +5967,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint, p_meter regclass) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would never be taken. p_app, p_id: columns of push.quota; p_what: calls, notifications or recipients; p_limit: the quota; p_count: how many the statement has; p_meter: what was counted so far';
+COMMENT ON FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would never be taken. p_app, p_id: columns of push.quota; p_what: calls, notifications or recipients; p_limit: the quota; p_count: how many the statement has';
 
 CREATE FUNCTION push.refuse_slots() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7510,7 +7541,7 @@ begin
   -- with a quota. Whoever else sets it gains nothing.
   if current_setting('push.counts_quota', true) = 'on' then
     perform set_config('push.counts_quota', '', true);
-    perform push.use_quota(u.app, u.calls, u.notifications, u.recipients)
+    perform push.use_quota(array_agg(u.app), array_agg(u.calls), array_agg(u.notifications), array_agg(u.recipients))
     from (
       select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
         sum(push.recipients_in(n.recipients)) as recipients
@@ -7786,36 +7817,43 @@ $$;
 
 COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. Turns off webhooks whose app no gateway has served for 24 hours. Returns how many were deleted. For push.prune and the job prune';
 
-CREATE FUNCTION push.use_quota(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint) RETURNS void
+CREATE FUNCTION push.use_quota(p_app text[], p_calls bigint[], p_notifications bigint[], p_recipients bigint[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
-  v_quota push.quota;
-  v_what  text;
-  v_limit int;
-  v_count bigint;
-  v_meter regclass;
+  v_quota    push.quota;
+  v_what     text;
+  v_limit    int;
+  v_count    bigint;
+  v_meter    regclass;
+  v_returned bigint;
+  -- What was counted so far, by meter: the meters that give it back, and the counts.
+  v_back     regclass[] := '{}';
+  v_counts   bigint[] := '{}';
 begin
-  select q.* into v_quota from push.quota q where q.app = p_app;
-  if not found then
-    return;
-  end if;
-  foreach v_what in array array['calls', 'notifications', 'recipients'] loop
-    v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
-    v_count := case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end;
-    continue when v_limit is null or v_count = 0;
-    v_meter := push.meter(v_quota.id, v_what);
-    continue when v_meter is null;
-    if push.meter_used(push.count_on_meter(v_meter, v_count)) > v_limit then
-      -- Other sessions used it up since this statement asked. What it counted is given back.
-      perform setval(v_meter, greatest(pg_sequence_last_value(v_meter) - v_count, (pg_sequence_last_value(v_meter) >> 22) << 22));
-      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count, v_meter);
-    end if;
+  for v_i in 1..coalesce(cardinality(p_app), 0) loop
+    select q.* into v_quota from push.quota q where q.app = p_app[v_i];
+    continue when not found;
+    foreach v_what in array array['calls', 'notifications', 'recipients'] loop
+      v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
+      v_count := (case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end)[v_i];
+      continue when v_limit is null or v_count = 0;
+      v_meter := push.meter(v_quota.id, v_what);
+      continue when v_meter is null;
+      v_back := v_back || push.meter(v_quota.id, v_what || '_returned');
+      v_counts := v_counts || v_count;
+      v_returned := pg_sequence_last_value(v_back[cardinality(v_back)]);
+      if push.meter_used(push.meter_rest(push.count_on_meter(v_meter, v_count), v_returned)) > v_limit then
+        -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
+        perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
+        perform push.refuse_quota(p_app[v_i], v_quota.id, v_what, v_limit, v_count);
+      end if;
+    end loop;
   end loop;
 end
 $$;
 
-COMMENT ON FUNCTION push.use_quota(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint) IS 'counts what a statement enqueues for an app. Raises the error of push.has_room if other sessions have used up the quota meanwhile. Arguments: as push.has_room';
+COMMENT ON FUNCTION push.use_quota(p_app text[], p_calls bigint[], p_notifications bigint[], p_recipients bigint[]) IS 'counts what a statement enqueues. Raises the error of push.has_room if other sessions have used up a quota meanwhile; then nothing of the statement is counted. Arrays, by app, each as an argument of push.has_room';
 
 CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval DEFAULT '16 days'::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
