@@ -1670,7 +1670,7 @@ begin
   -- Nothing to write: a gateway does not wait for an operator whose push.set_quota is not committed.
   if coalesce((select (q.configured_calls, q.configured_notifications, q.configured_recipients)
         is not distinct from (p_quota[1], p_quota[2], p_quota[3])
-        and not exists (select from unnest('{calls,notifications,recipients,refusals}'::text[]) w where push.meter(q.id, w) is null)
+        and not exists (select from unnest(push.meter_names()) w where push.meter(q.id, w) is null)
       from push.quota q where q.app = p_app), num_nonnulls(p_quota[1], p_quota[2], p_quota[3]) = 0)
   then
     return;
@@ -4222,7 +4222,6 @@ declare
   v_what  text;
   v_limit int;
   v_count bigint;
-  v_meter regclass;
 begin
   select q.* into v_quota from push.quota q where q.app = p_app;
   if not found then
@@ -4232,10 +4231,9 @@ begin
     v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
     v_count := case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end;
     continue when v_limit is null or v_count = 0;
-    v_meter := push.meter(v_quota.id, v_what);
-    continue when v_meter is null or push.meter_used(pg_sequence_last_value(v_meter)) + v_count <= v_limit;
+    continue when push.meter(v_quota.id, v_what) is null or push.meter_used(push.meter_value(v_quota.id, v_what)) + v_count <= v_limit;
     if p_refuses then
-      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count, v_meter);
+      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count);
     end if;
     return false;
   end loop;
@@ -4666,11 +4664,11 @@ CREATE FUNCTION push.make_meters(p_id integer) RETURNS void
 declare
   v_what text;
 begin
-  foreach v_what in array array['calls', 'notifications', 'recipients', 'refusals'] loop
+  foreach v_what in array push.meter_names() loop
     continue when push.meter(p_id, v_what) is not null;
     execute format('create sequence push.%I minvalue 0 start 0', 'meter_' || p_id || '_' || v_what);
     execute format('comment on sequence push.%I is %L', 'meter_' || p_id || '_' || v_what,
-      v_what || ' that push.quota ' || p_id || ' has counted: see functions/quotas.sql');
+      replace(v_what, '_', ' ') || ' that push.quota ' || p_id || ' has counted: see functions/quotas.sql');
   end loop;
 end
 $$;
@@ -4763,7 +4761,7 @@ CREATE FUNCTION push.meter(p_id integer, p_what text) RETURNS regclass
     LANGUAGE sql STABLE
     AS $$ select to_regclass('push.meter_' || p_id || '_' || p_what) $$;
 
-COMMENT ON FUNCTION push.meter(p_id integer, p_what text) IS 'the sequence that counts for a quota. p_id: push.quota.id; p_what: calls, notifications, recipients or refusals. Null: it is missing, as after a restore of data alone; the next gateway that registers the app makes it';
+COMMENT ON FUNCTION push.meter(p_id integer, p_what text) IS 'the sequence that counts for a quota. p_id: push.quota.id; p_what: an element of push.meter_names(). Null: it is missing, as after a restore of data alone; the next gateway that registers the app makes it';
 
 CREATE FUNCTION push.meter_at(p_value bigint, p_minute bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4778,6 +4776,27 @@ $$;
 
 COMMENT ON FUNCTION push.meter_at(p_value bigint, p_minute bigint) IS 'the value that a meter has in a minute if nothing more is counted. p_value: its value; p_minute: minutes since 1970';
 
+CREATE FUNCTION push.meter_names() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select '{calls,notifications,recipients,calls_returned,notifications_returned,recipients_returned,refusals}'::text[] $$;
+
+COMMENT ON FUNCTION push.meter_names() IS 'what the meters of a quota count';
+
+CREATE FUNCTION push.meter_rest(p_counted bigint, p_returned bigint) RETURNS bigint
+    LANGUAGE plpgsql PARALLEL SAFE
+    AS $$
+declare
+  v_counted  bigint := push.meter_at(coalesce(p_counted, 0), floor(date_part('epoch', clock_timestamp()) / 60)::bigint);
+  v_returned bigint := push.meter_at(coalesce(p_returned, 0), v_counted >> 44);
+begin
+  return ((v_counted >> 44) << 44)
+    | (greatest(0, ((v_counted >> 22) & 4194303) - ((v_returned >> 22) & 4194303)) << 22)
+    | greatest(0, (v_counted & 4194303) - (v_returned & 4194303));
+end
+$$;
+
+COMMENT ON FUNCTION push.meter_rest(p_counted bigint, p_returned bigint) IS 'the value of a meter without what was returned. p_counted: its value; p_returned: value of the meter of what was returned, read before the other one, so that the difference is never too small';
+
 CREATE FUNCTION push.meter_used(p_value bigint) RETURNS integer
     LANGUAGE plpgsql PARALLEL SAFE
     AS $$
@@ -4790,6 +4809,18 @@ end
 $$;
 
 COMMENT ON FUNCTION push.meter_used(p_value bigint) IS 'what a meter has counted in the last minute, an estimate. p_value: its value; null: nothing was ever counted';
+
+CREATE FUNCTION push.meter_value(p_id integer, p_what text) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_returned bigint := pg_sequence_last_value(push.meter(p_id, p_what || '_returned'));
+begin
+  return push.meter_rest(pg_sequence_last_value(push.meter(p_id, p_what)), v_returned);
+end
+$$;
+
+COMMENT ON FUNCTION push.meter_value(p_id integer, p_what text) IS 'the value of a meter, without what was returned. p_id: push.quota.id; p_what: calls, notifications or recipients';
 
 CREATE FUNCTION push.meter_wait(p_value bigint, p_room integer) RETURNS integer
     LANGUAGE plpgsql PARALLEL SAFE
@@ -5649,7 +5680,7 @@ CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" int
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  select q.app, k.what, k."limit", push.meter_used(pg_sequence_last_value(push.meter(q.id, k.what))), k.configured, k.set_to,
+  select q.app, k.what, k."limit", push.meter_used(push.meter_value(q.id, k.what)), k.configured, k.set_to,
     push.meter_used(pg_sequence_last_value(push.meter(q.id, 'refusals'))), r.refused_at, q.id
   from push.quota q
   cross join lateral (values ('calls', q.calls, q.configured_calls, q.set_calls),
@@ -5908,7 +5939,7 @@ $$;
 
 COMMENT ON FUNCTION push.refuse_app(p_app text) IS 'raises the error for an app that the caller may not act for. p_app: its name';
 
-CREATE FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint, p_meter regclass) RETURNS void
+CREATE FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -5926,7 +5957,7 @@ begin
       hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
       schema = 'push', table = 'outbox', column = case p_what when 'recipients' then 'recipients' else 'app' end;
   end if;
-  v_wait := case p_limit when 0 then 60 else push.meter_wait(pg_sequence_last_value(p_meter), (p_limit - p_count)::int) end;
+  v_wait := case p_limit when 0 then 60 else push.meter_wait(push.meter_value(p_id, p_what), (p_limit - p_count)::int) end;
   raise exception using errcode = '53Q01',
     message = format('app: app %s has used up its quota of %s %s a minute', p_app, p_limit, p_what),
     detail = format('retry_after_seconds=%s', v_wait),
@@ -5936,7 +5967,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint, p_meter regclass) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would never be taken. p_app, p_id: columns of push.quota; p_what: calls, notifications or recipients; p_limit: the quota; p_count: how many the statement has; p_meter: what was counted so far';
+COMMENT ON FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would never be taken. p_app, p_id: columns of push.quota; p_what: calls, notifications or recipients; p_limit: the quota; p_count: how many the statement has';
 
 CREATE FUNCTION push.refuse_slots() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6251,19 +6282,27 @@ begin
       hint = 'call_id => ''…'' sends the events of one call again, since => now() - interval ''1 hour'' those of the last hour.';
   elsif resend_webhooks.since < clock_timestamp() - c_back then
     raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be more than 24 hours ago',
-      hint = 'Older results are in push.delivery_history.';
+      hint = 'call_id => ''…'' sends the events of an older call again. Older results are in push.delivery_history.';
+  elsif resend_webhooks.since > clock_timestamp() then
+    raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be in the future',
+      hint = 'since => now() - interval ''1 hour'' sends the events of the last hour again.';
+  elsif not (select w.is_on from push.webhook w where w.app = v_app) then
+    raise exception using errcode = 'object_not_in_prerequisite_state', message = format('app: the webhook of app %s is off', v_app),
+      hint = 'Nothing is recorded for it. It is on when a gateway has started whose configuration has apps.APP.webhook.';
   end if;
   if resend_webhooks.call_id is not null then
     select array_agg(o.id), min(o.created_at) into v_ids, v_from
       from push.outbox o where o.call_id = resend_webhooks.call_id and o.app = v_app;
     if v_ids is null then
       raise exception using errcode = 'no_data_found',
-        message = format('call_id: there is no call %s in app %s', left(resend_webhooks.call_id, 128), v_app);
+        message = format('call_id: there is no call %s in app %s', left(resend_webhooks.call_id, 128), v_app),
+        hint = 'It may be of another app, or deleted because it was too old: push.timeline(''…'') shows a call of any app.';
     end if;
   else
     v_from := resend_webhooks.since;
   end if;
-  -- The oldest c_max events are recorded, so that calling it again with the time of the newest of them leaves none out.
+  -- Of a time, the oldest c_max events are recorded, and those that happened at the same moment as the last of them, so that
+  -- calling it again with the moment after it leaves none out, and comes to an end. Of a call, all of them are.
   with found as materialized (
     select x.* from (
       select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
@@ -6289,7 +6328,7 @@ begin
     ) x
     where push.wants_event(v_app, x.type)
     order by x.at
-    limit c_max
+    fetch first (case when v_ids is null then c_max else 2147483647 end) rows with ties
   ), made as (
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select f.event, v_app, f.type, f.outbox_id, f.user_id, f.at, f.data from found f order by f.at
@@ -6298,14 +6337,15 @@ begin
   )
   select (select count(*) from made), (select count(*) from found), (select max(f.at) from found f) into recorded, v_found, v_until;
   message := format('%s: %s events are sent again, with the ids that they had; those that wait already are not recorded twice', v_app, recorded)
-    || case when v_found = c_max then format('. There may be more: call it again with since => %L', v_until) else '' end;
+    || case when v_ids is null and v_found >= c_max
+      then format('. There may be more: call it again with since => %L', v_until + interval '1 microsecond') else '' end;
   perform push.note_audit('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
     jsonb_build_object('since', resend_webhooks.since, 'recorded', recorded));
   return next;
 end
 $$;
 
-COMMENT ON FUNCTION push.resend_webhooks(app text, call_id text, since timestamp with time zone) IS 'records again, from the history, events that were sent before. app: name of the app; call_id: those of this call; since: those since then, at most 24 hours ago. Handles at most 10,000 events in one call, the oldest first. Returns how many were recorded, and a sentence that says whether there are more. Declines of single users and receipts are not among them';
+COMMENT ON FUNCTION push.resend_webhooks(app text, call_id text, since timestamp with time zone) IS 'records again, from the history, events that were sent before. app: name of the app; call_id: those of this call; since: those since then, at most 24 hours ago, of which it handles about 10,000 at a time, the oldest first. Returns how many were recorded, and a sentence that says whether there are more. Declines of single users and receipts are not among them';
 
 CREATE FUNCTION push.restored_at() RETURNS timestamp with time zone
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -6677,34 +6717,62 @@ $$;
 
 COMMENT ON FUNCTION push.set_quota(app text, calls_per_minute integer, notifications_per_minute integer, recipients_per_minute integer, note text) IS 'overrides the quota of an app, at once and until the next call, whatever the configuration says or becomes. app: name of the app; calls_per_minute, notifications_per_minute, recipients_per_minute: 0 to 1000000; null: as configured. So push.set_quota(app) ends every override. note: why. Returns whether this changed anything, and a sentence that says what holds now. Running it twice is harmless';
 
-CREATE FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) RETURNS void
+CREATE FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET lock_timeout TO '100ms'
     AS $$
+declare
+  v_hook   record;
+  v_locked text[] := '{}';
 begin
-  update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
-    from unnest(p_app, p_host) c(app, host)
-    where w.app = c.app and c.host is null and w.is_on;
-  insert into push.webhook as w (app, host, url_digest, events)
-  select c.app, c.host, c.url_digest, string_to_array(c.events, ',')
-  from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
-  -- Writing a row waits for an operator who pauses the app in a transaction that stays open. An unchanged row is not written.
-  where c.host is not null and not exists (select from push.webhook w
-    where w.app = c.app and (w.is_on, w.host, w.url_digest) = (true, c.host, c.url_digest) and w.off_at is null
-      and w.events is not distinct from string_to_array(c.events, ','))
-  order by c.app
-  on conflict (app) do update
-    set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events, changed_at = clock_timestamp(),
-      gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
-      failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
-      failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
-      retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
-    where w.off_at is not null
-      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+  -- An operator may have an app paused in a transaction that stays open. That app is left out, and the others are not. An
+  -- unchanged row is not written.
+  for v_hook in
+    select c.app, c.host, c.url_digest, c.events, w.app is not null as is_known
+    from (
+      select c.app, c.host, c.url_digest, string_to_array(c.events, ',') as events
+      from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
+    ) c
+    left join push.webhook w on w.app = c.app
+    where case when c.host is null then w.is_on else w.app is null or w.off_at is not null
+      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, c.host, c.url_digest, c.events) end
+    order by c.app
+  loop
+    if v_hook.is_known then
+      perform from push.webhook w where w.app = v_hook.app for no key update skip locked;
+      if not found then
+        v_locked := v_locked || v_hook.app;
+        continue;
+      end if;
+    end if;
+    if v_hook.host is null then
+      update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
+        where w.app = v_hook.app and w.is_on;
+      continue;
+    end if;
+    begin
+      insert into push.webhook as w (app, host, url_digest, events)
+      values (v_hook.app, v_hook.host, v_hook.url_digest, v_hook.events)
+      on conflict (app) do update
+        set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events,
+          changed_at = clock_timestamp(),
+          gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
+          failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
+          failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
+          retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
+        where w.off_at is not null
+          or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+    exception
+      -- Another transaction has inserted the row and is open.
+      when lock_not_available then v_locked := v_locked || v_hook.app;
+    end;
+  end loop;
+  return v_locked;
 end
 $$;
 
-COMMENT ON FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) IS 'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are left as they are';
+COMMENT ON FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) IS 'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are left as they are. Returns the apps whose row another transaction has locked: they are unchanged, so call it again';
 
 CREATE FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[] DEFAULT NULL::text[], p_receipt_after_ms integer[] DEFAULT NULL::integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7473,7 +7541,7 @@ begin
   -- with a quota. Whoever else sets it gains nothing.
   if current_setting('push.counts_quota', true) = 'on' then
     perform set_config('push.counts_quota', '', true);
-    perform push.use_quota(u.app, u.calls, u.notifications, u.recipients)
+    perform push.use_quota(array_agg(u.app), array_agg(u.calls), array_agg(u.notifications), array_agg(u.recipients))
     from (
       select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
         sum(push.recipients_in(n.recipients)) as recipients
@@ -7681,90 +7749,111 @@ declare
   c_time     constant interval := '250 ms';
   -- How long a webhook stays on after the last claim of the last replica that has it.
   c_lent     constant interval := '1 minute';
+  -- How long a webhook stays on while no replica serves its app.
+  c_unserved constant interval := '24 hours';
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
+  v_gone     bigint;
   v_app      record;
 begin
+  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
+  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
+  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
+    update push.webhook w set off_at = v_begun, lent_at = v_begun
+      where w.app = any (array(select x.app from push.webhook x
+        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_unserved
+          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
+            where l.app = x.app and s.updated_at > v_begun - c_unserved)
+        for no key update skip locked));
+  end if;
   update push.webhook w set is_on = false
     where w.app = any (array(select x.app from push.webhook x
       where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
-  -- The oldest events have the smallest ids. Events of an app whose row an operator holds are left, because they could not be
-  -- counted.
-  with old as materialized (
-    select x.id, x.app from (select e.id, e.app, e.created_at from push.webhook_event e order by e.id limit c_bite) x
-    where x.created_at < clock_timestamp() - c_age_max
-  ), free as materialized (
-    select w.app, w.is_on from push.webhook w where w.app = any (array(select o.app from old o)) for no key update skip locked
-  ), gone as (
-    delete from push.webhook_event e
-    where e.id = any (array(select x.id from push.webhook_event x
-      where x.id = any (array(select o.id from old o where o.app = any (array(select f.app from free f)))) for update skip locked))
-    returning e.app
-  ), counted as (
-    update push.webhook w set dropped = w.dropped + g.count
-    from (select g.app, count(*) as count from gone g group by g.app) g
-    where w.app = g.app and w.is_on
-  )
-  select count(*) into v_trimmed from gone;
-  -- Apps take turns, because counting the events of many may take longer than one step may.
-  -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
+  -- Apps take turns, because counting the events of many may take longer than one step may. Each app's events are found by
+  -- an index of their own, so that those of one app, which an operator may have locked, keep no others from being deleted.
   for v_app in
-    select w.app, w.is_on from push.webhook w where w.is_on or w.off_at < v_begun - interval '10 s' or w.off_at is null order by random()
+    with recursive app (name) as (
+      select min(e.app) from push.webhook_event e
+      union all
+      select (select min(e.app) from push.webhook_event e where e.app > a.name) from app a where a.name is not null
+    )
+    select a.name, w.app is not null as is_known, coalesce(w.is_on, false) as is_on,
+      -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
+      not coalesce(w.is_on or w.off_at >= v_begun - interval '10 s', false) as is_off
+    from app a left join push.webhook w on w.app = a.name
+    where a.name is not null
+    order by random()
   loop
     exit when clock_timestamp() > v_begun + c_time;
-    v_count := (select count(*) from (
-      select from push.webhook_event e where e.app = v_app.app limit case when v_app.is_on then c_rows_max else 0 end + c_bite) x)
-      - case when v_app.is_on then c_rows_max else 0 end;
-    continue when v_count <= 0;
-    perform from push.webhook w where w.app = v_app.app for no key update skip locked;
-    continue when not found;
-    with gone as (
-      delete from push.webhook_event e
+    v_count := case when v_app.is_off then c_bite
+      when v_app.is_on then greatest(0, (select count(*) from (
+        select from push.webhook_event e where e.app = v_app.name limit c_rows_max + c_bite) x) - c_rows_max)
+      else 0 end;
+    continue when v_count = 0 and not exists (select from push.webhook_event e
+      where e.app = v_app.name and e.created_at < v_begun - c_age_max);
+    -- Events of an app whose row an operator holds are left, because they could not be counted.
+    if v_app.is_known then
+      perform from push.webhook w where w.app = v_app.name for no key update skip locked;
+      continue when not found;
+    end if;
+    -- The oldest: those that are too many, and then those that are too old.
+    delete from push.webhook_event e
       where e.id = any (array(
-        select x.id from push.webhook_event x where x.app = v_app.app order by x.id limit v_count for update skip locked))
-      returning 1
-    ), counted as (
-      update push.webhook w set dropped = w.dropped + (select count(*) from gone) where w.app = v_app.app and w.is_on
-    )
-    select v_trimmed + count(*) into v_trimmed from gone;
+        select x.id from push.webhook_event x where x.app = v_app.name order by x.created_at limit v_count for update skip locked));
+    get diagnostics v_gone = row_count;
+    delete from push.webhook_event e
+      where e.id = any (array(
+        select x.id from push.webhook_event x where x.app = v_app.name and x.created_at < v_begun - c_age_max
+        order by x.created_at limit c_bite - v_gone for update skip locked));
+    get diagnostics v_count = row_count;
+    v_gone := v_gone + v_count;
+    update push.webhook w set dropped = w.dropped + v_gone where w.app = v_app.name and w.is_on and v_gone > 0;
+    v_trimmed := v_trimmed + v_gone;
   end loop;
   return v_trimmed;
 end
 $$;
 
-COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. Returns how many were deleted. For push.prune and the job prune';
+COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. Turns off webhooks whose app no gateway has served for 24 hours. Returns how many were deleted. For push.prune and the job prune';
 
-CREATE FUNCTION push.use_quota(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint) RETURNS void
+CREATE FUNCTION push.use_quota(p_app text[], p_calls bigint[], p_notifications bigint[], p_recipients bigint[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
-  v_quota push.quota;
-  v_what  text;
-  v_limit int;
-  v_count bigint;
-  v_meter regclass;
+  v_quota    push.quota;
+  v_what     text;
+  v_limit    int;
+  v_count    bigint;
+  v_meter    regclass;
+  v_returned bigint;
+  -- What was counted so far, by meter: the meters that give it back, and the counts.
+  v_back     regclass[] := '{}';
+  v_counts   bigint[] := '{}';
 begin
-  select q.* into v_quota from push.quota q where q.app = p_app;
-  if not found then
-    return;
-  end if;
-  foreach v_what in array array['calls', 'notifications', 'recipients'] loop
-    v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
-    v_count := case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end;
-    continue when v_limit is null or v_count = 0;
-    v_meter := push.meter(v_quota.id, v_what);
-    continue when v_meter is null;
-    if push.meter_used(push.count_on_meter(v_meter, v_count)) > v_limit then
-      -- Other sessions used it up since this statement asked. What it counted is given back.
-      perform setval(v_meter, greatest(pg_sequence_last_value(v_meter) - v_count, (pg_sequence_last_value(v_meter) >> 22) << 22));
-      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count, v_meter);
-    end if;
+  for v_i in 1..coalesce(cardinality(p_app), 0) loop
+    select q.* into v_quota from push.quota q where q.app = p_app[v_i];
+    continue when not found;
+    foreach v_what in array array['calls', 'notifications', 'recipients'] loop
+      v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
+      v_count := (case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end)[v_i];
+      continue when v_limit is null or v_count = 0;
+      v_meter := push.meter(v_quota.id, v_what);
+      continue when v_meter is null;
+      v_back := v_back || push.meter(v_quota.id, v_what || '_returned');
+      v_counts := v_counts || v_count;
+      v_returned := pg_sequence_last_value(v_back[cardinality(v_back)]);
+      if push.meter_used(push.meter_rest(push.count_on_meter(v_meter, v_count), v_returned)) > v_limit then
+        -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
+        perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
+        perform push.refuse_quota(p_app[v_i], v_quota.id, v_what, v_limit, v_count);
+      end if;
+    end loop;
   end loop;
 end
 $$;
 
-COMMENT ON FUNCTION push.use_quota(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint) IS 'counts what a statement enqueues for an app. Raises the error of push.has_room if other sessions have used up the quota meanwhile. Arguments: as push.has_room';
+COMMENT ON FUNCTION push.use_quota(p_app text[], p_calls bigint[], p_notifications bigint[], p_recipients bigint[]) IS 'counts what a statement enqueues. Raises the error of push.has_room if other sessions have used up a quota meanwhile; then nothing of the statement is counted. Arrays, by app, each as an argument of push.has_room';
 
 CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval DEFAULT '16 days'::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -10015,7 +10104,7 @@ COMMENT ON COLUMN push.webhook.last_at IS 'when a result was last noted; success
 
 COMMENT ON COLUMN push.webhook.dropped IS 'number of events that were deleted without an acknowledgement, because they were too old or too many';
 
-COMMENT ON COLUMN push.webhook.off_at IS 'when a replica without a webhook for the app registered; null: the replica that registered last has one';
+COMMENT ON COLUMN push.webhook.off_at IS 'when a replica without a webhook for the app registered, or when no replica had served the app for 24 hours; null: the replica that registered last has one';
 
 COMMENT ON COLUMN push.webhook.lent_at IS 'while off_at is set: when a replica that has the webhook last claimed. A minute later the webhook is off';
 
@@ -10295,6 +10384,8 @@ CREATE INDEX token_invalidations_feed ON push.token_invalidations USING btree (i
 CREATE INDEX token_invalidations_lookup ON push.token_invalidations USING hash (token);
 
 CREATE UNIQUE INDEX token_invalidations_token ON push.token_invalidations USING btree (sha256((token)::bytea), app, provider);
+
+CREATE INDEX webhook_event_age ON push.webhook_event USING btree (app, created_at);
 
 CREATE INDEX webhook_event_call ON push.webhook_event USING btree (outbox_id, id) WHERE (outbox_id IS NOT NULL);
 

@@ -81,6 +81,8 @@ package struct WebhookMachine: Sendable {
     case wake
     /// The statement of the last action has ended: a registration or results.
     case written
+    /// The registration has ended, except for apps that another transaction has locked.
+    case registeredInPart
     case claimed([ClaimedWebhook])
     /// The database did not answer, or refused the statement.
     case databaseFailed
@@ -113,6 +115,8 @@ package struct WebhookMachine: Sendable {
   static let interval = Nanoseconds.milliseconds(500)
   /// How much longer than a request the lease is: the time for writing the result.
   static let leaseSlack = Nanoseconds.seconds(15)
+  /// When apps that were locked are registered again. Meanwhile the others are served.
+  static let registrationInterval = Nanoseconds.seconds(1)
   /// The longest wait after errors of the database.
   static let databasePauseMax = Nanoseconds.seconds(15)
   /// Seconds until an event is sent again after its first failure, its second, …; the last value is also that of all
@@ -128,6 +132,8 @@ package struct WebhookMachine: Sendable {
   private var results: [WebhookResult] = []
   private var running: Action?
   private var mustRegister = false
+  /// Set while apps are locked that are to be registered.
+  private var nextRegistration: Instant?
   private var isStopping = false
   private var isClosed = false
   private var failing: Set<String> = []
@@ -159,6 +165,9 @@ package struct WebhookMachine: Sendable {
     case .written:
       // After a result, the next event of its call is due.
       if case .settle = running { nextClaim = now }
+      succeed()
+    case .registeredInPart:
+      nextRegistration = now + Self.registrationInterval
       succeed()
     case .claimed(let events):
       nextClaim = now + Self.interval
@@ -200,8 +209,10 @@ package struct WebhookMachine: Sendable {
       if isStopping, inFlight.isEmpty { return close() }
       return [.wake(at: databasePause)]
     }
+    if let time = nextRegistration, now >= time { mustRegister = true }
     if mustRegister, !isStopping {
       mustRegister = false
+      nextRegistration = nil
       return start(.register)
     }
     if !results.isEmpty {
@@ -209,15 +220,16 @@ package struct WebhookMachine: Sendable {
       return start(.settle(results))
     }
     if isStopping { return inFlight.isEmpty ? close() : [] }
-    guard !endpoints.isEmpty else { return [] }
-    guard now >= nextClaim else { return [.wake(at: nextClaim)] }
+    guard !endpoints.isEmpty else { return nextRegistration.map { [.wake(at: $0)] } ?? [] }
+    guard now >= nextClaim else { return [.wake(at: min(nextClaim, nextRegistration ?? nextClaim))] }
     let claims = endpoints.compactMap { app, urlDigest, timeout -> Claim? in
       let room = Self.inFlightMax - counts[app, default: 0]
       guard room > 0 else { return nil }
       return Claim(app: app, urlDigest: urlDigest, room: room, lease: timeout + Self.leaseSlack)
     }
     // If no app has room, the next result leads here again.
-    return claims.isEmpty ? [] : start(.claim(claims))
+    if claims.isEmpty { return nextRegistration.map { [.wake(at: $0)] } ?? [] }
+    return start(.claim(claims))
   }
 
   private mutating func start(_ action: Action) -> [Action] {

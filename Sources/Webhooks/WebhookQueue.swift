@@ -7,7 +7,7 @@ internal import Runtime
 /// The queue of one database: `push.webhook_event`.
 struct WebhookQueue: Sendable {
   private static let register = PostgresStatement(
-    name: "set_webhooks", sql: "select push.set_webhooks($1, $2, $3, $4)")
+    name: "set_webhooks", sql: "select unnest(push.set_webhooks($1, $2, $3, $4))")
   private static let claim = PostgresStatement(
     name: "claim_webhooks", sql: "select id, app, attempt, event, body from push.claim_webhooks($1, $2, $3, $4)")
   private static let settle = PostgresStatement(
@@ -27,13 +27,15 @@ struct WebhookQueue: Sendable {
   /// Writes which apps have a webhook.
   ///
   /// - Parameter others: apps without one.
-  func register(_ endpoints: [WebhookEndpoint], others: [String]) async throws(PostgresPool.Failure) {
+  /// - Returns: apps that were left as they are, because another transaction has locked them.
+  func register(_ endpoints: [WebhookEndpoint], others: [String]) async throws(PostgresPool.Failure) -> [String] {
     var parameters = PostgresParameters()
     parameters.append(endpoints.map { Optional($0.app) } + others.map(Optional.init))
     parameters.append(endpoints.map { Optional($0.host) } + others.map { _ in nil })
     parameters.append(endpoints.map { Optional($0.urlDigest) } + others.map { _ in nil })
     parameters.append(endpoints.map { $0.events?.joined(separator: ",") } + others.map { _ in nil })
-    _ = try await pool.run(Self.register, parameters)
+    let result = try await pool.run(Self.register, parameters)
+    return (0..<result.rowCount).map { result.text($0, 0) }
   }
 
   /// Claims events. It is not repeated after a broken connection: if the answer was lost, its events are due again after

@@ -31,6 +31,8 @@ package actor WebhookSender {
   private var others: Set<String> = []
   private var timer: EventLoop.Timer?
   private var isTroubled = false
+  /// How often in a row apps were locked when they were to be registered.
+  private var registrationsInPart = 0
   private var isClosed = false
   private var closing: CheckedContinuation<Void, Never>?
 
@@ -163,7 +165,18 @@ package actor WebhookSender {
 
   private func register() async throws(PostgresPool.Failure) -> WebhookMachine.Event {
     let endpoints = receivers.values.map(\.endpoint)
-    try await queue.register(endpoints, others: others.sorted())
+    let locked = try await queue.register(endpoints, others: others.sorted())
+    guard locked.isEmpty else {
+      registrationsInPart += 1
+      // Another replica that registers them has locked them for a moment.
+      if registrationsInPart == 3 {
+        logger.warning(
+          "Webhooks wait for a transaction that has locked them: they stay as they were",
+          metadata: ["apps": "\(locked.joined(separator: ", "))"])
+      }
+      return .registeredInPart
+    }
+    registrationsInPart = 0
     if endpoints.isEmpty { await queue.close() }
     return .written
   }

@@ -202,6 +202,32 @@ private func claiming(_ apps: [String] = ["a"]) -> WebhookMachine {
     #expect(machine.handle(.wake, now: at(1001)) == [.register])
   }
 
+  @Test func `apps that are locked are registered again every second, and the others are served meanwhile`() {
+    var machine = WebhookMachine(seed: 1)
+    _ = machine.handle(.configure([("a", "url", .seconds(5)), ("b", "url", .seconds(5))]), now: at(0))
+    #expect(machine.handle(.registeredInPart, now: at(10)).claims.map(\.app) == ["a", "b"])
+    #expect(machine.handle(.claimed([]), now: at(600)) == [.wake(at: at(1010))])
+    #expect(machine.handle(.wake, now: at(1010)) == [.register])
+    #expect(machine.handle(.written, now: at(1011)) == [.wake(at: at(1100))])
+    #expect(machine.handle(.wake, now: at(1100)).claims.count == 2)
+    #expect(machine.handle(.claimed([]), now: at(2100)) == [.wake(at: at(2600))])
+  }
+
+  @Test func `apps that are locked are registered again also if nothing can be claimed`() {
+    var machine = WebhookMachine(seed: 1)
+    _ = machine.handle(.configure([]), now: at(0))
+    #expect(machine.handle(.registeredInPart, now: at(10)) == [.wake(at: at(1010))])
+    #expect(machine.handle(.wake, now: at(1010)) == [.register])
+    #expect(machine.handle(.written, now: at(1011)) == [])
+    var full = WebhookMachine(seed: 1)
+    _ = full.handle(.configure([("a", "url", .seconds(5))]), now: at(0))
+    _ = full.handle(.registeredInPart, now: at(10))
+    let claimed = full.handle(.claimed((1...16).map { event(Int64($0)) }), now: at(20))
+    #expect(claimed.last == .wake(at: at(520)))
+    #expect(full.handle(.wake, now: at(520)) == [.wake(at: at(1010))])
+    #expect(full.handle(.wake, now: at(1010)) == [.register])
+  }
+
   @Test func `a withdrawn request is left to its lease`() {
     var machine = claiming()
     _ = machine.handle(.claimed([event(1)]), now: at(0))

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from harness import OWNER, check, owner
 
-GROWING = r"(?:delivery|outbox|history\w*|devices|token_invalidations|ring_reports|escalations\w*|receipt_batch)"
+GROWING = r"(?:delivery|outbox|history\w*|devices|token_invalidations|ring_reports|escalations\w*|receipt_batch|webhook_event)"
 SCAN = re.compile(rf"^.*?((?:Parallel )?(?:Seq|Index Only|Index|Bitmap Heap) Scan(?: Backward)?(?: using \w+)? on {GROWING})\b(?=[ \n(])")
 
 
@@ -148,11 +148,16 @@ def fill():
         select 'user-' || i, 'plan', 'fcm', 'plan-device-0123456789-' || i from generate_series(1, 20000) i""")
     db.execute("""insert into push.token_invalidations (app, provider, token, reason)
         select 'plan', 'fcm', 'plan-dead-0123456789-' || i, 'x' from generate_series(1, 20000) i""")
+    db.execute("""insert into push.webhook_event (event, app, type, at, created_at, data)
+        select 'full-' || i, 'hooked', 'token.dead', now(), now() - case when i > 19000 then interval '25 hours' else '0' end, '{}'
+        from generate_series(1, 20000) i""")
     db.execute("analyze")
 
 
 owner("select push.register_app('plan', 60, 5)")
 owner("select push.register_device('registered', 'plan', 'expo', 'ExponentPushToken[plan]')")
+owner("select push.set_webhooks('{hooked}', '{hook.example}', '{digest}', '{null}')")
+owner("insert into push.webhook_event (event, app, type, at, data) values ('first', 'hooked', 'token.dead', now(), '{}') returning 1")
 db = psycopg.connect(OWNER, autocommit=True)
 db.execute("truncate push.outbox, push.delivery, push.history")
 db.execute("analyze")

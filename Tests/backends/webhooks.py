@@ -128,6 +128,35 @@ with connect(login="gateway", autocommit=True) as gateway, connect(login="tenant
     gateway.execute("select push.prune()")
     check("those of this one afterwards", waiting() + owner("select dropped::text from push.webhook where app = 'tenant_a'"), "1")
 
+    # As many old events as retention takes in one step, of an app that an operator has locked.
+    write("""insert into push.webhook_event (event, app, type, created_at, at, data)
+      select 'locked-' || i, 'tenant_a', 'token.dead', now() - interval '25 hours', now(), '{}' from generate_series(1, 5001) i""")
+    event("old-b", "tenant_b", created_at="yesterday")
+    write("update push.webhook_event set created_at = now() - interval '24 hours 1 s' where app = 'tenant_b'")
+    operator.execute("select push.pause_webhooks('tenant_a', 'left open')")
+    gateway.execute("select push.prune()")
+    check("they keep no other app's events from being deleted",
+        owner("select string_agg(distinct app, ' ') from push.webhook_event"), "tenant_a")
+
+    # A gateway starts whose configuration has other URLs.
+    def register(host, digest):
+        begun = time.monotonic()
+        locked = gateway.execute("select push.set_webhooks(%s, array[%s, %s], array[%s, %s], '{null,null}')",
+            (TENANTS, host, host, digest, digest)).fetchone()[0]
+        return locked, time.monotonic() - begun < 1.5, owner(
+            "select string_agg(url_digest || is_on, ' ' order by app) from push.webhook where app = any (%s)", TENANTS)
+
+    check("a webhook that an operator has locked delays only itself", register("hook.example", "e"), (["tenant_a"], True, "dtrue etrue"))
+    check("also one that is removed", register(None, None), (["tenant_a"], True, "dtrue efalse"))
+    operator.rollback()
+    check("it is written afterwards", register("hook.example", "e"), ([], True, "etrue etrue"))
+    write("delete from push.webhook_event")
+    write("delete from push.webhook where app = any (%s)", TENANTS)
+    with psycopg.connect(OWNER) as other:
+        other.execute("select push.set_webhooks('{tenant_a}', '{hook.example}', '{d}', '{null}')")
+        check("so does a new one that another transaction has written", register("hook.example", "d"), (["tenant_a"], True, "dtrue"))
+    check("which is committed", register("hook.example", "d"), ([], True, "dtrue dtrue"))
+
     # The same for a quota.
     quota = "select push.register_app('tenant_a', 60, p_quota => '{100,null,null}', p_replica => 'webhooks')"
     gateway.execute(quota)

@@ -7,6 +7,28 @@ begin
 exception when others then
   return sqlstate || ' ' || sqlerrm;
 end $$;
+create function pg_temp.hint(p_statement text) returns text language plpgsql as $$
+declare v_hint text;
+begin
+  execute p_statement;
+  return 'no error';
+exception when others then
+  get stacked diagnostics v_hint = pg_exception_hint;
+  return v_hint;
+end $$;
+-- Sends events again, and then whatever the message says, until it says nothing more: how many calls that took, and how many events.
+create function pg_temp.resends(p_since timestamptz) returns text language plpgsql as $$
+declare v_said record; v_steps int := 0; v_recorded bigint := 0; v_since text := p_since::text;
+begin
+  loop
+    v_steps := v_steps + 1;
+    select r.* into v_said from push.resend_webhooks('hooked', since => v_since::timestamptz) r;
+    v_recorded := v_recorded + v_said.recorded;
+    v_since := substring(v_said.message from 'since => ''([^'']+)''');
+    exit when v_since is null or v_steps = 5;
+  end loop;
+  return v_steps || ' ' || v_recorded;
+end $$;
 -- Claims with the registered URL, or another one.
 create function pg_temp.take(p_room int default 10, p_app text default 'hooked', p_url_digest text default null) returns text language sql as $$
   select string_agg(format('%s:%s', c.body::json ->> 'type', coalesce(c.body::json -> 'data' ->> 'callId', c.body::json -> 'data' ->> 'token')),
@@ -285,8 +307,40 @@ select test.equal('of the app only', (select string_agg(distinct app, ' ') from 
 select test.equal('one of both is needed', pg_temp.error($$select push.resend_webhooks('hooked')$$), '22023 call_id, since: give one of them');
 select test.equal('not of last week', pg_temp.error($$select push.resend_webhooks('hooked', since => now() - interval '7 days')$$),
   '22023 since: must not be more than 24 hours ago');
+select test.equal('whose hint names what does it', pg_temp.hint($$select push.resend_webhooks('hooked', since => now() - interval '7 days')$$)
+  ~ 'call_id => .* an older call', true);
+select test.equal('nor of the future', pg_temp.error($$select push.resend_webhooks('hooked', since => now() + interval '1 hour')$$),
+  '22023 since: must not be in the future');
 select test.equal('not of an app without a webhook', pg_temp.error($$select push.resend_webhooks('bare', 'bare')$$),
   'P0002 app: there is no webhook of app bare');
+select test.equal('not of a call that is not there', pg_temp.error($$select push.resend_webhooks('hooked', 'nowhere')$$),
+  'P0002 call_id: there is no call nowhere in app hooked');
+select test.equal('whose hint names what finds it', pg_temp.hint($$select push.resend_webhooks('hooked', 'nowhere')$$) ~ 'push.timeline', true);
+update push.webhook set is_on = false where app = 'hooked';
+select test.equal('nor while the webhook is off, when nothing would be recorded',
+  pg_temp.error($$select push.resend_webhooks('hooked', 'paused')$$), '55000 app: the webhook of app hooked is off');
+update push.webhook set is_on = true where app = 'hooked';
+-- More than 10,000 events: of one call, and of one moment, before and after which there are others.
+delete from push.webhook_event;
+set local session_replication_role = replica;
+insert into push.history select r.* from push.history h, generate_series(1, 10004) i, jsonb_populate_record(h, jsonb_build_object('n', i)) r
+  where h.call_id = 'paused' and h.n = 0;
+set local session_replication_role = origin;
+select recorded || ' ' || (message ~ 'call it again') as resent from push.resend_webhooks('hooked', 'paused') \gset
+select test.equal('all events of a call are sent again, at once', :'resent'::text, '10006 false');
+delete from push.webhook_event;
+delete from push.history where call_id = 'paused' and n > 0;
+set local session_replication_role = replica;
+insert into push.token_invalidations (app, provider, token, reason, invalidated_at)
+  select 'hooked', 'fcm', 'many-token-0123456789-' || i, 'UNREGISTERED',
+    now() - case when i <= 2 then interval '23 hours' when i <= 10007 then interval '22 hours' else interval '21 hours' end
+  from generate_series(1, 10010) i;
+set local session_replication_role = origin;
+select split_part(pg_temp.resends(now() - interval '23 hours'), ' ', 1) as steps \gset
+select test.equal('of a time, what happened at one moment is sent together, so that each call of the function comes further', :'steps' || ' '
+  || (select count(*) from push.webhook_event where data ->> 'token' ~ '^many-token'), '2 10010');
+delete from push.webhook_event;
+delete from push.token_invalidations where token ~ '^many-token';
 
 -- Sixteen requests that fail together.
 delete from push.webhook_event;
@@ -300,6 +354,15 @@ update push.webhook set failures = 0, failing_since = null, retry_at = null;
 
 -- Retention.
 delete from push.webhook_event;
+insert into push.webhook_event (event, app, type, at, created_at, data) select 'stray-' || i, 'strayed', 'token.dead', now(),
+  now() - interval '25 hours', '{}' from generate_series(1, 5001) i;
+insert into push.webhook_event (event, app, type, at, created_at, data) values ('kept', 'hooked', 'token.dead', now(), now() - interval '23 hours',
+  '{}'), ('due', 'hooked', 'token.dead', now(), now() - interval '25 hours', '{}');
+select push.trim_webhooks() > 0 and push.trim_webhooks() >= 0 as trimmed \gset
+select test.equal('old events of an app are deleted, however many older ones another app has, and all of an app that has no webhook',
+  :'trimmed' || ' ' || (select concat_ws(' ', count(*), min(event)) from push.webhook_event), 't 1 kept');
+delete from push.webhook_event;
+update push.webhook set dropped = 0;
 select test.call('aged', 1, 'hooked');
 select push.end_call('aged');
 update push.webhook_event set created_at = now() - interval '25 hours' where type = 'call.ended';
@@ -342,6 +405,37 @@ select test.call('off', 1, 'hooked');
 select push.end_call('off');
 select test.equal('and none comes', pg_temp.waiting('off'), null);
 delete from push.webhook_event;
+
+-- Apps that no gateway serves any more.
+select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{null}');
+update push.webhook set changed_at = now() - interval '25 hours';
+update push.gateways set started_at = now() - interval '2 minutes' where alive;
+create function pg_temp.trimmed() returns text language plpgsql as $$
+begin
+  perform push.trim_webhooks();
+  return (select state || ' ' || replicas_differ from push.webhooks);
+end $$;
+select push.report_lanes(:g, array[:lane]::smallint[], '{1}', '{1}', '{0}', '{closed}', '{0}', '{0}');
+select test.equal('the webhook of an app that a gateway serves stays on', pg_temp.trimmed(), 'on false');
+update push.lane_status set updated_at = now() - interval '23 hours';
+select test.equal('also if it did so within 24 hours', pg_temp.trimmed(), 'on false');
+update push.lane_status set updated_at = now() - interval '25 hours';
+update push.webhook set changed_at = now() - interval '23 hours';
+select test.equal('or the webhook is new', pg_temp.trimmed(), 'on false');
+update push.webhook set changed_at = now() - interval '25 hours';
+update push.gateways set started_at = now();
+select test.equal('or no gateway has run for a minute', pg_temp.trimmed(), 'on false');
+update push.gateways set started_at = now() - interval '2 minutes' where alive;
+select test.equal('otherwise it is about to be off', pg_temp.trimmed(), 'on true');
+select test.call('unserved', 1, 'hooked');
+select push.end_call('unserved');
+select test.equal('events are recorded meanwhile', pg_temp.waiting('unserved'), 'call.ended:ended delivery.finished:void:CallEnded');
+update push.webhook set lent_at = now() - interval '70 s';
+select pg_temp.take(1) is not null as took \gset
+select test.equal('a gateway that has it keeps it on', :'took' || ' ' || pg_temp.trimmed(), 't on true');
+update push.webhook set lent_at = now() - interval '70 s', off_at = now() - interval '70 s';
+select test.equal('without one it is off', pg_temp.trimmed(), 'off false');
+select test.equal('and its events are gone', (select count(*) from push.webhook_event), 0::bigint);
 
 -- Erasure.
 select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{null}');

@@ -9,6 +9,7 @@ given one and drops it. Ends with "N passed, N failed"; non-zero when any failed
 """
 
 import base64
+import hashlib
 import json
 import os
 import random
@@ -342,6 +343,30 @@ def share(world):
     equal("each event once", (len(shared), len(set(shared))), (80, 80))
 
 
+def locked(world):
+    """An operator pauses an app and leaves the transaction open, while the URLs of two apps change."""
+    operator = subprocess.Popen(["psql", "-XAtq", world.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        operator.stdin.write("begin;\nselect changed from push.pause_webhooks('order');\n")
+        operator.stdin.flush()
+        equal("an operator leaves a transaction open", operator.stdout.readline().strip(), "t")
+        for app in ("order", "plain"):
+            world.app(app, path=f"/new-{app}")
+        world.configure()
+
+        def uses_new():
+            world.call("plain", f"locked-{time.monotonic_ns()}")
+            return until(lambda: world.waiting("plain") == 0, 2) and len(world.receiver.at("/new-plain", True)) > 0
+        equal("the other app is served meanwhile, at its new URL", until(uses_new, 20), True)
+        line = "Webhooks wait for a transaction that has locked them"
+        equal("the log says so", until(lambda: any(line in log.read_text() for log in world.work.glob("gateway.*.log")), 10), True)
+    finally:
+        operator.communicate("rollback;\n", PATIENCE_SECONDS)
+    digest = hashlib.sha256(f"https://127.0.0.1:{world.receiver.port}/new-order".encode()).hexdigest()
+    registered = f"select url_digest = '{digest}' from push.webhook where app = 'order'"
+    equal("the locked one is registered afterwards", until(lambda: world.sql(registered) == "t", 10), True)
+
+
 def end(world):
     gateways = [gateway for gateway in world.gateways if gateway.poll() is None]
     for gateway in gateways:
@@ -370,6 +395,7 @@ def main():
         bad_receivers(world)
         crash(world, gateway)
         share(world)
+        locked(world)
         end(world)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0

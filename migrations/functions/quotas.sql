@@ -9,6 +9,10 @@
 -- The value of such a meter holds, from the left: the minute, modulo 2^19; what was counted in the minute before; and, in the
 -- lowest 22 bits, what was counted in this minute, so that nextval adds one. The use of the last minute is estimated: this
 -- minute's count, and of the count of the minute before, the part of it that lies within the last 60 seconds.
+--
+-- Of statements that ask at once for the last of a quota, some are refused after they have counted. They do not take it off
+-- the meter, which would undo what others count at the same moment: a second meter, …_returned, counts it, and the use is the
+-- difference.
 
 -- The tables ------------------------------------------------------------------------------------------------------------
 
@@ -88,8 +92,12 @@ comment on column push.quota_refusals.refused_at is 'when a refusal was last fou
 create or replace function push.meter(p_id int, p_what text) returns regclass language sql stable as
 $$ select to_regclass('push.meter_' || p_id || '_' || p_what) $$;
 comment on function push.meter is
-  'the sequence that counts for a quota. p_id: push.quota.id; p_what: calls, notifications, recipients or refusals. Null: it '
+  'the sequence that counts for a quota. p_id: push.quota.id; p_what: an element of push.meter_names(). Null: it '
   'is missing, as after a restore of data alone; the next gateway that registers the app makes it';
+
+create or replace function push.meter_names() returns text[] language sql immutable parallel safe as
+$$ select '{calls,notifications,recipients,calls_returned,notifications_returned,recipients_returned,refusals}'::text[] $$;
+comment on function push.meter_names is 'what the meters of a quota count';
 
 create or replace function push.meter_at(p_value bigint, p_minute bigint) returns bigint
 language sql immutable parallel safe as $$
@@ -102,6 +110,32 @@ language sql immutable parallel safe as $$
 $$;
 comment on function push.meter_at is
   'the value that a meter has in a minute if nothing more is counted. p_value: its value; p_minute: minutes since 1970';
+
+create or replace function push.meter_rest(p_counted bigint, p_returned bigint) returns bigint
+language plpgsql volatile parallel safe as $$
+declare
+  v_counted  bigint := push.meter_at(coalesce(p_counted, 0), floor(date_part('epoch', clock_timestamp()) / 60)::bigint);
+  v_returned bigint := push.meter_at(coalesce(p_returned, 0), v_counted >> 44);
+begin
+  return ((v_counted >> 44) << 44)
+    | (greatest(0, ((v_counted >> 22) & 4194303) - ((v_returned >> 22) & 4194303)) << 22)
+    | greatest(0, (v_counted & 4194303) - (v_returned & 4194303));
+end
+$$;
+comment on function push.meter_rest is
+  'the value of a meter without what was returned. p_counted: its value; p_returned: value of the meter of what was '
+  'returned, read before the other one, so that the difference is never too small';
+
+create or replace function push.meter_value(p_id int, p_what text) returns bigint
+language plpgsql volatile as $$
+declare
+  v_returned bigint := pg_sequence_last_value(push.meter(p_id, p_what || '_returned'));
+begin
+  return push.meter_rest(pg_sequence_last_value(push.meter(p_id, p_what)), v_returned);
+end
+$$;
+comment on function push.meter_value is
+  'the value of a meter, without what was returned. p_id: push.quota.id; p_what: calls, notifications or recipients';
 
 create or replace function push.meter_used(p_value bigint) returns int
 language plpgsql volatile parallel safe as $$
@@ -164,9 +198,20 @@ create or replace function push.recipients_in(p_recipients jsonb) returns int la
 $$ select case jsonb_typeof(p_recipients) when 'array' then jsonb_array_length(p_recipients) else 0 end $$;
 comment on function push.recipients_in is 'how many entries a quota counts for recipients. p_recipients: push.outbox.recipients';
 
-create or replace function push.refuse_quota(
-  p_app text, p_id int, p_what text, p_limit int, p_count bigint, p_meter regclass
-) returns void
+-- They had other arguments before the first release that has quotas.
+do $$
+declare
+  v_former text;
+begin
+  foreach v_former in array array['push.refuse_quota(text, int, text, int, bigint, regclass)', 'push.use_quota(text, bigint, bigint, bigint)'] loop
+    if to_regprocedure(v_former) is not null then
+      execute 'drop function ' || v_former;
+    end if;
+  end loop;
+end
+$$;
+
+create or replace function push.refuse_quota(p_app text, p_id int, p_what text, p_limit int, p_count bigint) returns void
 language plpgsql set search_path = push, pg_temp as $$
 declare
   v_refusals regclass := push.meter(p_id, 'refusals');
@@ -182,7 +227,7 @@ begin
       hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
       schema = 'push', table = 'outbox', column = case p_what when 'recipients' then 'recipients' else 'app' end;
   end if;
-  v_wait := case p_limit when 0 then 60 else push.meter_wait(pg_sequence_last_value(p_meter), (p_limit - p_count)::int) end;
+  v_wait := case p_limit when 0 then 60 else push.meter_wait(push.meter_value(p_id, p_what), (p_limit - p_count)::int) end;
   raise exception using errcode = '53Q01',
     message = format('app: app %s has used up its quota of %s %s a minute', p_app, p_limit, p_what),
     detail = format('retry_after_seconds=%s', v_wait),
@@ -194,7 +239,7 @@ $$;
 comment on function push.refuse_quota is
   'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would '
   'never be taken. p_app, p_id: columns of push.quota; p_what: calls, notifications or recipients; p_limit: the quota; '
-  'p_count: how many the statement has; p_meter: what was counted so far';
+  'p_count: how many the statement has';
 
 create or replace function push.has_room(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint, p_refuses boolean default false)
 returns boolean
@@ -204,7 +249,6 @@ declare
   v_what  text;
   v_limit int;
   v_count bigint;
-  v_meter regclass;
 begin
   select q.* into v_quota from push.quota q where q.app = p_app;
   if not found then
@@ -214,10 +258,9 @@ begin
     v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
     v_count := case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end;
     continue when v_limit is null or v_count = 0;
-    v_meter := push.meter(v_quota.id, v_what);
-    continue when v_meter is null or push.meter_used(pg_sequence_last_value(v_meter)) + v_count <= v_limit;
+    continue when push.meter(v_quota.id, v_what) is null or push.meter_used(push.meter_value(v_quota.id, v_what)) + v_count <= v_limit;
     if p_refuses then
-      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count, v_meter);
+      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count);
     end if;
     return false;
   end loop;
@@ -229,36 +272,43 @@ comment on function push.has_room is
   'p_notifications, p_recipients: what the statement has of it; p_refuses: whether it raises the error instead of returning '
   'false';
 
-create or replace function push.use_quota(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint) returns void
+create or replace function push.use_quota(p_app text[], p_calls bigint[], p_notifications bigint[], p_recipients bigint[]) returns void
 language plpgsql volatile as $$
 declare
-  v_quota push.quota;
-  v_what  text;
-  v_limit int;
-  v_count bigint;
-  v_meter regclass;
+  v_quota    push.quota;
+  v_what     text;
+  v_limit    int;
+  v_count    bigint;
+  v_meter    regclass;
+  v_returned bigint;
+  -- What was counted so far, by meter: the meters that give it back, and the counts.
+  v_back     regclass[] := '{}';
+  v_counts   bigint[] := '{}';
 begin
-  select q.* into v_quota from push.quota q where q.app = p_app;
-  if not found then
-    return;
-  end if;
-  foreach v_what in array array['calls', 'notifications', 'recipients'] loop
-    v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
-    v_count := case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end;
-    continue when v_limit is null or v_count = 0;
-    v_meter := push.meter(v_quota.id, v_what);
-    continue when v_meter is null;
-    if push.meter_used(push.count_on_meter(v_meter, v_count)) > v_limit then
-      -- Other sessions used it up since this statement asked. What it counted is given back.
-      perform setval(v_meter, greatest(pg_sequence_last_value(v_meter) - v_count, (pg_sequence_last_value(v_meter) >> 22) << 22));
-      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count, v_meter);
-    end if;
+  for v_i in 1..coalesce(cardinality(p_app), 0) loop
+    select q.* into v_quota from push.quota q where q.app = p_app[v_i];
+    continue when not found;
+    foreach v_what in array array['calls', 'notifications', 'recipients'] loop
+      v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
+      v_count := (case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end)[v_i];
+      continue when v_limit is null or v_count = 0;
+      v_meter := push.meter(v_quota.id, v_what);
+      continue when v_meter is null;
+      v_back := v_back || push.meter(v_quota.id, v_what || '_returned');
+      v_counts := v_counts || v_count;
+      v_returned := pg_sequence_last_value(v_back[cardinality(v_back)]);
+      if push.meter_used(push.meter_rest(push.count_on_meter(v_meter, v_count), v_returned)) > v_limit then
+        -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
+        perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
+        perform push.refuse_quota(p_app[v_i], v_quota.id, v_what, v_limit, v_count);
+      end if;
+    end loop;
   end loop;
 end
 $$;
 comment on function push.use_quota is
-  'counts what a statement enqueues for an app. Raises the error of push.has_room if other sessions have used up the quota '
-  'meanwhile. Arguments: as push.has_room';
+  'counts what a statement enqueues. Raises the error of push.has_room if other sessions have used up a quota meanwhile; then '
+  'nothing of the statement is counted. Arrays, by app, each as an argument of push.has_room';
 
 -- Who sets it -----------------------------------------------------------------------------------------------------------
 
@@ -268,11 +318,11 @@ language plpgsql volatile set search_path = push, pg_temp set client_min_message
 declare
   v_what text;
 begin
-  foreach v_what in array array['calls', 'notifications', 'recipients', 'refusals'] loop
+  foreach v_what in array push.meter_names() loop
     continue when push.meter(p_id, v_what) is not null;
     execute format('create sequence push.%I minvalue 0 start 0', 'meter_' || p_id || '_' || v_what);
     execute format('comment on sequence push.%I is %L', 'meter_' || p_id || '_' || v_what,
-      v_what || ' that push.quota ' || p_id || ' has counted: see functions/quotas.sql');
+      replace(v_what, '_', ' ') || ' that push.quota ' || p_id || ' has counted: see functions/quotas.sql');
   end loop;
 end
 $$;
@@ -298,7 +348,7 @@ begin
   -- Nothing to write: a gateway does not wait for an operator whose push.set_quota is not committed.
   if coalesce((select (q.configured_calls, q.configured_notifications, q.configured_recipients)
         is not distinct from (p_quota[1], p_quota[2], p_quota[3])
-        and not exists (select from unnest('{calls,notifications,recipients,refusals}'::text[]) w where push.meter(q.id, w) is null)
+        and not exists (select from unnest(push.meter_names()) w where push.meter(q.id, w) is null)
       from push.quota q where q.app = p_app), num_nonnulls(p_quota[1], p_quota[2], p_quota[3]) = 0)
   then
     return;
@@ -407,7 +457,7 @@ returns table (
   app text, what text, "limit" int, used int, configured int, set_to int, refusals int, refused_at timestamptz, id int
 )
 language sql stable security definer set search_path = push, pg_temp as $$
-  select q.app, k.what, k."limit", push.meter_used(pg_sequence_last_value(push.meter(q.id, k.what))), k.configured, k.set_to,
+  select q.app, k.what, k."limit", push.meter_used(push.meter_value(q.id, k.what)), k.configured, k.set_to,
     push.meter_used(pg_sequence_last_value(push.meter(q.id, 'refusals'))), r.refused_at, q.id
   from push.quota q
   cross join lateral (values ('calls', q.calls, q.configured_calls, q.set_calls),

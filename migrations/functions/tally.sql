@@ -15,7 +15,7 @@ begin
   -- with a quota. Whoever else sets it gains nothing.
   if current_setting('push.counts_quota', true) = 'on' then
     perform set_config('push.counts_quota', '', true);
-    perform push.use_quota(u.app, u.calls, u.notifications, u.recipients)
+    perform push.use_quota(array_agg(u.app), array_agg(u.calls), array_agg(u.notifications), array_agg(u.recipients))
     from (
       select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
         sum(push.recipients_in(n.recipients)) as recipients

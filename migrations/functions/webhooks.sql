@@ -42,7 +42,8 @@ comment on table push.webhook is
 comment on column push.webhook.app is 'name of the app';
 comment on column push.webhook.is_on is 'whether the configuration has a webhook for the app; if not, nothing is recorded';
 comment on column push.webhook.off_at is
-  'when a replica without a webhook for the app registered; null: the replica that registered last has one';
+  'when a replica without a webhook for the app registered, or when no replica had served the app for 24 hours; null: the '
+  'replica that registered last has one';
 comment on column push.webhook.lent_at is
   'while off_at is set: when a replica that has the webhook last claimed. A minute later the webhook is off';
 comment on column push.webhook.host is 'host and port of the URL; the URL itself is in the configuration only';
@@ -88,6 +89,8 @@ create table if not exists push.webhook_event (
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, autovacuum_vacuum_cost_delay = 0
 );
 create index if not exists webhook_event_due on push.webhook_event (app, due_at);
+-- For retention, which deletes the oldest events of one app.
+create index if not exists webhook_event_age on push.webhook_event (app, created_at);
 create index if not exists webhook_event_call on push.webhook_event (outbox_id, id) where outbox_id is not null;
 create index if not exists webhook_event_token on push.webhook_event (md5(data ->> 'token')) where type = 'token.dead';
 alter table push.webhook_event alter data set statistics 0, alter event set statistics 0, alter user_id set statistics 0;
@@ -267,34 +270,72 @@ comment on function push.announce_receipt is
 
 -- What gateways do ----------------------------------------------------------------------------------------------------
 
-create or replace function push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) returns void
-language plpgsql security definer set search_path = push, pg_temp as $$
+-- Its result was void before the first release that has webhooks.
+do $$
+declare
+  v_former regprocedure := to_regprocedure('push.set_webhooks(text[], text[], text[], text[])');
 begin
-  update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
-    from unnest(p_app, p_host) c(app, host)
-    where w.app = c.app and c.host is null and w.is_on;
-  insert into push.webhook as w (app, host, url_digest, events)
-  select c.app, c.host, c.url_digest, string_to_array(c.events, ',')
-  from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
-  -- Writing a row waits for an operator who pauses the app in a transaction that stays open. An unchanged row is not written.
-  where c.host is not null and not exists (select from push.webhook w
-    where w.app = c.app and (w.is_on, w.host, w.url_digest) = (true, c.host, c.url_digest) and w.off_at is null
-      and w.events is not distinct from string_to_array(c.events, ','))
-  order by c.app
-  on conflict (app) do update
-    set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events, changed_at = clock_timestamp(),
-      gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
-      failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
-      failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
-      retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
-    where w.off_at is not null
-      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+  if (select p.prorettype = 'void'::regtype from pg_proc p where p.oid = v_former) then
+    execute format('drop function %s', v_former);
+  end if;
+end
+$$;
+
+create or replace function push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) returns text[]
+language plpgsql security definer set search_path = push, pg_temp set lock_timeout = '100ms' as $$
+declare
+  v_hook   record;
+  v_locked text[] := '{}';
+begin
+  -- An operator may have an app paused in a transaction that stays open. That app is left out, and the others are not. An
+  -- unchanged row is not written.
+  for v_hook in
+    select c.app, c.host, c.url_digest, c.events, w.app is not null as is_known
+    from (
+      select c.app, c.host, c.url_digest, string_to_array(c.events, ',') as events
+      from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
+    ) c
+    left join push.webhook w on w.app = c.app
+    where case when c.host is null then w.is_on else w.app is null or w.off_at is not null
+      or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, c.host, c.url_digest, c.events) end
+    order by c.app
+  loop
+    if v_hook.is_known then
+      perform from push.webhook w where w.app = v_hook.app for no key update skip locked;
+      if not found then
+        v_locked := v_locked || v_hook.app;
+        continue;
+      end if;
+    end if;
+    if v_hook.host is null then
+      update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
+        where w.app = v_hook.app and w.is_on;
+      continue;
+    end if;
+    begin
+      insert into push.webhook as w (app, host, url_digest, events)
+      values (v_hook.app, v_hook.host, v_hook.url_digest, v_hook.events)
+      on conflict (app) do update
+        set is_on = true, off_at = null, host = excluded.host, url_digest = excluded.url_digest, events = excluded.events,
+          changed_at = clock_timestamp(),
+          gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
+          failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
+          failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
+          retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
+        where w.off_at is not null
+          or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+    exception
+      -- Another transaction has inserted the row and is open.
+      when lock_not_available then v_locked := v_locked || v_hook.app;
+    end;
+  end loop;
+  return v_locked;
 end
 $$;
 comment on function push.set_webhooks is
   'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the '
   'app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are '
-  'left as they are';
+  'left as they are. Returns the apps whose row another transaction has locked: they are unchanged, so call it again';
 
 create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
 returns table (id bigint, app text, attempt int, event text, body text)
@@ -513,61 +554,76 @@ declare
   c_time     constant interval := '250 ms';
   -- How long a webhook stays on after the last claim of the last replica that has it.
   c_lent     constant interval := '1 minute';
+  -- How long a webhook stays on while no replica serves its app.
+  c_unserved constant interval := '24 hours';
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
+  v_gone     bigint;
   v_app      record;
 begin
+  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
+  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
+  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
+    update push.webhook w set off_at = v_begun, lent_at = v_begun
+      where w.app = any (array(select x.app from push.webhook x
+        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_unserved
+          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
+            where l.app = x.app and s.updated_at > v_begun - c_unserved)
+        for no key update skip locked));
+  end if;
   update push.webhook w set is_on = false
     where w.app = any (array(select x.app from push.webhook x
       where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
-  -- The oldest events have the smallest ids. Events of an app whose row an operator holds are left, because they could not be
-  -- counted.
-  with old as materialized (
-    select x.id, x.app from (select e.id, e.app, e.created_at from push.webhook_event e order by e.id limit c_bite) x
-    where x.created_at < clock_timestamp() - c_age_max
-  ), free as materialized (
-    select w.app, w.is_on from push.webhook w where w.app = any (array(select o.app from old o)) for no key update skip locked
-  ), gone as (
-    delete from push.webhook_event e
-    where e.id = any (array(select x.id from push.webhook_event x
-      where x.id = any (array(select o.id from old o where o.app = any (array(select f.app from free f)))) for update skip locked))
-    returning e.app
-  ), counted as (
-    update push.webhook w set dropped = w.dropped + g.count
-    from (select g.app, count(*) as count from gone g group by g.app) g
-    where w.app = g.app and w.is_on
-  )
-  select count(*) into v_trimmed from gone;
-  -- Apps take turns, because counting the events of many may take longer than one step may.
-  -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
+  -- Apps take turns, because counting the events of many may take longer than one step may. Each app's events are found by
+  -- an index of their own, so that those of one app, which an operator may have locked, keep no others from being deleted.
   for v_app in
-    select w.app, w.is_on from push.webhook w where w.is_on or w.off_at < v_begun - interval '10 s' or w.off_at is null order by random()
+    with recursive app (name) as (
+      select min(e.app) from push.webhook_event e
+      union all
+      select (select min(e.app) from push.webhook_event e where e.app > a.name) from app a where a.name is not null
+    )
+    select a.name, w.app is not null as is_known, coalesce(w.is_on, false) as is_on,
+      -- Those of a webhook that was turned off within the last ten seconds are kept: another replica may have it.
+      not coalesce(w.is_on or w.off_at >= v_begun - interval '10 s', false) as is_off
+    from app a left join push.webhook w on w.app = a.name
+    where a.name is not null
+    order by random()
   loop
     exit when clock_timestamp() > v_begun + c_time;
-    v_count := (select count(*) from (
-      select from push.webhook_event e where e.app = v_app.app limit case when v_app.is_on then c_rows_max else 0 end + c_bite) x)
-      - case when v_app.is_on then c_rows_max else 0 end;
-    continue when v_count <= 0;
-    perform from push.webhook w where w.app = v_app.app for no key update skip locked;
-    continue when not found;
-    with gone as (
-      delete from push.webhook_event e
+    v_count := case when v_app.is_off then c_bite
+      when v_app.is_on then greatest(0, (select count(*) from (
+        select from push.webhook_event e where e.app = v_app.name limit c_rows_max + c_bite) x) - c_rows_max)
+      else 0 end;
+    continue when v_count = 0 and not exists (select from push.webhook_event e
+      where e.app = v_app.name and e.created_at < v_begun - c_age_max);
+    -- Events of an app whose row an operator holds are left, because they could not be counted.
+    if v_app.is_known then
+      perform from push.webhook w where w.app = v_app.name for no key update skip locked;
+      continue when not found;
+    end if;
+    -- The oldest: those that are too many, and then those that are too old.
+    delete from push.webhook_event e
       where e.id = any (array(
-        select x.id from push.webhook_event x where x.app = v_app.app order by x.id limit v_count for update skip locked))
-      returning 1
-    ), counted as (
-      update push.webhook w set dropped = w.dropped + (select count(*) from gone) where w.app = v_app.app and w.is_on
-    )
-    select v_trimmed + count(*) into v_trimmed from gone;
+        select x.id from push.webhook_event x where x.app = v_app.name order by x.created_at limit v_count for update skip locked));
+    get diagnostics v_gone = row_count;
+    delete from push.webhook_event e
+      where e.id = any (array(
+        select x.id from push.webhook_event x where x.app = v_app.name and x.created_at < v_begun - c_age_max
+        order by x.created_at limit c_bite - v_gone for update skip locked));
+    get diagnostics v_count = row_count;
+    v_gone := v_gone + v_count;
+    update push.webhook w set dropped = w.dropped + v_gone where w.app = v_app.name and w.is_on and v_gone > 0;
+    v_trimmed := v_trimmed + v_gone;
   end loop;
   return v_trimmed;
 end
 $$;
 comment on function push.trim_webhooks is
   'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in '
-  'bites: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. '
-  'Returns how many were deleted. For push.prune and the job prune';
+  'bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to '
+  'push.webhook.dropped. Turns off webhooks whose app no gateway has served for 24 hours. Returns how many were deleted. For '
+  'push.prune and the job prune';
 
 -- What people see and do ----------------------------------------------------------------------------------------------
 
@@ -691,19 +747,27 @@ begin
       hint = 'call_id => ''…'' sends the events of one call again, since => now() - interval ''1 hour'' those of the last hour.';
   elsif resend_webhooks.since < clock_timestamp() - c_back then
     raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be more than 24 hours ago',
-      hint = 'Older results are in push.delivery_history.';
+      hint = 'call_id => ''…'' sends the events of an older call again. Older results are in push.delivery_history.';
+  elsif resend_webhooks.since > clock_timestamp() then
+    raise exception using errcode = 'invalid_parameter_value', message = 'since: must not be in the future',
+      hint = 'since => now() - interval ''1 hour'' sends the events of the last hour again.';
+  elsif not (select w.is_on from push.webhook w where w.app = v_app) then
+    raise exception using errcode = 'object_not_in_prerequisite_state', message = format('app: the webhook of app %s is off', v_app),
+      hint = 'Nothing is recorded for it. It is on when a gateway has started whose configuration has apps.APP.webhook.';
   end if;
   if resend_webhooks.call_id is not null then
     select array_agg(o.id), min(o.created_at) into v_ids, v_from
       from push.outbox o where o.call_id = resend_webhooks.call_id and o.app = v_app;
     if v_ids is null then
       raise exception using errcode = 'no_data_found',
-        message = format('call_id: there is no call %s in app %s', left(resend_webhooks.call_id, 128), v_app);
+        message = format('call_id: there is no call %s in app %s', left(resend_webhooks.call_id, 128), v_app),
+        hint = 'It may be of another app, or deleted because it was too old: push.timeline(''…'') shows a call of any app.';
     end if;
   else
     v_from := resend_webhooks.since;
   end if;
-  -- The oldest c_max events are recorded, so that calling it again with the time of the newest of them leaves none out.
+  -- Of a time, the oldest c_max events are recorded, and those that happened at the same moment as the last of them, so that
+  -- calling it again with the moment after it leaves none out, and comes to an end. Of a call, all of them are.
   with found as materialized (
     select x.* from (
       select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
@@ -729,7 +793,7 @@ begin
     ) x
     where push.wants_event(v_app, x.type)
     order by x.at
-    limit c_max
+    fetch first (case when v_ids is null then c_max else 2147483647 end) rows with ties
   ), made as (
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select f.event, v_app, f.type, f.outbox_id, f.user_id, f.at, f.data from found f order by f.at
@@ -738,7 +802,8 @@ begin
   )
   select (select count(*) from made), (select count(*) from found), (select max(f.at) from found f) into recorded, v_found, v_until;
   message := format('%s: %s events are sent again, with the ids that they had; those that wait already are not recorded twice', v_app, recorded)
-    || case when v_found = c_max then format('. There may be more: call it again with since => %L', v_until) else '' end;
+    || case when v_ids is null and v_found >= c_max
+      then format('. There may be more: call it again with since => %L', v_until + interval '1 microsecond') else '' end;
   perform push.note_audit('resend_webhooks', v_app || coalesce('/' || left(resend_webhooks.call_id, 128), ''),
     jsonb_build_object('since', resend_webhooks.since, 'recorded', recorded));
   return next;
@@ -746,5 +811,5 @@ end
 $$;
 comment on function push.resend_webhooks is
   'records again, from the history, events that were sent before. app: name of the app; call_id: those of this call; since: '
-  'those since then, at most 24 hours ago. Handles at most 10,000 events in one call, the oldest first. Returns how many '
+  'those since then, at most 24 hours ago, of which it handles about 10,000 at a time, the oldest first. Returns how many '
   'were recorded, and a sentence that says whether there are more. Declines of single users and receipts are not among them';
