@@ -33,7 +33,7 @@ extension PushOutcome {
     switch self {
     case .accepted: nil
     case .tokenInvalid(let reason, _), .rejected(let reason), .throttled(let reason, _, _), .unavailable(let reason, _),
-      .unauthorized(let reason), .refused(let reason), .unknown(let reason):
+      .unauthorized(let reason), .refused(let reason), .deferred(let reason, _), .unknown(let reason):
       reason
     case .expired: "DeadlinePassed"
     }
