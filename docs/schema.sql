@@ -4483,16 +4483,19 @@ COMMENT ON FUNCTION push.is_traceparent(p_text text) IS 'whether a text is a tra
 CREATE FUNCTION push.is_webpush_token(p_token text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
-  select length(p_token) between 134 and 1000
+  select length(p_token) between 133 and 1000
     and left(right(p_token, 123), 6) = '#auth=' and left(right(p_token, 95), 8) = '&p256dh='
     and left(right(p_token, 117), 22) !~ '[^A-Za-z0-9_-]' and right(p_token, 87) !~ '[^A-Za-z0-9_-]'
     and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
-    and left(right(p_token, 87), 1) = 'B' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
-    and left(p_token, -123) ~ '^https://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]+)?/[!-~]*$'
+    and left(right(p_token, 87), 2) ~ '^B[A-P]' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
+    and left(p_token, -123) ~ '^https://[A-Za-z0-9-]+([.][A-Za-z0-9-]+)*(:[0-9][0-9]?[0-9]?[0-9]?[0-9]?)?/[!-~]*$'
     and left(p_token, -123) !~ '["#<>\\^`{|}]'
+    and length(split_part(split_part(p_token, '/', 3), ':', 1)) <= 253
+    and lpad(coalesce(nullif(split_part(split_part(p_token, '/', 3), ':', 2), ''), '443'), 5, '0') collate "C"
+      between '00001' and '65535'
 $_$;
 
-COMMENT ON FUNCTION push.is_webpush_token(p_token text) IS 'whether a text is a browser''s subscription as push.webpush_token writes it: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
+COMMENT ON FUNCTION push.is_webpush_token(p_token text) IS 'whether a text is a browser''s subscription as push.webpush_token writes it: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host name and a port that exist, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
 
 CREATE FUNCTION push.iso_time(p_time timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE

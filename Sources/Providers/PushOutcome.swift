@@ -19,6 +19,9 @@ public enum PushOutcome: Sendable, Equatable {
   case unauthorized(reason: String)
   /// Certainly not processed. The push may be sent again at once, and this does not count as an attempt.
   case refused(reason: String)
+  /// Certainly not sent, because the one of several services behind the lane to which it goes takes nothing now. It may be sent
+  /// after this time, and this does not count as an attempt.
+  case deferred(reason: String, after: Nanoseconds)
   /// The request was sent and no answer came. The phone may ring or not.
   case unknown(reason: String)
   /// The deadline passed before the request was sent.
@@ -32,7 +35,7 @@ public enum PushOutcome: Sendable, Equatable {
     switch self {
     case .accepted: nil
     case .tokenInvalid(let reason, _), .rejected(let reason), .throttled(let reason, _, _), .unavailable(let reason, _),
-      .unauthorized(let reason), .refused(let reason), .unknown(let reason):
+      .unauthorized(let reason), .refused(let reason), .deferred(let reason, _), .unknown(let reason):
       reason
     case .expired: "DeadlinePassed"
     }
@@ -48,6 +51,7 @@ public enum PushOutcome: Sendable, Equatable {
     case .unavailable: "unavailable"
     case .unauthorized: "unauthorized"
     case .refused: "refused"
+    case .deferred: "deferred"
     case .unknown: "unknown"
     case .expired: "expired"
     }
@@ -79,7 +83,7 @@ public struct PushResult: Sendable {
     switch outcome {
     case .accepted, .tokenInvalid, .rejected, .throttled, .unauthorized: sentAt != nil
     case .unavailable, .unknown: status != 0
-    case .refused, .expired: false
+    case .refused, .deferred, .expired: false
     }
   }
 

@@ -37,7 +37,7 @@ public struct LaneScheduler: Sendable {
     /// Among how many gateways' databases the capacity and the rate of the provider are divided.
     var parts = 1
     var inFlight: Int = 0
-    /// How many of the held deliveries wait for a turn. They take no room, but count towards the window.
+    /// How many of the held deliveries wait aside. They take no room, but count towards the window.
     var aside: Int = 0
     var circuit = LaneCircuit()
     var rate: RateLimit?
@@ -51,6 +51,10 @@ public struct LaneScheduler: Sendable {
     /// Its last claim brought as many rows as it asked for.
     var hasMore = false
 
+    /// How many deliveries it may hold that do not wait aside. Twice the capacity keeps the connections busy while the next claim
+    /// is under way. The window bounds what a lane may hold.
+    var most: Int { min(window, max(capacity * 2 / parts, min(capacity, 1))) }
+
     /// How many deliveries may be claimed now.
     mutating func allowance(_ now: Instant, _ limits: Limits) -> Int {
       circuit.advance(now)
@@ -60,8 +64,7 @@ public struct LaneScheduler: Sendable {
       case .halfOpen: return capacity > 0 && (inFlight == aside || askedAt + limits.probeInterval <= now) ? 1 : 0
       case .closed: break
       }
-      // Twice the capacity keeps the connections busy while the next claim is under way. The window bounds what a lane may hold.
-      let most = min(window, max(capacity * 2 / parts, min(capacity, 1)))
+      let most = most
       let room = max(0, min(most - (inFlight - aside), window - inFlight))
       // A busy lane waits a little until a claim is worth its round trip. An idle lane never waits. A share of the capacity is small,
       // and the other shares keep the connections busy meanwhile.
@@ -155,6 +158,11 @@ public struct LaneScheduler: Sendable {
     withLane(lane) { $0.rate?.spend(count) }
   }
 
+  /// A claimed delivery of the lane is not sent for now. It is counted when it is sent (`didResend`).
+  public mutating func didPutOff(_ lane: Int16) {
+    withLane(lane) { $0.rate?.giveBack(1) }
+  }
+
   /// `count` requests of the lane were handed to its provider.
   public mutating func didSend(_ count: Int, of lane: Int16) {
     withLane(lane) { $0.sent += count }
@@ -180,17 +188,26 @@ public struct LaneScheduler: Sendable {
     }
   }
 
-  /// A delivery of the lane waits for a turn. Others leave before it.
+  /// A delivery of the lane waits aside: for a turn, or for its service. Others leave before it.
   public mutating func didSetAside(_ lane: Int16) {
     withLane(lane) { $0.aside += 1 }
   }
 
-  /// A delivery of the lane waits for a turn no longer.
+  /// A delivery of the lane waits aside no longer.
   public mutating func didComeBack(_ lane: Int16) {
     withLane(lane) { lane in
       precondition(lane.aside > 0, "a delivery came back that was not set aside")
       lane.aside -= 1
     }
+  }
+
+  /// How many deliveries of the lane may be held that do not wait aside.
+  public func room(of lane: Int16) -> Int { indexByID[lane].map { lanes[$0].most } ?? 0 }
+
+  /// Whether one more delivery may wait aside without taking the room of others: the window is larger than the room for that.
+  public func maySetAside(_ lane: Int16) -> Bool {
+    guard let index = indexByID[lane] else { return false }
+    return lanes[index].aside < lanes[index].window - min(lanes[index].window, lanes[index].capacity * 2)
   }
 
   /// Deliveries of all lanes held now.

@@ -43,11 +43,11 @@ struct MachineRig {
 
   /// A registered gateway with a usable provider that has asked for its first claim.
   static func open(
-    isAtLeastOnce: Bool = false, provider: ProviderKind = .fcm, isListening: Bool = true,
+    isAtLeastOnce: Bool = false, provider: ProviderKind = .fcm, isListening: Bool = true, capacity: Int = 1000,
     adjust: (inout DispatcherSettings) -> Void = { _ in }
   ) throws -> MachineRig {
     var rig = try MachineRig(isAtLeastOnce: isAtLeastOnce, provider: provider, adjust: adjust)
-    rig.hear(.provider(.capacity(1000), lane: 0))
+    rig.hear(.provider(.capacity(capacity), lane: 0))
     if isListening { rig.hear(.outbox(.listening(true))) }
     rig.hear(.outbox(.available))
     rig.hear(.registered(.success(()), askedAt: rig.now))
@@ -109,6 +109,16 @@ struct MachineRig {
   // MARK: - Kinds of actions
 
   mutating func claims() -> [Int32] { take { if case .claim(let number, _, _) = $0 { number } else { nil } } }
+  /// How many deliveries each claim of this turn may bring, by its number.
+  mutating func allowances() -> [(number: Int32, limit: Int)] {
+    take {
+      if case .claim(let number, let allowances, _) = $0 {
+        (number, allowances.reduce(0) { $0 + Int($1.limit) })
+      } else {
+        nil
+      }
+    }
+  }
   mutating func forgets() -> [Int32] { take { if case .forget(let number) = $0 { number } else { nil } } }
   mutating func beats() -> [Bool] { take { if case .beat(let mayReap) = $0 { mayReap } else { nil } } }
   mutating func registers() -> Int { take { if case .register = $0 { true } else { nil } }.count }
@@ -213,7 +223,7 @@ struct MachineRig {
 
   func delivery(
     _ outboxID: Int64, _ pushNumber: Int32 = 0, kind: PushKind = .invite, lane: Int16 = MachineRig.lane,
-    seconds: Int64 = 60, isOver: Bool = false
+    seconds: Int64 = 60, isOver: Bool = false, token: String? = nil
   ) -> Delivery {
     let payload = #"{"callId":"c\#(outboxID)","from":"doorman","fromName":"Portaria","message":"x","chatId":"1"}"#
     let deadline = now + .seconds(seconds)
@@ -222,7 +232,7 @@ struct MachineRig {
       place: DeliveryPlace(block: UInt32(truncatingIfNeeded: outboxID), offset: UInt16(pushNumber)), lane: lane,
       attempt: 1,
       kind: kind, environment: .production, platform: .android, userID: Array("u".utf8),
-      token: Array("token-\(outboxID)-\(pushNumber)".utf8),
+      token: Array((token ?? "token-\(outboxID)-\(pushNumber)").utf8),
       locale: nil, createdAtMicroseconds: Self.startMicroseconds,
       deadlineAtMicroseconds: Self.startMicroseconds + (deadline - Self.start).microseconds, deadline: deadline,
       call: CallData(

@@ -52,7 +52,18 @@ struct RetryPolicyTests {
     let short = PushOutcome.throttled(reason: "TooManyRequests", after: .seconds(1), isLaneWide: false)
     #expect(decide(short) == .retry(after: .seconds(1), reason: "TooManyRequests", isCounted: true))
     let long = PushOutcome.unavailable(reason: "UNAVAILABLE", after: .seconds(10))
-    #expect(decide(long) == .park(after: .seconds(10), reason: "UNAVAILABLE"))
+    #expect(decide(long) == .park(after: .seconds(10), reason: "UNAVAILABLE", isCounted: true))
+  }
+
+  @Test(
+    "a push that was put off is due at that time, however many attempts it had, and counts none", arguments: [1, 6, 40])
+  func deferred(attempts: Int) {
+    func putOff(by wait: Nanoseconds) -> Disposition {
+      decide(.deferred(reason: "HTTP503", after: wait), attempts: attempts, random: 0.99)
+    }
+    #expect(putOff(by: .milliseconds(3)) == .retry(after: .milliseconds(3), reason: "HTTP503", isCounted: false))
+    #expect(putOff(by: .seconds(9)) == .park(after: .seconds(9), reason: "HTTP503", isCounted: false))
+    #expect(putOff(by: .seconds(60)) == .settle(.expired, reason: "HTTP503"))
   }
 
   @Test("a throttled token has one more attempt; a throttled lane has as many as the time allows")
@@ -98,7 +109,7 @@ struct RetryPolicyTests {
       let left = Nanoseconds.milliseconds(.random(in: 0...5000, using: &generator))
       let outcome = PushOutcome.unavailable(reason: "x", after: nil)
       switch decide(outcome, attempts: attempts, left: left, random: .random(in: 0..<1, using: &generator)) {
-      case .retry(let wait, _, _), .park(let wait, _): #expect(wait + policy.roundTrip < left, "\(TestSeed.comment)")
+      case .retry(let wait, _, _), .park(let wait, _, _): #expect(wait + policy.roundTrip < left, "\(TestSeed.comment)")
       case .settle(let outcome, _): #expect(outcome == .expired, "\(TestSeed.comment)")
       }
     }

@@ -161,6 +161,7 @@ enum AnswerFuzz {
     case .throttled(let reason, let time, _), .unavailable(let reason, let time):
       words.append(reason)
       after = time
+    case .deferred: fail("put off by an answer")
     case .expired: fail("expired by an answer")
     }
     if isWhole, 500...599 ~= status {

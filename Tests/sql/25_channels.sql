@@ -71,8 +71,8 @@ select push.register_app('web', 60, p_providers => '{apns,fcm,expo,webpush}', p_
 select test.equal('the browser''s JSON becomes one text', push.webpush_token(pg_temp.browser('abc')::text), pg_temp.token('abc'));
 select test.equal('which is accepted as it is', push.webpush_token(pg_temp.token('abc')), pg_temp.token('abc'));
 select test.equal('in any order, with padding, escapes and the other alphabet', push.webpush_token(
-  '{"keys":{"auth":"+/sssssssssssssssssssQ==","p256dh":"B+' || repeat('P', 84) || '8="},"endpoint":"https:\/\/push.example\/x"}'),
-  'https://push.example/x#auth=-_sssssssssssssssssssQ&p256dh=B-' || repeat('P', 84) || '8');
+  '{"keys":{"auth":"+/sssssssssssssssssssQ==","p256dh":"BP+' || repeat('P', 83) || '8="},"endpoint":"https:\/\/push.example\/x"}'),
+  'https://push.example/x#auth=-_sssssssssssssssssssQ&p256dh=BP-' || repeat('P', 83) || '8');
 select test.equal('with = & + escaped, as some libraries do', push.webpush_token('{"endpoint":"https://push.example/?a\u003d%2b\u0026b\u003D1",'
   || '"keys":{"auth":"\u002B' || repeat('s', 20) || 'Q\u003d\u003d","p256dh":"B' || repeat('P', 85) || '8\u003d"}}'),
   'https://push.example/?a=%2b&b=1#auth=-' || repeat('s', 20) || 'Q&p256dh=B' || repeat('P', 85) || '8');
@@ -92,6 +92,15 @@ from (values
   ('bits that base64url does not use', replace(pg_temp.browser('abc')::text, 'sQ', 'sR')),
   ('a compressed key', replace(pg_temp.browser('abc')::text, 'BP', 'CP')),
   ('no JSON', '{'), ('an FCM token', 'device-token-0123456789:APA91b'), ('nothing', '')) t(why, token);
+-- The gateway's test has the same cases.
+select test.equal(format('%s: %s', case when (c ->> 'accepted')::boolean then 'token' else 'no token' end, c ->> 'why'),
+  push.is_webpush_token(concat(c ->> 'endpoint', '#auth=', coalesce(c ->> 'auth', 'BTBZMqHH6r4Tts7J_aSIgg'), '&p256dh=',
+    coalesce(c ->> 'p256dh', 'BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4'))),
+  (c ->> 'accepted')::boolean)
+from jsonb_array_elements(:'subscriptions'::jsonb) c;
+select test.equal('a recipient with an impossible endpoint is skipped', pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'z',
+  'webPushSubscription', pg_temp.browser('z01', 'https://push..example:70000/')))), 'z recipients[0].webPushSubscription TokenMalformed must be the '
+  'browser''s PushSubscription: an object with endpoint (https), keys.p256dh and keys.auth, at most 1000 characters in all');
 select test.equal('an endpoint as long as possible', length(push.webpush_token(pg_temp.browser('abc', 'https://push.example/'
   || repeat('x', 853))::text)), 1000);
 

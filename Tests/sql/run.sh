@@ -62,9 +62,12 @@ equal "and are all there is" "$(defined 'create (or replace )?function push\.[a-
 
 sql -f "$here/harness.psql" >/dev/null
 
+# The same cases as in Tests/ProvidersTests/WebPushSubscriptionTests.swift.
+subscriptions=$(cat "$root/Tests/webpush/subscriptions.json")
+
 # A file's tests run in one transaction that is rolled back, so files do not see each other.
 for file in "$here"/*.sql; do
-  if { echo 'begin;'; cat "$file"; echo 'rollback;'; } | sql >"$work/out" 2>"$work/err"; then :; else
+  if { echo 'begin;'; cat "$file"; echo 'rollback;'; } | sql -v subscriptions="$subscriptions" >"$work/out" 2>"$work/err"; then :; else
     not_ok "$(basename "$file") runs to its end" "$(head -n 3 "$work/err" | tr '\n' ' ')"
   fi
   grep -E '^(ok|not ok) - ' "$work/out" >>"$results" || not_ok "$(basename "$file")" "it ran no test"

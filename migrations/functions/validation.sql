@@ -32,19 +32,28 @@ comment on function push.is_expo_token is 'whether a text has the form of an Exp
 
 -- The endpoint comes first and the public key last: the masks of tokens show the first and the last four characters, and
 -- four characters of auth would be 24 of its 128 bits. The last character of a key is compared, too: base64url has unused
--- bits there, and the same subscription must not have two forms.
+-- bits there, and the same subscription must not have two forms. The first two characters of the public key are those of an
+-- uncompressed point.
+--
+-- What is accepted here must be accepted by the gateway (WebPushSubscription), or the call would be skipped late. Both are
+-- tested with Tests/webpush/subscriptions.json. Two things only the gateway checks: whether the public key is a point on the
+-- curve, and whether the host is allowed.
 create or replace function push.is_webpush_token(p_token text) returns boolean language sql immutable parallel safe as $$
-  select length(p_token) between 134 and 1000
+  select length(p_token) between 133 and 1000
     and left(right(p_token, 123), 6) = '#auth=' and left(right(p_token, 95), 8) = '&p256dh='
     and left(right(p_token, 117), 22) !~ '[^A-Za-z0-9_-]' and right(p_token, 87) !~ '[^A-Za-z0-9_-]'
     and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
-    and left(right(p_token, 87), 1) = 'B' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
-    and left(p_token, -123) ~ '^https://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]+)?/[!-~]*$'
+    and left(right(p_token, 87), 2) ~ '^B[A-P]' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
+    and left(p_token, -123) ~ '^https://[A-Za-z0-9-]+([.][A-Za-z0-9-]+)*(:[0-9][0-9]?[0-9]?[0-9]?[0-9]?)?/[!-~]*$'
     and left(p_token, -123) !~ '["#<>\\^`{|}]'
+    and length(split_part(split_part(p_token, '/', 3), ':', 1)) <= 253
+    and lpad(coalesce(nullif(split_part(split_part(p_token, '/', 3), ':', 2), ''), '443'), 5, '0') collate "C"
+      between '00001' and '65535'
 $$;
 comment on function push.is_webpush_token is
   'whether a text is a browser''s subscription as push.webpush_token writes it: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint '
-  'an https URL with a host, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
+  'an https URL with a host name and a port that exist, the keys in base64url without padding (16 and 65 bytes), at most '
+  '1,000 characters in all';
 
 -- A text that begins with { is the JSON of a PushSubscription. It is not parsed: an error of the parser would show it. The
 -- members are cut out. An endpoint and keys have no character that JSON must escape, but some libraries escape / as \/, and

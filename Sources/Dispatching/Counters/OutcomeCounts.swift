@@ -53,7 +53,7 @@ public enum AttemptOutcome: UInt8, CaseIterable, Sendable {
     case .throttled(let reason, _, _): (.throttled, reason)
     case .unavailable(let reason, _): (.unavailable, reason)
     case .unknown(let reason): (.unknown, reason)
-    case .refused(let reason): (.refused, reason)
+    case .refused(let reason), .deferred(let reason, _): (.refused, reason)
     case .expired: nil
     }
   }

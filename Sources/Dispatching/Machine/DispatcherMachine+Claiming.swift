@@ -1,6 +1,7 @@
 // Claims: when the next one is sent, what it brings, and what follows when its answer is lost.
 
 internal import Logging
+internal import Providers
 internal import PushModel
 internal import Queue
 internal import Runtime
@@ -44,7 +45,7 @@ extension DispatcherMachine {
         continue
       }
       scheduler.didClaim(1, of: delivery.lane, background: delivery.isBackground(now) ? 1 : 0)
-      let entry = HeldDelivery(delivery, lane: lane)
+      let entry = HeldDelivery(delivery, lane: lane, service: lanes[lane].provider.service(of: delivery.token))
       if let former = known.insert(entry), !acceptKnown(former, entry, now) {
         scheduler.didFinish(delivery.lane)
         continue

@@ -31,6 +31,7 @@ extension DispatcherMachine {
       diskWait.add(entry)
       return
     }
+    guard hasPlace(entry, now) else { return }
     guard !entry.losses.isSuspect || startTurn(entry, now) else { return }
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: tag(of: entry)) {
     case .success(let request):
@@ -40,13 +41,40 @@ extension DispatcherMachine {
         request.deadline = min(request.deadline, now + settings.policy.environmentProbe)
       }
       outgoing[entry.lane].append(request)
-      if entry.sentAt != nil { scheduler.didResend(entry.delivery.lane) }
+      if !entry.isPaid { scheduler.didResend(entry.delivery.lane) }
+      comeBack(entry)
+      if let service = entry.service { places[entry.lane].didSend(to: service) }
       entry.didSend()
       traffic[entry.lane].inFlight += 1
     case .failure(let failure):
       returnTurn(entry, isAnswered: false)
       finish(entry, failure.isExpired ? .expired : failure.isNeedless ? .void : .dead, reason: failure.reason, now)
     }
+  }
+
+  /// Whether the service to which it goes has a place for it. If not, it asks again soon, or expires.
+  private mutating func hasPlace(_ entry: HeldDelivery, _ now: Instant) -> Bool {
+    let lane = entry.lane
+    guard let service = entry.service,
+      !places[lane].isFree(at: service, ofRoom: scheduler.room(of: entry.delivery.lane))
+    else { return true }
+    putOff(entry)
+    let disposition = settings.policy.disposition(
+      of: .deferred(reason: WebPushRefusal.originBusy.rawValue, after: settings.policy.placeWait),
+      attempts: Int(entry.attempts), deadline: entry.delivery.deadline, answeredAt: now, random: 0)
+    switch disposition {
+    case .settle(let ending, let reason): finish(entry, ending, reason: reason, now)
+    case .retry(let wait, let reason, _), .park(let wait, let reason, _):
+      retry(entry, after: wait, reason, isCounted: entry.isNextCounted, now)
+    }
+    return false
+  }
+
+  /// It is not sent for now, so it does not count towards the lane's rate.
+  private mutating func putOff(_ entry: HeldDelivery) {
+    guard entry.isPaid else { return }
+    entry.didPutOff()
+    scheduler.didPutOff(entry.delivery.lane)
   }
 
   /// Whether to send a suspect now. If not, it asks again soon. A suspect whose deadline is near proceeds, and expires.
@@ -59,15 +87,21 @@ extension DispatcherMachine {
     if entry.hasTurn {
       comeBack(entry)
     } else {
-      if !entry.isSetAside { scheduler.didSetAside(entry.delivery.lane) }
-      entry.isSetAside = true
+      setAside(entry)
       entry.wait(until: now + SuspectTurns.interval, isNextCounted: entry.isNextCounted)
       retries.insert(entry.slot, at: now + SuspectTurns.interval)
     }
     return entry.hasTurn
   }
 
-  /// The delivery no longer waits for a turn, and counts towards its lane's room again.
+  /// The delivery waits, and takes no room of its lane meanwhile.
+  private mutating func setAside(_ entry: HeldDelivery) {
+    guard !entry.isSetAside else { return }
+    entry.isSetAside = true
+    scheduler.didSetAside(entry.delivery.lane)
+  }
+
+  /// The delivery no longer waits aside, and counts towards its lane's room again.
   mutating func comeBack(_ entry: HeldDelivery) {
     guard entry.isSetAside else { return }
     entry.isSetAside = false
@@ -83,6 +117,7 @@ extension DispatcherMachine {
   /// Counts what a result says about the connection: whether it brought an answer or was lost.
   private mutating func noteTraffic(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
     traffic[entry.lane].inFlight -= 1
+    if let service = entry.service { places[entry.lane].didReturn(from: service) }
     let isLost = if case .unknown(PushOutcome.connectionLostReason) = result.outcome { true } else { false }
     // The first losses of a delivery do not hold back suspects. Otherwise a lane with many losses would never send them.
     if isLost, entry.hasTurn { turns[entry.lane].didLose(now) }
@@ -161,6 +196,7 @@ extension DispatcherMachine {
     counters.note(inLane: entry.lane) { $0.note(result, of: entry.delivery, isFirst: entry.isUntried) }
     entry.note(result)
     noteTraffic(result, entry, now)
+    if case .deferred = result.outcome { putOff(entry) }
     guard let outcome = resolveEnvironment(result, entry, now) else { return }
     apply(
       outcome, of: entry.delivery.token, about: entry.key, on: result.connection,
@@ -181,9 +217,9 @@ extension DispatcherMachine {
     case .retry(let wait, let reason, let isCounted):
       if isCounted { entry.noteFailure(reason, result) }
       retry(entry, after: wait, reason, isCounted: isCounted, now)
-    case .park(let wait, let reason):
-      entry.noteFailure(reason, result)
-      park(entry, after: wait, reason: reason, now)
+    case .park(let wait, let reason, let isCounted):
+      if isCounted { entry.noteFailure(reason, result) }
+      park(entry, after: wait, reason: reason, isCounted: isCounted, now)
     }
   }
 
@@ -203,7 +239,7 @@ extension DispatcherMachine {
       return nil
     }
     switch result.outcome {
-    case .refused: return result.outcome
+    case .refused, .deferred: return result.outcome
     case .accepted:
       let delivery = entry.delivery
       writer.correct(
@@ -220,12 +256,26 @@ extension DispatcherMachine {
   ) {
     entry.reason = reason
     let wait = max(wait, scheduler.wait(of: entry.delivery.lane, now))
-    guard isDraining || entry.isVoid || entry.isLost || wait > settings.policy.longestInMemory else {
+    let isOurs = !isDraining && !entry.isVoid && !entry.isLost
+    let isShort = wait <= settings.policy.longestInMemory
+    if isOurs, isShort, mayWaitHere(entry) {
+      if entry.service != nil { setAside(entry) }
       entry.wait(until: now + wait, isNextCounted: isCounted)
       retries.insert(entry.slot, at: now + wait)
-      return
+    } else if isOurs, entry.service != nil {
+      let outside = settings.policy.outsideWait(left: entry.delivery.deadline - now, random.nextFraction())
+      let wait = isShort ? max(wait, outside) : wait
+      park(entry, after: wait, reason: reason, isCounted: isCounted, now)
+    } else if isCounted {
+      park(entry, after: wait, reason: reason, now)
+    } else {
+      returnToOutbox(entry, now)
     }
-    if isCounted { park(entry, after: wait, reason: reason, now) } else { returnToOutbox(entry, now) }
+  }
+
+  /// Whether there is room for it to wait in memory. What waits for one of several services must leave the lane's room to others.
+  private func mayWaitHere(_ entry: HeldDelivery) -> Bool {
+    entry.service == nil || entry.isSetAside || scheduler.maySetAside(entry.delivery.lane)
   }
 
   /// Applies what an outcome says about the token and about the lane.
@@ -261,7 +311,7 @@ extension DispatcherMachine {
       answer = connection.map { .lost(connection: $0) } ?? .failing
     case .unknown, .unavailable: answer = .failing
     case .unauthorized: answer = .unauthorized
-    case .refused, .expired: return  // the request did not reach the provider
+    case .refused, .deferred, .expired: return  // the request did not reach the provider
     }
     // A connection that was lost is noticed at once.
     let isOverdue = if case .unknown(let reason) = outcome { reason != PushOutcome.connectionLostReason } else { false }

@@ -53,14 +53,19 @@ extension DispatcherMachine {
   }
 
   /// Parks a delivery in the outbox, because its next try is too far away to keep it in memory.
-  mutating func park(_ entry: HeldDelivery, after wait: Nanoseconds, reason: String, _ now: Instant) {
+  ///
+  /// - Parameter isCounted: whether the last of its attempts was made.
+  mutating func park(
+    _ entry: HeldDelivery, after wait: Nanoseconds, reason: String, isCounted: Bool = true, _ now: Instant
+  ) {
     guard !entry.isLost else { return drop(entry) }
     comeBack(entry)
     scheduler.didFinish(entry.delivery.lane)
     counters.parked += 1
     entry.stage = .parking(
       Parking(
-        lease: entry.lease, attempts: entry.attempts, delay: wait, reason: reason, failures: entry.failures))
+        lease: entry.lease, attempts: isCounted ? entry.attempts : max(0, entry.attempts - 1), delay: wait,
+        reason: reason, failures: entry.failures))
     writer.park(entry, now)
   }
 
@@ -80,7 +85,9 @@ extension DispatcherMachine {
     if entry.failures.isEmpty {
       release(entry, now)
     } else {
-      park(entry, after: max(.zero, entry.dueAt(now) - now), reason: entry.reason ?? "Interrupted", now)
+      park(
+        entry, after: max(.zero, entry.dueAt(now) - now), reason: entry.reason ?? "Interrupted",
+        isCounted: entry.isNextCounted || entry.service == nil, now)
     }
   }
 
@@ -163,7 +170,9 @@ extension DispatcherMachine {
     isDraining = true
     beginClaimed(now)
     for entry in known.allHeld where entry.isWaiting {
-      park(entry, after: settings.policy.refusedWait, reason: entry.reason ?? "Shutdown", now)
+      park(
+        entry, after: settings.policy.refusedWait, reason: entry.reason ?? "Shutdown",
+        isCounted: entry.isNextCounted || entry.service == nil, now)
     }
     withdraw(known.allHeld.filter(\.isSent))
   }

@@ -61,6 +61,8 @@ public struct DispatcherMachine {
   /// How each lane's requests ended, and when its suspects have their turn.
   var traffic: [LaneTraffic]
   var turns: [SuspectTurns]
+  /// How many of each lane's deliveries are with each of several services behind it.
+  var places: [ServicePlaces]
   /// Requests of this turn, by lane.
   var outgoing: [[PushRequest]]
   var actions: [DispatcherAction] = []
@@ -90,6 +92,7 @@ public struct DispatcherMachine {
     outgoing = Array(repeating: [], count: lanes.count)
     traffic = Array(repeating: LaneTraffic(), count: lanes.count)
     turns = Array(repeating: SuspectTurns(), count: lanes.count)
+    places = Array(repeating: ServicePlaces(), count: lanes.count)
     for lane in lanes { scheduler.add(lane: lane.id, window: lane.window, perSecond: lane.perSecond) }
   }
 

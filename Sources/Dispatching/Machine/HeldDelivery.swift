@@ -78,14 +78,20 @@ final class HeldDelivery {
   var losses = ConnectionLosses()
   /// Whether it is in flight as a suspect that has its turn.
   var hasTurn = false
-  /// Whether it waits for a turn. It takes no room of its lane meanwhile.
+  /// Whether it waits aside: for a turn, or for its service. It takes no room of its lane meanwhile.
   var isSetAside = false
+  /// Which of several services behind its lane takes it.
+  let service: WebPushOrigin?
+  /// Whether its next request is already counted towards the lane's rate.
+  private(set) var isPaid = true
   /// The outcome in the first APNs environment, while the other one is asked.
   private(set) var firstEnvironmentOutcome: PushOutcome?
 
-  init(_ delivery: Delivery, lane: Int) {
+  /// - Parameter service: which of several services behind its lane takes it.
+  init(_ delivery: Delivery, lane: Int, service: WebPushOrigin? = nil) {
     self.delivery = delivery
     self.lane = lane
+    self.service = service
     lease = delivery.lease
     place = delivery.place
     attempts = delivery.attempt
@@ -97,6 +103,7 @@ final class HeldDelivery {
   init(settling settlement: Settlement, lane: Int) {
     delivery = settlement.delivery
     self.lane = lane
+    service = nil
     lease = settlement.lease
     place = settlement.place
     attempts = settlement.attempts
@@ -144,6 +151,7 @@ final class HeldDelivery {
   /// A try has a result.
   func note(_ result: PushResult) {
     sentAt = result.sentAt ?? sentAt
+    isPaid = result.sentAt == nil
     answeredAt = result.answeredAt
     status = result.status
     isHedged = result.isHedged
@@ -153,6 +161,9 @@ final class HeldDelivery {
     default: break
     }
   }
+
+  /// It is not sent for now, and its lane's rate is told so.
+  func didPutOff() { isPaid = false }
 
   func noteFailure(_ reason: String, _ result: PushResult) {
     failures.note(
@@ -176,6 +187,7 @@ final class HeldDelivery {
   func didSend() {
     if isNextCounted { attempts += 1 }
     isNextCounted = false
+    isPaid = false
     stage = .sent
   }
 

@@ -14,8 +14,8 @@ enum Disposition: Sendable, Equatable {
   case settle(DeliveryOutcome, reason: String?)
   /// Try again after a short wait, in memory, under the same lease. `isCounted` is false if the request was not attempted.
   case retry(after: Nanoseconds, reason: String, isCounted: Bool)
-  /// Return it to the outbox, because the wait is too long to keep it in memory.
-  case park(after: Nanoseconds, reason: String)
+  /// Return it to the outbox, because the wait is too long to keep it in memory. `isCounted`: as for `retry`.
+  case park(after: Nanoseconds, reason: String, isCounted: Bool)
 }
 
 /// Decides about outcomes.
@@ -32,6 +32,9 @@ public struct RetryPolicy: Sendable {
   public var environmentProbe: Nanoseconds = .seconds(2)
   /// The wait before a request that was certainly not processed is sent again.
   public var refusedWait: Nanoseconds = .milliseconds(20)
+
+  /// The wait before a push asks again for a place at its service (`ServicePlaces`).
+  public var placeWait: Nanoseconds = .milliseconds(50)
 
   /// Maximum pause of a whole lane at a provider's request. Then the provider is asked again.
   public var longestPause: Nanoseconds = .seconds(60)
@@ -73,6 +76,8 @@ public struct RetryPolicy: Sendable {
       return .settle(.expired, reason: nil)
     case .refused(let reason):
       return again(after: refusedWait, reason, isCounted: false, deadline, now)
+    case .deferred(let reason, let after):
+      return again(after: after, reason, isCounted: false, deadline, now)
     case .throttled(let reason, _, isLaneWide: false) where throttles > 1:
       // Another wait would not help. The user's next channel is tried.
       return .settle(.dead, reason: reason)
@@ -93,6 +98,16 @@ public struct RetryPolicy: Sendable {
     }
   }
 
+  /// How long a push waits in the outbox that would have waited in memory, if there were room for it. So many pushes may be
+  /// concerned that they must not come back together.
+  ///
+  /// - Parameters:
+  ///   - left: the time until its deadline, of which it waits at most half.
+  ///   - random: a uniform random number in 0..<1.
+  func outsideWait(left: Nanoseconds, _ random: Double) -> Nanoseconds {
+    min(longestInMemory + Nanoseconds(Int64(Double(longestInMemory.count) * random)), Nanoseconds(left.count / 2))
+  }
+
   private func jittered(_ attempts: Int, _ random: Double) -> Nanoseconds {
     Nanoseconds(Int64(Double(longestWait(afterAttempts: attempts).count) * random))
   }
@@ -101,7 +116,7 @@ public struct RetryPolicy: Sendable {
     after wait: Nanoseconds, _ reason: String, isCounted: Bool, _ deadline: Instant, _ now: Instant
   ) -> Disposition {
     guard now + wait + roundTrip < deadline else { return .settle(.expired, reason: reason) }
-    if wait > longestInMemory { return .park(after: wait, reason: reason) }
+    if wait > longestInMemory { return .park(after: wait, reason: reason, isCounted: isCounted) }
     return .retry(after: wait, reason: reason, isCounted: isCounted)
   }
 }

@@ -267,7 +267,8 @@ struct ProviderFactory {
     let provider = WebPushProvider(
       configuration, credentials: credentials, loop: loop, logger: logger, permits: permits)
     return LaneProvider(
-      provider: provider, window: 2 * configuration.requestsMax, proxy: proxy, identity: credentials.identity)
+      provider: provider, window: 2 * configuration.requestsMax + configuration.waitingMax, proxy: proxy,
+      identity: credentials.identity)
   }
 
   private func vapid(of app: GatewayConfiguration.App) throws -> WebPushCredentials {

@@ -22,7 +22,7 @@ extension PushOutcome {
   var reach: ReasonScope {
     switch self {
     case .throttled(_, _, isLaneWide: true), .unauthorized, .unavailable: .lane
-    case .accepted, .tokenInvalid, .rejected, .throttled, .refused, .unknown, .expired: .token
+    case .accepted, .tokenInvalid, .rejected, .throttled, .refused, .deferred, .unknown, .expired: .token
     }
   }
 }

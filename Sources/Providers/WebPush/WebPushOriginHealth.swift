@@ -148,11 +148,12 @@ struct WebPushOriginHealth {
     rest(reason, Self.outages, now)
   }
 
-  /// No connection could be opened in time.
-  mutating func hasNoConnection(_ reason: String, _ now: Instant) {
+  /// No connection could be opened in time. Returns the end of the rest.
+  @discardableResult
+  mutating func hasNoConnection(_ reason: String, _ now: Instant) -> Instant {
     // Requests that waited together end together. They count once.
-    guard isProbing || rest.map({ $0.until <= now }) ?? true else { return }
-    rest(reason, Self.outages, now)
+    if !isProbing, let rest, rest.until > now { return rest.until }
+    return rest(reason, Self.outages, now)
   }
 
   /// The origin refuses our token. Returns whether the subscription is at fault.
@@ -220,10 +221,14 @@ struct WebPushOriginHealth {
     pause = (until, reason)
   }
 
-  private mutating func rest(_ reason: String, _ backoff: ReconnectBackoff, _ now: Instant) {
+  /// Begins a rest. Returns its end.
+  @discardableResult
+  private mutating func rest(_ reason: String, _ backoff: ReconnectBackoff, _ now: Instant) -> Instant {
     isProbing = false
     othersFrom = nil
     rests += 1
-    rest = (now + backoff.delay(afterFailures: rests, random: random.next()), reason)
+    let until = now + backoff.delay(afterFailures: rests, random: random.next())
+    rest = (until, reason)
+    return until
   }
 }

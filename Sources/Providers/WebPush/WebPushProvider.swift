@@ -4,8 +4,8 @@
 // origin and closed when the origin is idle. So an origin that fails affects no other. What the answers say about an origin is
 // decided by `WebPushOriginHealth` and never reported as a fault of the lane (`PushResult.concernsLane`).
 //
-// A push to an origin that rests is answered at once, without a request, as `unavailable` with the time left. So it takes no stream
-// meanwhile, and if the time is longer than `RetryPolicy.longestInMemory`, it waits in the outbox.
+// A push to an origin that rests, or that has as many requests in flight as it may, is answered at once, without a request, as
+// `deferred` with the time to wait. So it takes no stream meanwhile and no room of its lane, and it costs no attempt.
 //
 // Web pushes get no hedges: a browser would show both pushes of a call.
 
@@ -149,11 +149,11 @@ public actor WebPushProvider: PushProvider {
       return .failure(Refusal(Self.tooManyOrigins))
     }
     guard connections.inFlight + connections.outgoing.count < configuration.requestsPerOriginMax else {
-      return .failure(Refusal(.refused(reason: WebPushRefusal.originBusy.rawValue)))
+      return .failure(Refusal(Self.originBusy))
     }
     let hash = subscription.path.hashValue
     if case .wait(let until, let reason) = connections.health.admit(now, to: hash) {
-      return .failure(Refusal(.unavailable(reason: reason, after: until - now)))
+      return .failure(Refusal(.deferred(reason: reason, after: until - now)))
     }
     guard let body = WebPushEncryption.encrypt(request.body, for: subscription) else {
       connections.health.didNotSend()
@@ -303,12 +303,12 @@ public actor WebPushProvider: PushProvider {
         replaceToken(of: connections)
       }
     case .refused(let reason) where reason == Self.noConnectionReason:
-      connections.health.hasNoConnection(reason, now)
-      result.outcome = .unavailable(reason: reason, after: nil)
+      // It was not sent, so it waits like the pushes that come later.
+      result.outcome = .deferred(reason: reason, after: connections.health.hasNoConnection(reason, now) - now)
     case .refused where !isShuttingDown && origins[connections.origin] !== connections:
       // The origin has made room for another. If its pushes were sent again at once, it would displace the next origin, and so on.
       result.outcome = Self.tooManyOrigins
-    case .refused, .expired: connections.health.didNotSend()
+    case .refused, .deferred, .expired: connections.health.didNotSend()
     }
     if !wasResting, connections.health.isResting {
       logger.warning(
@@ -325,8 +325,12 @@ public actor WebPushProvider: PushProvider {
   private static let noConnectionReason = "NoConnection"
 
   /// The outcome of a push to an origin for which there is no room.
-  private static let tooManyOrigins = PushOutcome.unavailable(
+  private static let tooManyOrigins = PushOutcome.deferred(
     reason: WebPushRefusal.tooManyOrigins.rawValue, after: .seconds(1))
+
+  /// The outcome of a push to an origin that has as many requests in flight as it may.
+  private static let originBusy = PushOutcome.deferred(
+    reason: WebPushRefusal.originBusy.rawValue, after: .milliseconds(50))
 
   /// Signs a new token for the probe that follows the rest. The clock may have been wrong when the old one was signed.
   private func replaceToken(of connections: WebPushOriginConnections) {

@@ -66,6 +66,12 @@ public struct WebPushSubscription: Sendable {
     try self.init(endpoint: token[..<end], auth: auth, p256dh: point)
   }
 
+  /// The origin of a device token, without a check of the rest of it; nil if it names none.
+  static func origin(ofToken token: ArraySlice<UInt8>) -> WebPushOrigin? {
+    guard token.starts(with: scheme) else { return nil }
+    return WebPushOrigin(authority: token.dropFirst(scheme.count).prefix { $0 != UInt8(ascii: "/") })
+  }
+
   private init(endpoint: ArraySlice<UInt8>, auth: [UInt8], p256dh: [UInt8]) throws(Fault) {
     guard endpoint.starts(with: Self.scheme), endpoint.allSatisfy(Self.isURLByte) else { throw .endpoint }
     let rest = endpoint.dropFirst(Self.scheme.count)

@@ -1,0 +1,148 @@
+// Tests of a lane with several services behind it: one that does not answer leaves room for the others, and what waits for a
+// service costs no attempt.
+
+import Providers
+import Queue
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+@Suite("Machine: several services behind a lane") struct MachineServiceTests {
+  private static let keys =
+    "#auth=" + String(repeating: "s", count: 21) + "Q&p256dh=B" + String(repeating: "P", count: 86)
+
+  private static func token(_ host: String, _ id: Int64) -> String { "https://\(host)/push/\(id)\(keys)" }
+
+  private static func open() throws -> MachineRig { try MachineRig.open(provider: .webpush, capacity: 400) }
+
+  /// Whether a request goes to this host.
+  private static func goes(_ request: PushRequest, to host: String) -> Bool {
+    String(decoding: request.token, as: UTF8.self).hasPrefix("https://\(host)/")
+  }
+
+  /// An outbox of which each claim takes as many as it may.
+  private struct Backlog {
+    var rig: MachineRig
+    var rows: [Delivery] = []
+    var sent: [PushRequest] = []
+    var parked: [Parking] = []
+    var settled: [Settlement] = []
+
+    mutating func run(_ duration: Nanoseconds, until isOver: (Self) -> Bool = { _ in false }) {
+      let end = rig.now + duration
+      while rig.now < end, !isOver(self) {
+        rig.pass(.milliseconds(5))
+        rig.beat()
+        rig.answerHousekeeping()
+        for (number, limit) in rig.allowances() {
+          let taken = rows.prefix(limit)
+          rows.removeFirst(taken.count)
+          rig.hear(.claimed(number: number, .success(Claimed(deliveries: taken.map { $0.claimed(by: number) }))))
+        }
+        sent += rig.sends()
+        for (batch, parkings) in rig.parkings() {
+          parked += parkings
+          rig.hear(.written(batch: batch, .success(.count(parkings.count))))
+        }
+        for (batch, settlements) in rig.settlements() {
+          settled += settlements
+          rig.hear(.written(batch: batch, .success(.count(settlements.count))))
+        }
+      }
+    }
+  }
+
+  @Test("a service that never answers gets a quarter of the lane's room, and pushes to others are sent at once")
+  func silent() throws {
+    var backlog = Backlog(rig: try Self.open())
+    backlog.rows = (1...3_000).map { backlog.rig.delivery($0, token: Self.token("silent.example", $0)) }
+    backlog.rows += (4_001...4_100).map { backlog.rig.delivery($0, token: Self.token("good.example", $0)) }
+    backlog.run(.milliseconds(500)) { $0.sent.count == 300 }
+    #expect(backlog.sent.count { Self.goes($0, to: "good.example") } == 100)
+    #expect(backlog.sent.count { Self.goes($0, to: "silent.example") } == 200)
+    #expect(backlog.rig.inFlight <= 2_000)
+    backlog.run(.milliseconds(20))
+    // What does not fit into memory waits in the outbox, at different times. No attempt was made.
+    #expect(backlog.parked.count == 1_600)
+    #expect(backlog.parked.allSatisfy { $0.attempts == 0 && $0.failures.isEmpty && $0.reason == "OriginBusy" })
+    #expect(backlog.parked.allSatisfy { (.seconds(2)..<Nanoseconds.seconds(4)).contains($0.delay) })
+    #expect(Set(backlog.parked.map(\.delay)).count > 1_000)
+    // A later one is sent at once, too.
+    backlog.rows = [backlog.rig.delivery(5_000, token: Self.token("Good.example", 5_000))]
+    backlog.run(.milliseconds(100)) { $0.sent.count == 301 }
+    #expect(backlog.sent.count == 301)
+  }
+
+  @Test("two services that never answer, in any spelling of their names, leave room for a third")
+  func twoSilent() throws {
+    var backlog = Backlog(rig: try Self.open())
+    let hosts = ["silent.example", "mute.example", "Silent.EXAMPLE", "silent.example:443"]
+    backlog.rows = (1...4_000).map { id in
+      backlog.rig.delivery(id, token: Self.token(hosts[Int(id) % hosts.count], id))
+    }
+    backlog.rows.append(backlog.rig.delivery(5_000, token: Self.token("good.example", 5_000)))
+    backlog.run(.seconds(1)) { $0.sent.count == 401 }
+    #expect(backlog.sent.count { Self.goes($0, to: "good.example") } == 1)
+    #expect(backlog.sent.count == 401)
+  }
+
+  @Test("what waits for a place is sent when the service answers, and expires in time if it does not")
+  func places() throws {
+    var backlog = Backlog(rig: try Self.open())
+    backlog.rows = (1...250).map { backlog.rig.delivery($0, token: Self.token("slow.example", $0)) }
+    backlog.run(.milliseconds(200))
+    #expect(backlog.sent.count == 200)
+    backlog.rig.answer(Array(backlog.sent[..<30]))
+    backlog.run(.milliseconds(100))
+    #expect(backlog.sent.count == 230)
+    backlog.run(.seconds(60))
+    let expired = backlog.settled.filter { $0.outcome == .expired }
+    #expect(expired.count == 20 && expired.allSatisfy { $0.reason == "OriginBusy" && $0.failures.isEmpty })
+    #expect(backlog.sent.count == 230)
+    // The requests end, and nothing is counted twice or lost.
+    backlog.rig.answer(Array(backlog.sent[30...]), .expired)
+    backlog.run(.seconds(1))
+    #expect(backlog.settled.count == 250)
+    #expect(backlog.rig.inFlight == 0)
+  }
+
+  @Test("a push that is put off is sent exactly when it is due, and no attempt is counted")
+  func putOff() throws {
+    var rig = try Self.open()
+    try rig.bring([rig.delivery(1, token: Self.token("a.example", 1))])
+    var request = try #require(rig.sends().first)
+    for round in 0..<12 {
+      rig.answer([request], .deferred(reason: "HTTP503", after: .milliseconds(1_500)), concernsLane: false)
+      rig.pass(.milliseconds(1_499))
+      #expect(rig.sends().isEmpty, "round \(round)")
+      rig.pass(.milliseconds(1))
+      request = try #require(rig.sends().first, "round \(round)")
+      rig.beat()
+      rig.answerHousekeeping()
+    }
+    rig.answer([request])
+    rig.pass(.milliseconds(5))
+    let settlement = try #require(rig.settlements().first?.settlements.first)
+    #expect(settlement.outcome == .delivered && settlement.attempts == 1 && settlement.failures.isEmpty)
+  }
+
+  @Test("a push that is put off for long waits in the outbox until then, and only real tries are counted")
+  func putOffForLong() throws {
+    var rig = try Self.open()
+    try rig.bring([
+      rig.delivery(1, token: Self.token("a.example", 1)), rig.delivery(2, token: Self.token("a.example", 2)),
+    ])
+    let requests = rig.sends()
+    rig.answer([requests[0]], .deferred(reason: "errno_201", after: .seconds(17)), concernsLane: false)
+    rig.answer([requests[1]], .unavailable(reason: "HTTP500", after: nil), concernsLane: false)
+    rig.pass(.seconds(1))
+    rig.answer(rig.sends(), .deferred(reason: "HTTP500", after: .seconds(9)), concernsLane: false)
+    rig.pass(.milliseconds(5))
+    let parked = rig.parkings().flatMap(\.parkings).sorted { $0.lease.outboxID < $1.lease.outboxID }
+    try #require(parked.count == 2)
+    #expect(parked[0].attempts == 0 && parked[0].delay == .seconds(17) && parked[0].failures.isEmpty)
+    #expect(parked[0].reason == "errno_201")
+    #expect(parked[1].attempts == 1 && parked[1].delay == .seconds(9) && parked[1].failures.map(\.attempt) == [1])
+  }
+}
