@@ -313,7 +313,10 @@ public actor WebPushProvider: PushProvider {
     if !wasResting, connections.health.isResting {
       logger.warning(
         "web push: a push service rests after failures; other push services are not affected",
-        metadata: ["host": "\(connections.origin.host)", "outcome": "\(result.outcome)"])
+        metadata: [
+          "host": "\(connections.origin.host)", "outcome": "\(result.outcome.word)",
+          "reason": "\(result.outcome.failureReason ?? "")",
+        ])
     }
     result.connection = result.connection.map(connections.publicNumber)
     result.concernsLane = false
