@@ -192,7 +192,7 @@ update push.gateways set alive = false, ended_at = now(), ended_reason = 'retire
 delete from push.delivery;
 update push.lane set paused = false;
 create function pg_temp.lanes_are() returns text language sql as $$ select state || ' ' || value from push.health where item = 'lanes' $$;
-select test.equal('lanes without a replica and without deliveries are ok', pg_temp.lanes_are(), 'ok all send');
+select test.equal('lanes without a replica and without deliveries are ok', pg_temp.lanes_are(), 'ok wait for a replica');
 select push.register_gateway('health', '1') as hg \gset
 select push.register_lane('health', p) from unnest('{apns,fcm,expo}'::text[]) p;
 create function pg_temp.report(p_capacity int[], p_circuit text[]) returns void language sql as $$
@@ -228,7 +228,7 @@ delete from push.delivery where lane in (select id from push.lane where app = 'h
 select push.enqueue_call('{"callId": "mistyped", "from": "x"}', '[{"userId": "u", "fcmToken": "mistyped-token-0123456789"}]', 'helth');
 select test.equal('so is an app that no replica has', pg_temp.lanes_are(), 'bad helth/fcm: no replica serves it');
 select push.retire_gateway(:hg);
-select test.equal('without replicas, health reports the replicas and not the lanes', pg_temp.lanes_are(), 'ok all send');
+select test.equal('without replicas, health reports the replicas and not the lanes', pg_temp.lanes_are(), 'ok wait for a replica');
 
 -- The last gateway dies: nobody declares it dead.
 select push.register_gateway('last', '1') as hg \gset
@@ -238,7 +238,7 @@ select test.equal('one that is silent is not alive, although no other has declar
   (now() - ended_at)::interval(0), ended_reason) from push.replicas where id = :hg), 'f 00:00:34 silent');
 select test.equal('and its lanes have no status', (select string_agg(coalesce(circuit, '-') || coalesce(window_size::text, '-'), ' ')
   from push.lanes where app = 'health'), '-- -- --');
-select test.equal('health does not report its lanes', pg_temp.lanes_are(), 'ok all send');
+select test.equal('health does not report its lanes', pg_temp.lanes_are(), 'ok wait for a replica');
 update push.job set due_at = now() - interval '1 minute';
 select test.equal('nor its housekeeping', (select string_agg(state || ' ' || value, ', ' order by item desc) from push.health
   where item in ('housekeeping', 'replicas alive')), 'bad 0, ok waits for a replica');

@@ -302,7 +302,9 @@ begin
   return query
     select 'lanes',
       coalesce(string_agg(format('%s/%s: %s', t.app, t.provider, t.trouble), ', ' order by t.place) filter (where t.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all send'),
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
+        case when exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') then 'all send'
+          else 'wait for a replica' end),
       case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
       'These send nothing. push.resume_lane ends a pause (push.audit says whose); a throttled one sends again by itself; for the '
       'others see push.lanes, push.failures and the replicas'' logs.'
