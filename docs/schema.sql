@@ -1087,11 +1087,11 @@ begin
     case when v_oldest is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', v_oldest), v_pid) end
       || case when v_sees_all then '' else ', of this role only' end,
     case when v_oldest > interval '5 minutes' then 'bad' when v_oldest > interval '30 s' then 'warn' else 'ok' end,
-    case when v_sees_all then 'End it with: select pg_terminate_backend(pid).'
-      else format('To see those of other roles: grant pg_read_all_stats to %I.', current_user) end;
+    case when v_sees_all then 'End it with: select pg_terminate_backend(pid), as a role in pg_signal_backend, or a superuser.'
+      else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end;
   return query
     select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
-      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts; commit or rollback prepared.'
+      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
     from (select count(*) from pg_prepared_xacts) p;
   return query
     select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
@@ -1104,13 +1104,14 @@ begin
         from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
           from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
       case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
-      'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid).'
+      'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
+      'in pg_signal_backend, or a superuser.'
     from (select push.lock_table_used() as used) l;
   return query
     select 'other logins', coalesce(string_agg(o.name, ', ' order by o.place) filter (where o.place <= 5)
         || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end || ' may connect', 'none may connect'),
       case when count(*) = 0 then 'ok' else 'warn' end,
-      'These logins can use up all connections and locks, which stops calls. See deploy/psql/harden.sql.'
+      'These logins can use up all connections and locks, which stops calls. A superuser prevents that with deploy/psql/harden.sql.'
     from (
       select r.rolname as name, row_number() over (order by r.rolname) as place
       from pg_roles r cross join pg_database d
@@ -1140,10 +1141,12 @@ begin
   return query
     select 'lanes',
       coalesce(string_agg(format('%s/%s: %s', t.app, t.provider, t.trouble), ', ' order by t.place) filter (where t.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all send'),
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
+        case when exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') then 'all send'
+          else 'wait for a replica' end),
       case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'These send nothing. push.resume_lane ends a pause (push.audit says whose); for the others see push.lanes, push.failures '
-      'and the replicas'' logs.'
+      'These send nothing. push.resume_lane ends a pause (push.audit says whose); a throttled one sends again by itself; for the '
+      'others see push.lanes, push.failures and the replicas'' logs.'
     from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
   return query
     -- Overdue since the due time, but not from before there was a gateway.
@@ -1154,8 +1157,8 @@ begin
       case when m.names is null and j.late is null then 'ok' else 'bad' end,
       case when m.names is null
         then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
-        else 'A job without a row never runs. Add the row as the migrations do (0001, 0012): insert into push.job (name, every).' end
-    from (select min(g.started_at) as since from push.gateways g where g.alive) g
+        else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
+    from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
     cross join (
       select string_agg(n.name, ', ') as names
       from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
@@ -1184,7 +1187,8 @@ begin
   return query
     select 'history without a partition', case when h.some then 'some' else 'none' end,
       case when h.some then 'bad' else 'ok' end,
-      'Rows of push.history_default keep their day''s partition from being made: move them away.'
+      'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
+      '"History without a partition".'
     from (select exists (select from push.history_default) as some) h;
   return query
     select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
@@ -1199,7 +1203,7 @@ begin
   return query
     select 'webhooks',
       coalesce(string_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
-            ' since ' || date_trunc('second', coalesce(w.gone_at, w.failing_since)),
+            ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
             case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting), ', ' order by w.place)
           filter (where w.place <= 5)
         || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all arrive'),
@@ -1219,7 +1223,8 @@ begin
         filter (where k.place <= 5) || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
         'none expires soon'),
       case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are refused from then on. Create another key (push.create_api_key), hand it over, revoke this one (push.revoke_api_key).'
+      'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
+      'revoke this one (push.revoke_api_key).'
     from (select e.*, row_number() over (order by e.expires_at, e.id) as place from push.expiring_api_keys() e) k;
   return query
     select 'quotas',
@@ -1232,7 +1237,7 @@ begin
   return query
     select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
-      'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'
+      'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
     from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d;
 end
 $_$;
@@ -4582,11 +4587,11 @@ CREATE FUNCTION push.lane_conditions() RETURNS TABLE(lane smallint, window_size 
       else 'closed' end,
     max(s.throttled_until) filter (where s.throttled_until > now()), sum(s.rate_per_second)::int
   from push.lane_status s join push.gateways g on g.id = s.gateway
-  where g.alive
+  where g.alive and g.heartbeat_at > now() - interval '5 s'
   group by s.lane
 $$;
 
-COMMENT ON FUNCTION push.lane_conditions() IS 'the status of the lanes over all living replicas; circuit is the worst of theirs. For push.lanes';
+COMMENT ON FUNCTION push.lane_conditions() IS 'the status of the lanes over all living replicas, those with a heartbeat within 5 s; circuit is the worst of theirs. For push.lanes';
 
 CREATE FUNCTION push.lane_troubles() RETURNS TABLE(app text, provider text, trouble text, is_bad boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -4598,26 +4603,32 @@ CREATE FUNCTION push.lane_troubles() RETURNS TABLE(app text, provider text, trou
     AS $$
 #variable_conflict use_column
 declare
-  v_any_alive boolean := exists (select from push.gateways g where g.alive);
+  v_any_alive boolean := exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s');
 begin
   return query
     select l.app, l.provider,
       case when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
-        else 'no connection' end,
-      not l.paused or is_waiting
+        when t.until > now() then 'throttled until ' || date_trunc('second', t.until) else 'no connection' end,
+      case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
+    -- A lane whose provider asked for a pause sends nothing once each of its replicas waits.
+    left join lateral (
+      select min(coalesce(r.throttled_until, '-infinity')) as until
+      from push.lane_status r join push.gateways g on g.id = r.gateway
+      where s.throttled_until is not null and r.lane = l.id and g.alive and g.heartbeat_at > now() - interval '5 s'
+    ) t on true
     cross join lateral (
-      select (l.paused or s.lane is null) and exists (
+      select (l.paused or s.lane is null or t.until > now()) and exists (
         select from push.delivery d
         where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and d.state = 0) as is_waiting
       offset 0
     ) d
-    where l.paused or v_any_alive and s.lane is null and is_waiting or s.circuit = 'open' or s.capacity = 0;
+    where l.paused or v_any_alive and s.lane is null and is_waiting or s.circuit = 'open' or t.until > now() or s.capacity = 0;
 end
 $$;
 
-COMMENT ON FUNCTION push.lane_troubles() IS 'the lanes that send nothing: paused, not served by any replica though a delivery is ready, with an open circuit, or without a connection. is_bad: false if the lane is paused and no delivery is ready. For push.health';
+COMMENT ON FUNCTION push.lane_troubles() IS 'the lanes that send nothing: paused, not served by any replica though a delivery is ready, with an open circuit, throttled (the provider asked for a pause), or without a connection. is_bad: false if the lane is paused or throttled and no delivery is ready. For push.health';
 
 CREATE FUNCTION push.last_failures(p_failures jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5099,7 +5110,8 @@ begin
     ) head
     where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
       -- A lane that no living replica serves does not count while there are living replicas.
-      and (s.lane is not null or not exists (select from push.gateways g where g.alive)));
+      and (s.lane is not null
+        or not exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s')));
 end
 $$;
 
@@ -5654,7 +5666,14 @@ CREATE FUNCTION push.quota_troubles() RETURNS TABLE(app text, trouble text)
   select u.app, format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')
       || case when max(u.refusals) > 0 then format('; %s refusals in the last minute', max(u.refusals)) else '' end)
     from push.quota_uses() u
-    where u."limit" is not null and (u.refusals > 0 or u."limit" > 0 and u.used >= u."limit")
+    where u."limit" > 0 and (u.used >= u."limit" or u.refusals > 0
+      and not exists (select from push.quota q where q.id = u.id and 0 in (q.calls, q.notifications, q.recipients)))
+    group by u.app
+  union all
+  select u.app, format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no '))
+      || case when max(u.refusals) > 0 then format('; %s refusals in the last minute', max(u.refusals)) else '' end
+    from push.quota_uses() u
+    where u."limit" = 0
     group by u.app
   union all
   select s.app, format('replicas differ on %s: %s', s.app, string_agg(format('%s/%s/%s (%s)', coalesce(s.calls::text, 'none'),
@@ -5677,7 +5696,7 @@ CREATE FUNCTION push.quota_troubles() RETURNS TABLE(app text, trouble text)
     where (s.calls, s.notifications, s.recipients) is distinct from (q.configured_calls, q.configured_notifications, q.configured_recipients)
 $$;
 
-COMMENT ON FUNCTION push.quota_troubles() IS 'apps that are at their quota, apps to which living replicas give different quotas, and those whose last word was not taken over; for push.health';
+COMMENT ON FUNCTION push.quota_troubles() IS 'apps that are at their quota, apps with a quota of 0, apps to which living replicas give different quotas, and those whose last word was not taken over; for push.health';
 
 CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" integer, used integer, configured integer, set_to integer, refusals integer, refused_at timestamp with time zone, id integer)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -5960,7 +5979,14 @@ begin
       hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
       schema = 'push', table = 'outbox', column = case p_what when 'recipients' then 'recipients' else 'app' end;
   end if;
-  v_wait := case p_limit when 0 then 60 else push.meter_wait(push.meter_value(p_id, p_what), (p_limit - p_count)::int) end;
+  if p_limit = 0 then
+    -- The HTTP API needs a number for Retry-After.
+    raise exception using errcode = '53Q01', message = format('app: app %s may enqueue no %s: its quota is 0', p_app, p_what),
+      detail = 'retry_after_seconds=60',
+      hint = 'Nothing of this statement was enqueued. An operator ends that with push.set_quota.',
+      schema = 'push', table = 'outbox', column = 'app';
+  end if;
+  v_wait := push.meter_wait(push.meter_value(p_id, p_what), (p_limit - p_count)::int);
   raise exception using errcode = '53Q01',
     message = format('app: app %s has used up its quota of %s %s a minute', p_app, p_limit, p_what),
     detail = format('retry_after_seconds=%s', v_wait),
@@ -9585,17 +9611,24 @@ CREATE VIEW push.replicas AS
  SELECT g.id,
     g.name,
     g.version,
-    g.alive,
+    h.is_heard AS alive,
     g.started_at,
     g.heartbeat_at,
         CASE
-            WHEN g.alive THEN (now() - g.heartbeat_at)
+            WHEN h.is_heard THEN (now() - g.heartbeat_at)
             ELSE NULL::interval
         END AS silence,
     COALESCE(d.claimed, (0)::bigint) AS claimed,
-    g.ended_at,
-    g.ended_reason
-   FROM (push.gateways g
+        CASE
+            WHEN (g.alive AND (NOT h.is_heard)) THEN g.heartbeat_at
+            ELSE g.ended_at
+        END AS ended_at,
+        CASE
+            WHEN (g.alive AND (NOT h.is_heard)) THEN 'silent'::text
+            ELSE g.ended_reason
+        END AS ended_reason
+   FROM ((push.gateways g
+     CROSS JOIN LATERAL ( SELECT (g.alive AND (g.heartbeat_at > (now() - '00:00:05'::interval))) AS is_heard) h)
      LEFT JOIN ( SELECT d_1.owner,
             (sum(d_1.count))::bigint AS claimed
            FROM push.count_owed() d_1(lane, kind, state, owner, count, oldest, first_deadline)
@@ -9610,19 +9643,19 @@ COMMENT ON COLUMN push.replicas.name IS 'host or pod';
 
 COMMENT ON COLUMN push.replicas.version IS 'version of the program';
 
-COMMENT ON COLUMN push.replicas.alive IS 'whether it runs, as far as is known';
+COMMENT ON COLUMN push.replicas.alive IS 'whether it runs, as far as is known: it has not ended, and its last heartbeat is less than 5 s old';
 
 COMMENT ON COLUMN push.replicas.started_at IS 'when it registered';
 
 COMMENT ON COLUMN push.replicas.heartbeat_at IS 'time of its last heartbeat';
 
-COMMENT ON COLUMN push.replicas.silence IS 'time since its last heartbeat; after 3 s it is declared dead';
+COMMENT ON COLUMN push.replicas.silence IS 'time since its last heartbeat; after 3 s the other replicas declare it dead';
 
 COMMENT ON COLUMN push.replicas.claimed IS 'deliveries that it holds; when a replica ends, others take them over at once';
 
-COMMENT ON COLUMN push.replicas.ended_at IS 'when it ended or was declared dead';
+COMMENT ON COLUMN push.replicas.ended_at IS 'when it ended or was declared dead; of a silent one that no other replica could declare dead, its last heartbeat';
 
-COMMENT ON COLUMN push.replicas.ended_reason IS 'retired (clean shutdown) or silent (declared dead)';
+COMMENT ON COLUMN push.replicas.ended_reason IS 'retired (clean shutdown) or silent (no heartbeat)';
 
 CREATE TABLE push.ring_reports (
     outbox_id bigint NOT NULL,

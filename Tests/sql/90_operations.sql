@@ -183,13 +183,16 @@ select test.equal('a job that has no row is bad', (select state || ' ' || value 
   'bad no row in push.job: miss, prune');
 rollback to jobs;
 select test.equal('an hourly job may be late', (select state || ' ' || value from push.health where item = 'housekeeping'), 'ok in time');
+select test.equal('a hint names the role, unless operators may do it', (select string_agg(item, ', ' order by item) from push.health where hint ~
+  '(as a role in pg_signal_backend|[Oo]wner of the schema|role in push_keys|superuser|administrator)'),
+  'API keys, history without a partition, lock table, oldest transaction, other logins, prepared transactions');
 select test.equal('a replica alive is well', (select state from push.health where item = 'replicas alive'), 'ok');
 savepoint lanes;
 update push.gateways set alive = false, ended_at = now(), ended_reason = 'retired' where alive;
 delete from push.delivery;
 update push.lane set paused = false;
 create function pg_temp.lanes_are() returns text language sql as $$ select state || ' ' || value from push.health where item = 'lanes' $$;
-select test.equal('lanes without a replica and without deliveries are ok', pg_temp.lanes_are(), 'ok all send');
+select test.equal('lanes without a replica and without deliveries are ok', pg_temp.lanes_are(), 'ok wait for a replica');
 select push.register_gateway('health', '1') as hg \gset
 select push.register_lane('health', p) from unnest('{apns,fcm,expo}'::text[]) p;
 create function pg_temp.report(p_capacity int[], p_circuit text[]) returns void language sql as $$
@@ -207,10 +210,43 @@ select test.equal('so are an open circuit and a lane without a connection', pg_t
   'bad health/apns: paused, health/expo: no connection, health/fcm: circuit open');
 select pg_temp.report(array[10, 10, 10], array['closed', 'closed', 'closed']);
 select push.resume_lane('health', 'apns');
+create function pg_temp.throttle(p_gateway int, p_ms int) returns void language sql as $$
+  select push.report_lanes(p_gateway, (select array_agg(id) from push.lane where app = 'health' and provider = 'fcm')::smallint[],
+    array[10], array[10], array[0], array['closed'], array[p_ms], array[0]) $$;
+select pg_temp.throttle(:hg, 60000);
+select test.equal('so is a throttled lane', (select regexp_replace(pg_temp.lanes_are(), '[0-9]{4}-.*', 'T')), 'warn health/fcm: throttled until T');
+select test.equal('until the right time', (select substring(value from 'until (.*)')::timestamptz - now() from push.health where item = 'lanes')
+  between '50 s' and '70 s', true);
+select push.enqueue_call('{"callId": "throttled", "from": "x"}', '[{"userId": "u", "fcmToken": "throttled-token-0123456789"}]', 'health');
+select test.equal('it is bad when something waits', pg_temp.lanes_are() ~ '^bad health/fcm: throttled', true);
+select push.register_gateway('health-2', '1') as hg2 \gset
+select pg_temp.throttle(:hg2, 0);
+select test.equal('a lane that another replica serves sends', pg_temp.lanes_are(), 'ok all send');
+select push.retire_gateway(:hg2);
+select pg_temp.throttle(:hg, 0);
+delete from push.delivery where lane in (select id from push.lane where app = 'health' and provider = 'fcm');
 select push.enqueue_call('{"callId": "mistyped", "from": "x"}', '[{"userId": "u", "fcmToken": "mistyped-token-0123456789"}]', 'helth');
 select test.equal('so is an app that no replica has', pg_temp.lanes_are(), 'bad helth/fcm: no replica serves it');
 select push.retire_gateway(:hg);
-select test.equal('without replicas, health reports the replicas and not the lanes', pg_temp.lanes_are(), 'ok all send');
+select test.equal('without replicas, health reports the replicas and not the lanes', pg_temp.lanes_are(), 'ok wait for a replica');
+
+-- The last gateway dies: nobody declares it dead.
+select push.register_gateway('last', '1') as hg \gset
+select pg_temp.report(array[10, 10, 10], array['closed', 'closed', 'open']);
+update push.gateways set heartbeat_at = now() - interval '34 s', started_at = now() - interval '5 minutes' where id = :hg;
+select test.equal('one that is silent is not alive, although no other has declared it dead', (select concat_ws(' ', alive, silence,
+  (now() - ended_at)::interval(0), ended_reason) from push.replicas where id = :hg), 'f 00:00:34 silent');
+select test.equal('and its lanes have no status', (select string_agg(coalesce(circuit, '-') || coalesce(window_size::text, '-'), ' ')
+  from push.lanes where app = 'health'), '-- -- --');
+select test.equal('health does not report its lanes', pg_temp.lanes_are(), 'ok wait for a replica');
+update push.job set due_at = now() - interval '1 minute';
+select test.equal('nor its housekeeping', (select string_agg(state || ' ' || value, ', ' order by item desc) from push.health
+  where item in ('housekeeping', 'replicas alive')), 'bad 0, ok waits for a replica');
+update push.delivery set created_at = now() - interval '7 s', due_at = now() - interval '7 s';
+select test.equal('what is ready is still old', push.oldest_ringing() between '7 s' and '20 s', true);
+update push.gateways set heartbeat_at = now() where id = :hg;
+select test.equal('one that is heard again is alive', (select concat_ws(' ', alive, ended_at, ended_reason) from push.replicas where id = :hg), 't');
+select push.retire_gateway(:hg);
 select test.equal('of many, five are named', (select string_agg(message, '') is not null from unnest('{apns,fcm,expo}'::text[]) p cross
   join lateral push.pause_lane('health', p))
   and (select count(*) = 3 from unnest('{a,b,c}'::text[]) a cross join lateral push.register_lane(a, 'fcm') cross

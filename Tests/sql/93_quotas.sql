@@ -85,6 +85,8 @@ select push.register_gateway('quotas', '1') as g \gset
 select push.set_quota('wild', 0, 0, 0) \g /dev/null
 select test.equal('zero refuses everything', pg_temp.ring('w-7') || pg_temp.ring('n-3', p_kind => 'message'), '53Q0153Q01');
 select test.equal('a call without recipients, too', pg_temp.ring('w-8', p_recipients => '[]'), '53Q01');
+select test.equal('the error says so, and names no time', (select pg_temp.error($$insert into push.outbox (app, payload, recipients)
+  values ('wild', '{"callId": "w-9", "from": "x"}', '[]')$$)), '53Q01|app: app wild may enqueue no calls: its quota is 0|retry_after_seconds=N');
 select push.report_ringing('w-1', 'u', 'wild') \g /dev/null
 select push.answer_call('w-1', 'u', 'wild') \g /dev/null
 select push.decline_call('w-2', 'u', app => 'wild') \g /dev/null
@@ -94,12 +96,12 @@ select test.equal('calls are answered, declined and ended', (select string_agg(s
 
 -- Seen by ops.
 select test.equal('refusals are counted, although their transactions were rolled back',
-  (select refusals from push.quotas where app = 'wild' and what = 'calls'), 8);
-select test.equal('and reported as unhealthy', (select state || ' ' || (value ~ '^wild at its quota \(.*8 refusals in the last minute') from
+  (select refusals from push.quotas where app = 'wild' and what = 'calls'), 9);
+select test.equal('and reported as unhealthy', (select state || ' ' || value from
   push.health
-  where item = 'quotas'), 'warn true');
+  where item = 'quotas'), 'warn wild may enqueue no calls and no notifications and no recipients: the quota is 0; 9 refusals in the last minute');
 select test.equal('a gateway takes them for its metrics', (select string_agg(app || ' ' || count, ',') from push.take_tally() where what =
-  'refused'), 'wild 8');
+  'refused'), 'wild 9');
 select test.equal('once', (select count(*) from push.take_tally() where what = 'refused'), 0::bigint);
 select test.equal('the gauges have the used part', (select string_agg(what || ' ' || value, ',' order by what) from push.observe() where what ~
   'quota'),

@@ -288,6 +288,10 @@ update push.webhook_event set due_at = clock_timestamp();
 select test.equal('stops sending, and is seen', coalesce(pg_temp.take(), '') || (select state || ' ' || note from push.webhooks),
   'paused their deploy');
 select test.equal('health warns', (select state || ' ' || (value ~ '^hooked: paused') from push.check_health() where item = 'webhooks'), 'warn true');
+update push.webhook set failures = 1, failing_since = now() - interval '2 minutes' where app = 'hooked';
+select test.equal('and says no time, which would be that of a failure', (select value from push.check_health() where item = 'webhooks') ~
+  '^hooked: paused, [0-9]+ wait', true);
+update push.webhook set failures = 0, failing_since = null where app = 'hooked';
 select test.call('paused', 1, 'hooked');
 select push.end_call('paused');
 select test.equal('events are recorded all the same', pg_temp.waiting('paused'), 'call.ended:ended delivery.finished:void:CallEnded');

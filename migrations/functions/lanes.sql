@@ -134,11 +134,12 @@ language sql stable security definer set search_path = push, pg_temp as $$
       else 'closed' end,
     max(s.throttled_until) filter (where s.throttled_until > now()), sum(s.rate_per_second)::int
   from push.lane_status s join push.gateways g on g.id = s.gateway
-  where g.alive
+  where g.alive and g.heartbeat_at > now() - interval '5 s'
   group by s.lane
 $$;
 comment on function push.lane_conditions is
-  'the status of the lanes over all living replicas; circuit is the worst of theirs. For push.lanes';
+  'the status of the lanes over all living replicas, those with a heartbeat within 5 s; circuit is the worst of theirs. For '
+  'push.lanes';
 
 create or replace view push.lanes as
 select l.id, l.app, l.provider, l.paused, l.note, s.window_size, s.capacity, s.in_flight, s.circuit, s.throttled_until,

@@ -24,7 +24,8 @@ begin
     ) head
     where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
       -- A lane that no living replica serves does not count while there are living replicas.
-      and (s.lane is not null or not exists (select from push.gateways g where g.alive)));
+      and (s.lane is not null
+        or not exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s')));
 end
 $$;
 comment on function push.oldest_ringing is
@@ -157,11 +158,15 @@ comment on column push.failures.example_device is 'the device of the last one, i
 
 -- Replicas and health -------------------------------------------------------------------------------------------------
 
+-- Only a living gateway declares others dead, so push.gateways.alive stays true for the last one that dies. Whoever looks from
+-- outside goes by the heartbeat, too: here, in push.lane_conditions, push.lane_troubles, push.oldest_ringing and push.health.
 create or replace view push.replicas as
-select g.id, g.name, g.version, g.alive, g.started_at, g.heartbeat_at,
-  case when g.alive then now() - g.heartbeat_at end as silence, coalesce(d.claimed, 0) as claimed, g.ended_at,
-  g.ended_reason
+select g.id, g.name, g.version, h.is_heard as alive, g.started_at, g.heartbeat_at,
+  case when h.is_heard then now() - g.heartbeat_at end as silence, coalesce(d.claimed, 0) as claimed,
+  case when g.alive and not h.is_heard then g.heartbeat_at else g.ended_at end as ended_at,
+  case when g.alive and not h.is_heard then 'silent' else g.ended_reason end as ended_reason
 from push.gateways g
+cross join lateral (select g.alive and g.heartbeat_at > now() - interval '5 s' as is_heard) h
 left join (
   select d.owner, sum(d.count)::bigint as claimed from push.count_owed() d where d.state = 1 group by d.owner
 ) d on d.owner = g.id;
@@ -169,13 +174,15 @@ comment on view push.replicas is 'one row for each life of a gateway process: th
 comment on column push.replicas.id is 'number of this life, as in push.deliveries.gateway';
 comment on column push.replicas.name is 'host or pod';
 comment on column push.replicas.version is 'version of the program';
-comment on column push.replicas.alive is 'whether it runs, as far as is known';
+comment on column push.replicas.alive is
+  'whether it runs, as far as is known: it has not ended, and its last heartbeat is less than 5 s old';
 comment on column push.replicas.started_at is 'when it registered';
 comment on column push.replicas.heartbeat_at is 'time of its last heartbeat';
-comment on column push.replicas.silence is 'time since its last heartbeat; after 3 s it is declared dead';
+comment on column push.replicas.silence is 'time since its last heartbeat; after 3 s the other replicas declare it dead';
 comment on column push.replicas.claimed is 'deliveries that it holds; when a replica ends, others take them over at once';
-comment on column push.replicas.ended_at is 'when it ended or was declared dead';
-comment on column push.replicas.ended_reason is 'retired (clean shutdown) or silent (declared dead)';
+comment on column push.replicas.ended_at is
+  'when it ended or was declared dead; of a silent one that no other replica could declare dead, its last heartbeat';
+comment on column push.replicas.ended_reason is 'retired (clean shutdown) or silent (no heartbeat)';
 
 -- Reads one index entry for each lane that is paused or that no replica serves. The status of the other lanes is reported
 -- by their replicas.
@@ -185,27 +192,34 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 as $$
 #variable_conflict use_column
 declare
-  v_any_alive boolean := exists (select from push.gateways g where g.alive);
+  v_any_alive boolean := exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s');
 begin
   return query
     select l.app, l.provider,
       case when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
-        else 'no connection' end,
-      not l.paused or is_waiting
+        when t.until > now() then 'throttled until ' || date_trunc('second', t.until) else 'no connection' end,
+      case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end
     from push.lane l
     left join push.lane_conditions() s on s.lane = l.id
+    -- A lane whose provider asked for a pause sends nothing once each of its replicas waits.
+    left join lateral (
+      select min(coalesce(r.throttled_until, '-infinity')) as until
+      from push.lane_status r join push.gateways g on g.id = r.gateway
+      where s.throttled_until is not null and r.lane = l.id and g.alive and g.heartbeat_at > now() - interval '5 s'
+    ) t on true
     cross join lateral (
-      select (l.paused or s.lane is null) and exists (
+      select (l.paused or s.lane is null or t.until > now()) and exists (
         select from push.delivery d
         where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and d.state = 0) as is_waiting
       offset 0
     ) d
-    where l.paused or v_any_alive and s.lane is null and is_waiting or s.circuit = 'open' or s.capacity = 0;
+    where l.paused or v_any_alive and s.lane is null and is_waiting or s.circuit = 'open' or t.until > now() or s.capacity = 0;
 end
 $$;
 comment on function push.lane_troubles is
-  'the lanes that send nothing: paused, not served by any replica though a delivery is ready, with an open circuit, or '
-  'without a connection. is_bad: false if the lane is paused and no delivery is ready. For push.health';
+  'the lanes that send nothing: paused, not served by any replica though a delivery is ready, with an open circuit, '
+  'throttled (the provider asked for a pause), or without a connection. is_bad: false if the lane is paused or throttled '
+  'and no delivery is ready. For push.health';
 
 create or replace function push.check_health() returns table (item text, value text, state text, hint text)
 language plpgsql stable security definer set search_path = push, pg_temp as $$
@@ -234,11 +248,11 @@ begin
     case when v_oldest is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', v_oldest), v_pid) end
       || case when v_sees_all then '' else ', of this role only' end,
     case when v_oldest > interval '5 minutes' then 'bad' when v_oldest > interval '30 s' then 'warn' else 'ok' end,
-    case when v_sees_all then 'End it with: select pg_terminate_backend(pid).'
-      else format('To see those of other roles: grant pg_read_all_stats to %I.', current_user) end;
+    case when v_sees_all then 'End it with: select pg_terminate_backend(pid), as a role in pg_signal_backend, or a superuser.'
+      else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end;
   return query
     select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
-      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts; commit or rollback prepared.'
+      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
     from (select count(*) from pg_prepared_xacts) p;
   return query
     select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
@@ -251,13 +265,14 @@ begin
         from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
           from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
       case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
-      'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid).'
+      'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
+      'in pg_signal_backend, or a superuser.'
     from (select push.lock_table_used() as used) l;
   return query
     select 'other logins', coalesce(string_agg(o.name, ', ' order by o.place) filter (where o.place <= 5)
         || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end || ' may connect', 'none may connect'),
       case when count(*) = 0 then 'ok' else 'warn' end,
-      'These logins can use up all connections and locks, which stops calls. See deploy/psql/harden.sql.'
+      'These logins can use up all connections and locks, which stops calls. A superuser prevents that with deploy/psql/harden.sql.'
     from (
       select r.rolname as name, row_number() over (order by r.rolname) as place
       from pg_roles r cross join pg_database d
@@ -287,10 +302,12 @@ begin
   return query
     select 'lanes',
       coalesce(string_agg(format('%s/%s: %s', t.app, t.provider, t.trouble), ', ' order by t.place) filter (where t.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all send'),
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
+        case when exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') then 'all send'
+          else 'wait for a replica' end),
       case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'These send nothing. push.resume_lane ends a pause (push.audit says whose); for the others see push.lanes, push.failures '
-      'and the replicas'' logs.'
+      'These send nothing. push.resume_lane ends a pause (push.audit says whose); a throttled one sends again by itself; for the '
+      'others see push.lanes, push.failures and the replicas'' logs.'
     from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
   return query
     -- Overdue since the due time, but not from before there was a gateway.
@@ -301,8 +318,8 @@ begin
       case when m.names is null and j.late is null then 'ok' else 'bad' end,
       case when m.names is null
         then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
-        else 'A job without a row never runs. Add the row as the migrations do (0001, 0012): insert into push.job (name, every).' end
-    from (select min(g.started_at) as since from push.gateways g where g.alive) g
+        else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
+    from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
     cross join (
       select string_agg(n.name, ', ') as names
       from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
@@ -331,7 +348,8 @@ begin
   return query
     select 'history without a partition', case when h.some then 'some' else 'none' end,
       case when h.some then 'bad' else 'ok' end,
-      'Rows of push.history_default keep their day''s partition from being made: move them away.'
+      'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
+      '"History without a partition".'
     from (select exists (select from push.history_default) as some) h;
   return query
     select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
@@ -346,7 +364,7 @@ begin
   return query
     select 'webhooks',
       coalesce(string_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
-            ' since ' || date_trunc('second', coalesce(w.gone_at, w.failing_since)),
+            ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
             case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting), ', ' order by w.place)
           filter (where w.place <= 5)
         || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all arrive'),
@@ -366,7 +384,8 @@ begin
         filter (where k.place <= 5) || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
         'none expires soon'),
       case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are refused from then on. Create another key (push.create_api_key), hand it over, revoke this one (push.revoke_api_key).'
+      'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
+      'revoke this one (push.revoke_api_key).'
     from (select e.*, row_number() over (order by e.expires_at, e.id) as place from push.expiring_api_keys() e) k;
   return query
     select 'quotas',
@@ -379,7 +398,7 @@ begin
   return query
     select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
       case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
-      'At 100 % the database stops: vacuum (freeze), after ending what holds it back.'
+      'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
     from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d;
 end
 $$;

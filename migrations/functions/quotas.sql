@@ -227,7 +227,14 @@ begin
       hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
       schema = 'push', table = 'outbox', column = case p_what when 'recipients' then 'recipients' else 'app' end;
   end if;
-  v_wait := case p_limit when 0 then 60 else push.meter_wait(push.meter_value(p_id, p_what), (p_limit - p_count)::int) end;
+  if p_limit = 0 then
+    -- The HTTP API needs a number for Retry-After.
+    raise exception using errcode = '53Q01', message = format('app: app %s may enqueue no %s: its quota is 0', p_app, p_what),
+      detail = 'retry_after_seconds=60',
+      hint = 'Nothing of this statement was enqueued. An operator ends that with push.set_quota.',
+      schema = 'push', table = 'outbox', column = 'app';
+  end if;
+  v_wait := push.meter_wait(push.meter_value(p_id, p_what), (p_limit - p_count)::int);
   raise exception using errcode = '53Q01',
     message = format('app: app %s has used up its quota of %s %s a minute', p_app, p_limit, p_what),
     detail = format('retry_after_seconds=%s', v_wait),
@@ -494,7 +501,14 @@ language sql stable security definer set search_path = push, pg_temp as $$
   select u.app, format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')
       || case when max(u.refusals) > 0 then format('; %s refusals in the last minute', max(u.refusals)) else '' end)
     from push.quota_uses() u
-    where u."limit" is not null and (u.refusals > 0 or u."limit" > 0 and u.used >= u."limit")
+    where u."limit" > 0 and (u.used >= u."limit" or u.refusals > 0
+      and not exists (select from push.quota q where q.id = u.id and 0 in (q.calls, q.notifications, q.recipients)))
+    group by u.app
+  union all
+  select u.app, format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no '))
+      || case when max(u.refusals) > 0 then format('; %s refusals in the last minute', max(u.refusals)) else '' end
+    from push.quota_uses() u
+    where u."limit" = 0
     group by u.app
   union all
   select s.app, format('replicas differ on %s: %s', s.app, string_agg(format('%s/%s/%s (%s)', coalesce(s.calls::text, 'none'),
@@ -517,7 +531,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
     where (s.calls, s.notifications, s.recipients) is distinct from (q.configured_calls, q.configured_notifications, q.configured_recipients)
 $$;
 comment on function push.quota_troubles is
-  'apps that are at their quota, apps to which living replicas give different quotas, and those whose last word was not '
+  'apps that are at their quota, apps with a quota of 0, apps to which living replicas give different quotas, and those whose last word was not '
   'taken over; for push.health';
 
 -- Each refusal is counted by one gateway: the job tally adds them to its metrics.
