@@ -464,6 +464,12 @@ $$;
 
 COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'a gateway''s heartbeat, to be called every second. Any gateway''s call finds the others that were silent for p_silence, declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. The caller declares no gateway dead for p_silence after a gap of two thirds of p_silence between two of its own heartbeats, and none at the first check. p_gateway: what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over and it must register again. must_reclaim: the server may have lost the last commits, so the caller must call push.reclaim and then push.confirm_reclaimed; until all gateways have done so, nothing is claimed';
 
+CREATE FUNCTION push.bite_time() RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select interval '500 ms' $$;
+
+COMMENT ON FUNCTION push.bite_time() IS 'for how long one run of push.miss or push.check_ends begins new bites';
+
 CREATE FUNCTION push.bypass(p_max integer DEFAULT 500) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -606,7 +612,7 @@ COMMENT ON FUNCTION push.call_data(p_app text, p_call_id text, p_kind text, p_st
 
 CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
+    AS $_$
   select coalesce(case
     when jsonb_typeof(p_payload) <> 'object' then 'payload: must be an object'
     when push.is_call(p_kind) or p_kind = 'missed_call' then case
@@ -654,9 +660,16 @@ CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_paylo
       then 'recipients: must be an array of user ids or objects'
     when jsonb_array_length(case jsonb_typeof(p_recipients) when 'array' then p_recipients end) > 1000
       then 'recipients: must have at most 1000 entries; split the call'
+    -- A function is called only for such numbers, and for 0, which may have thousands of decimals.
+    when case when p_payload @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
+        then push.has_long_number(p_payload) end
+      then 'payload: has a number that is too large or too small; write it as text'
+    when case when p_recipients @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
+        then push.has_long_number(p_recipients) end
+      then 'recipients: has a number that is too large or too small; write it as text'
     when push.is_message(p_kind) then push.message_text_fault(p_payload)
   end)
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) IS 'the fault of a call or notification, without the entries of its recipients; null: none';
 
@@ -1014,44 +1027,74 @@ CREATE FUNCTION push.check_ends(p_max integer DEFAULT 500) RETURNS bigint
     AS $$
 declare
   c_recipients constant int := 2000;
-  v_calls bigint[];
-  v_ends  bigint[];
-  v_taken bigint;
-  v_made  bigint;
+  v_begun  timestamptz := clock_timestamp();
+  v_size   int := 1;
+  v_calls  bigint[];
+  v_ends   bigint[];
+  v_bite   bigint;
+  v_count  bigint;
+  v_made   bigint;
+  v_seen   bigint := 0;
+  v_taken  bigint := 0;
 begin
-  with unchecked as materialized (
-    select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
-    from push.ends_unchecked x
-    -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
-    where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
-      or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
-    limit p_max for update of x skip locked
-  ), bite as (
-    select u.tid, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
-  ), taken as (
-    delete from push.ends_unchecked e
-    where e.ctid = any (array(select b.tid from bite b where b.before < c_recipients))
-    returning e.outbox_id, e.is_unannounced
-  )
-  select array_agg(distinct t.outbox_id order by t.outbox_id), count(*),
-      array_agg(t.outbox_id order by t.outbox_id) filter (where t.is_unannounced)
-    into v_calls, v_taken, v_ends
-    from taken t;
-  if v_taken > 0 then
-    -- For calls that were deleted, this drops all deliveries.
-    perform push.void_unsent(v_calls);
-    perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
-      where (select true from push.outbox o where o.id = c.id) is null));
-    v_made := push.cancel_invites(v_calls, true);
-    -- Calls from before a restore are not announced.
-    if v_ends is not null and push.restored_at() is null then
-      v_made := v_made + push.announce_missed(v_ends);
-    end if;
-    if v_made > 0 then
-      perform push.ring_doorbell();
-    end if;
-    perform push.tell_held(v_calls);
-  end if;
+  while v_taken < p_max and v_seen < c_recipients and clock_timestamp() < v_begun + push.bite_time() loop
+    v_calls := null;
+    begin
+      with unchecked as materialized (
+        select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
+        from push.ends_unchecked x
+        -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
+        where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
+          or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
+        limit least(v_size, p_max - v_taken) for update of x skip locked
+      ), bite as (
+        select u.tid, u.count, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
+      ), chosen as materialized (
+        select b.tid, b.count from bite b where b.before < c_recipients - v_seen
+      ), taken as (
+        delete from push.ends_unchecked e
+        where e.ctid = any (array(select c.tid from chosen c))
+        returning e.outbox_id, e.is_unannounced
+      )
+      select array_agg(distinct t.outbox_id order by t.outbox_id), count(*), (select sum(c.count) from chosen c),
+          array_agg(t.outbox_id order by t.outbox_id) filter (where t.is_unannounced)
+        into v_calls, v_bite, v_count, v_ends
+        from taken t;
+      exit when v_bite = 0;
+      -- For calls that were deleted, this drops all deliveries.
+      perform push.void_unsent(v_calls);
+      perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
+        where (select true from push.outbox o where o.id = c.id) is null));
+      v_made := push.cancel_invites(v_calls, true);
+      -- Calls from before a restore are not announced.
+      if v_ends is not null and push.restored_at() is null then
+        v_made := v_made + push.announce_missed(v_ends);
+      end if;
+      if v_made > 0 then
+        perform push.ring_doorbell();
+      end if;
+      perform push.tell_held(v_calls);
+      v_size := 4 * v_bite;
+    exception when query_canceled or others then
+      if v_calls is null or not push.is_culprit(sqlstate, v_begun, v_taken) then
+        if v_taken = 0 then
+          raise;
+        end if;
+        exit;
+      end if;
+      v_size := greatest(v_bite / 4, 1);
+      continue when cardinality(v_calls) > 1;
+      delete from push.ends_unchecked e where e.outbox_id = v_calls[1];
+      begin
+        perform push.void_unsent(v_calls);
+      exception when query_canceled or others then null;
+      end;
+      raise warning 'call % has ended, and its end failed (SQLSTATE %); its phones and users are told nothing more',
+        coalesce((select o.call_id from push.outbox o where o.id = v_calls[1]), v_calls[1]::text), sqlstate;
+    end;
+    v_taken := v_taken + v_bite;
+    v_seen := v_seen + v_count;
+  end loop;
   return v_taken;
 end
 $$;
@@ -1864,7 +1907,8 @@ CREATE FUNCTION push.count_recipients(p_recipients jsonb) RETURNS integer
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
   select case when pg_column_size(p_recipients) > 20000 then 1000
-    when jsonb_typeof(p_recipients) = 'array' then 1 + jsonb_array_length(p_recipients) else 1 end
+    else least(1001, greatest(pg_column_size(p_recipients #> '{}') / 200,
+      case jsonb_typeof(p_recipients) when 'array' then 1 + jsonb_array_length(p_recipients) else 1 end)) end
 $$;
 
 COMMENT ON FUNCTION push.count_recipients(p_recipients jsonb) IS 'an estimate of the number of recipients of a call, at most 1,001. p_recipients: push.outbox.recipients';
@@ -2102,10 +2146,11 @@ CREATE FUNCTION push.dirty_voip_tokens(p_recipients jsonb) RETURNS text[]
   select array(
     select translate(t.token #>> '{}', E'<> \t\r\n', '')
     from jsonb_path_query(p_recipients, 'lax $[*].voipPushToken') t(token)
-    where t.token #>> '{}' ~ '[<>[:space:]]')
+    where case when jsonb_typeof(t.token) = 'string' then
+      case when octet_length(t.token #>> '{}') <= 1024 then t.token #>> '{}' ~ '[<>[:space:]]' end end)
 $_$;
 
-COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients that contain <, > or blanks, without these characters';
+COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients that contain <, > or blanks, without these characters; only of texts up to 1,024 bytes';
 
 CREATE FUNCTION push.drop_all_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2303,6 +2348,13 @@ begin
   if v_calls = '{}' then
     return null;
   end if;
+  -- push.miss leaves a call whose end fails to push.check_ends. Any role can change the setting; it saves looking at the
+  -- table, which only functions write.
+  if current_setting('push.put_aside', true) = array_to_string(v_calls, ' ') then
+    if exists (select from push.ends_unchecked e where e.outbox_id = v_calls[1] and e.is_unannounced) then
+      return null;
+    end if;
+  end if;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     -- Missed calls are announced later, when it is known which devices get a cancel.
     insert into push.ends_unchecked (outbox_id, is_unannounced) select unnest(v_calls), true;
@@ -2398,6 +2450,7 @@ CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFA
     AS $$
 #variable_conflict use_column
 begin
+  enqueue_call.kind := coalesce(enqueue_call.kind, 'incoming_call');
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
   if pg_sequence_last_value('push.quota_id_seq') is not null
     and exists (select from push.quota q where q.app = coalesce(enqueue_call.app, 'default'))
@@ -2460,7 +2513,7 @@ begin
   begin
     with asked as materialized (
       select a.*, coalesce(push.given_call_id(a.kind, a.payload),
-        case when push.is_message(a.kind) then push.new_call_id() end) as call_id, octet_length(a.payload::text) as bytes
+        case when push.is_message(a.kind) then push.new_call_id() end) as call_id
       from (
         select c.ordinal::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
           c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds,
@@ -2480,9 +2533,16 @@ begin
       ) r
       where not push.has_room(r.app, r.calls, r.notifications, r.recipients)
     ), good as materialized (
-      select distinct on (a.app, a.call_id) a.* from asked a
-      where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
-        and (select true from push.lane l where l.app = a.app limit 1)
+      select distinct on (a.app, a.call_id) a.*
+      from (
+        select a.*, octet_length(a.payload::text) as bytes
+        from (
+          select a.* from asked a
+          where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null offset 0
+        ) a
+        offset 0
+      ) a
+      where (select true from push.lane l where l.app = a.app limit 1)
         -- As in push.fan_out: below 880 bytes no provider's limit can be reached.
         and case when a.bytes <= 880 then true when a.bytes > 16384 then false
           else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
@@ -3490,9 +3550,13 @@ begin
                 -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
                 case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
               from (
-                select n.*, octet_length(n.payload::text) as bytes, push.is_call(n.kind) as is_call,
-                  push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
-                from new_calls n where n.created_at >= statement_timestamp() offset 0
+                -- A payload with a fault is not made text: it may be thousands of times as long.
+                select n.*, case when n.fault is null then octet_length(n.payload::text) end as bytes, push.is_call(n.kind) as is_call
+                from (
+                  select n.*, push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
+                  from new_calls n where n.created_at >= statement_timestamp() offset 0
+                ) n
+                offset 0
               ) c
               where case
                 when c.fault is not null then push.refuse(c.call_id, c.fault)
@@ -4194,6 +4258,17 @@ $$;
 
 COMMENT ON FUNCTION push.hand_over(p_outbox_id bigint, p_user_id text) IS 'gives deliveries of one user in one call to another recipient who has the same token and has not declined. For a call that rings, the history of invites that were sent is changed in the same way. Locked rows are skipped. p_outbox_id: push.outbox.id; p_user_id: the user who is erased';
 
+CREATE FUNCTION push.has_long_number(p_value jsonb) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $_$
+begin
+  return exists (select from jsonb_path_query(p_value, 'strict $.** ? (@.type() == "number")') n
+    where abs(n::numeric) >= 1e30 or scale(n::numeric) > 30 and (abs(n::numeric) < 1e-30 or scale(n::numeric) > 60));
+end
+$_$;
+
+COMMENT ON FUNCTION push.has_long_number(p_value jsonb) IS 'whether a JSON value has, at any depth, a number whose text is far longer than its JSON: of 1e30 or more, below 1e-30, or with more than 60 decimals';
+
 CREATE FUNCTION push.has_recipient_fault(p_entry jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -4412,6 +4487,19 @@ CREATE FUNCTION push.is_channel(p_provider text) RETURNS boolean
     AS $$ select p_provider in ('apns', 'fcm', 'expo', 'webpush') $$;
 
 COMMENT ON FUNCTION push.is_channel(p_provider text) IS 'whether a text is the name of a channel. For the CHECKs of tables';
+
+CREATE FUNCTION push.is_culprit(p_state text, p_begun timestamp with time zone, p_done bigint) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+  select case
+    when p_state ~ '^(08|25|40|53[13]|55|57P|58)' then false
+    -- The limit of a statement counts from its begin: only the first call of a run has had nearly all of it. A shorter time
+    -- is someone who cancels.
+    when p_state = '57014' then p_done = 0 and clock_timestamp() > p_begun + interval '1 second'
+    else true end
+$$;
+
+COMMENT ON FUNCTION push.is_culprit(p_state text, p_begun timestamp with time zone, p_done bigint) IS 'whether an error may be the fault of the calls in the bite that had it. p_state: SQLSTATE; p_begun: when the run began; p_done: number of calls that the run had handled before';
 
 CREATE FUNCTION push.is_expo_token(p_token text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4842,30 +4930,57 @@ CREATE FUNCTION push.miss(p_max integer DEFAULT 1000) RETURNS bigint
     AS $$
 declare
   c_recipients constant int := 2000;
-  v_missed bigint;
+  v_begun  timestamptz := clock_timestamp();
+  v_size   int := 1;
+  v_calls  bigint[];
+  v_count  bigint;
+  v_seen   bigint := 0;
+  v_missed bigint := 0;
 begin
   -- Calls from before a restore are not announced.
   if push.restored_at() is not null then
     return 0;
   end if;
-  with late as materialized (
-    select o.id, o.deadline_at, push.count_recipients(o.recipients) as count
-    from push.outbox o
-    where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
-    order by o.deadline_at
-    limit p_max
-    for no key update skip locked
-  ), bite as (
-    select l.id, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
-  )
-  update push.outbox o set state = 'missed'
-    where o.id = any (array(select b.id from bite b where b.before < c_recipients));
-  get diagnostics v_missed = row_count;
+  while v_missed < p_max and v_seen < c_recipients and clock_timestamp() < v_begun + push.bite_time() loop
+    v_calls := null;
+    begin
+      with late as materialized (
+        select o.id, o.deadline_at, push.count_recipients(o.recipients) as count
+        from push.outbox o
+        where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
+        order by o.deadline_at
+        limit least(v_size, p_max - v_missed)
+        for no key update skip locked
+      ), bite as (
+        select l.id, l.count, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
+      )
+      select array_agg(b.id), sum(b.count) into v_calls, v_count from bite b where b.before < c_recipients - v_seen;
+      exit when v_calls is null;
+      update push.outbox o set state = 'missed' where o.id = any (v_calls);
+      v_size := 4 * cardinality(v_calls);
+    exception when query_canceled or others then
+      if v_calls is null or not push.is_culprit(sqlstate, v_begun, v_missed) then
+        if v_missed = 0 then
+          raise;
+        end if;
+        exit;
+      end if;
+      v_size := greatest(cardinality(v_calls) / 4, 1);
+      continue when cardinality(v_calls) > 1;
+      insert into push.ends_unchecked (outbox_id, is_unannounced) values (v_calls[1], true);
+      perform set_config('push.put_aside', v_calls[1]::text, true);
+      update push.outbox o set state = 'missed' where o.id = v_calls[1];
+      raise warning 'call % was missed, and its end failed (SQLSTATE %); it is tried once more (push.check_ends)',
+        (select o.call_id from push.outbox o where o.id = v_calls[1]), sqlstate;
+    end;
+    v_missed := v_missed + cardinality(v_calls);
+    v_seen := v_seen + v_count;
+  end loop;
   return v_missed;
 end
 $$;
 
-COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks calls as missed that still ring after their deadline: at most p_max calls, with about 2,000 recipients in all. Returns how many';
+COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks calls as missed that still ring after their deadline: at most p_max calls, with about 2,000 recipients in all, for half a second. Returns how many. A call whose end fails is left to push.check_ends';
 
 CREATE FUNCTION push.new_call_id() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5700,10 +5815,10 @@ COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call
 CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
-  select case when jsonb_typeof(p_entry -> 'data') = 'object' and p_entry -> 'data' <> '{}'
-      and octet_length((p_entry -> 'data')::text) <= 1024
-      and not (p_entry -> 'data') @? 'strict $.* ? (@.type() != "string")'
-    then p_entry -> 'data' end
+  select case when jsonb_typeof(p_entry -> 'data') is distinct from 'object' or p_entry -> 'data' = '{}' then null
+    -- Before anything becomes text: only that of texts is about as long as their JSON.
+    when (p_entry -> 'data') @? 'strict $.* ? (@.type() != "string")' then null
+    when octet_length((p_entry -> 'data')::text) <= 1024 then p_entry -> 'data' end
 $_$;
 
 COMMENT ON FUNCTION push.recipient_data(p_entry jsonb) IS 'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: it has none that can be used';
