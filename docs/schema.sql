@@ -1220,7 +1220,7 @@ begin
   return query
     select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
         else 'bad' end,
-      'select push.ensure_partitions(); a replica does so every hour.'
+      'A replica makes them every hour. What fails is in the replicas'' logs.'
     from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
       where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
         and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p;
@@ -2611,7 +2611,7 @@ begin
       execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
       v_made := v_made + 1;
     exception when check_violation then
-      raise warning 'push.history_default holds rows of %: move them, then call push.ensure_partitions again', v_day;
+      raise warning 'push.history_default holds rows of %: move them; a replica then makes its partition', v_day;
     end;
   end loop;
   return v_made;
@@ -4159,9 +4159,11 @@ begin
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
           'push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, '
-          'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+          'push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
           'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks to %I', v_role);
+        -- A new partition locks the default one until the transaction ends, and every end of a call waits for it.
+        execute format('revoke execute on function push.ensure_partitions from %I', v_role);
         -- Before 0013, operators could create keys, and so could the service, which has their rights.
         execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
       when 'push_keys' then

@@ -324,7 +324,7 @@ begin
   return query
     select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
         else 'bad' end,
-      'select push.ensure_partitions(); a replica does so every hour.'
+      'A replica makes them every hour. What fails is in the replicas'' logs.'
     from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
       where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
         and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p;
