@@ -45,7 +45,7 @@ begin
     from new_calls n join old_calls o on o.id = n.id
     cross join lateral jsonb_each(n.declined) s(user_id, said)
     where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
-      and coalesce(current_setting('push.erasing', true), '') <> 'on' and push.wants_event(n.app, 'call.declined')
+      and push.wants_event(n.app, 'call.declined')
     on conflict do nothing;
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('call', n.app, n.id::text), n.app, 'call.' || n.state, n.id, n.answered_by, n.ended_at,
@@ -1997,70 +1997,81 @@ $$;
 
 COMMENT ON FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) IS 'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, without backslashes; set_at: when the phone gave the token, or null. Its clock may be a minute behind, or a day ahead; a later time counts as null';
 
-CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION push.decline(p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean) RETURNS boolean
+    LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
 declare
-  v_id      bigint := push.find_call(call_id, app);
   v_call    push.outbox;
   v_said    jsonb;
   v_created timestamptz;
   v_made    bigint;
 begin
-  perform push.check_recipient(v_id, call_id, user_id);
-  if coalesce(reason not in ('declined', 'busy'), true) then
+  select o.* into v_call from push.outbox o where o.id = p_outbox_id;
+  perform push.check_recipient(p_outbox_id, v_call.call_id, p_user_id);
+  if coalesce(p_reason not in ('declined', 'busy'), true) then
     raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
       schema = 'push', table = 'outbox', column = 'declined';
   end if;
-  select o.* into v_call from push.outbox o where o.id = v_id;
   v_created := v_call.created_at;
-  v_said := jsonb_build_object('reason', reason, 'at', clock_timestamp(), 'device', push.device_token(v_call.app, device));
-  update push.outbox o set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, v_said)
-    where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
+  v_said := jsonb_build_object('reason', p_reason, 'at', clock_timestamp(), 'device', push.device_token(v_call.app, p_device));
+  update push.outbox o set declined = coalesce(o.declined, '{}') || jsonb_build_object(p_user_id, v_said)
+    where o.id = p_outbox_id and o.ended_at is null and not coalesce(o.declined ? p_user_id, false);
   if not found then
     return false;
   end if;
   -- The call ends when every user whose phones were rung has declined. If no phone was rung, or a user is being erased, all
   -- recipients count: two of them may share a phone. A phone whose invite the provider refused was not rung.
   update push.outbox o set state = 'ended', end_reason = 'declined'
-    where o.id = v_id and o.ended_at is null and not exists (
+    where o.id = p_outbox_id and o.ended_at is null and not exists (
       with rung as materialized (
-        select d.user_id from push.delivery d where d.outbox_id = v_id and d.kind = 0
+        select d.user_id from push.delivery d where d.outbox_id = p_outbox_id and d.kind = 0
         union
         select h.user_id from push.history h
-        where h.outbox_id = v_id and h.finished_at >= v_created and h.kind = 0 and (h.outcome <> 4 or h.status is null)
+        where h.outbox_id = p_outbox_id and h.finished_at >= v_created and h.kind = 0 and (h.outcome <> 4 or h.status is null)
       )
       select from rung r where not o.declined ? r.user_id
       union all
       select from jsonb_array_elements(o.recipients) e
-      where (current_setting('push.erasing', true) = 'on' or not exists (select from rung)) and push.is_recipient(e)
+      where (p_erases or not exists (select from rung)) and push.is_recipient(e)
         and not o.declined ? case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end);
   if found then
     return true;
   end if;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    insert into push.ends_unchecked (outbox_id) values (v_id);
+    insert into push.ends_unchecked (outbox_id) values (p_outbox_id);
     begin
-      perform push.void_unsent(array[v_id]);
-      v_made := push.cancel_invites(array[v_id]);
+      perform push.void_unsent(array[p_outbox_id]);
+      v_made := push.cancel_invites(array[p_outbox_id]);
     exception when serialization_failure then
       -- A gateway has changed the rows since: push.check_ends checks again.
       v_made := 0;
     end;
-    perform push.tell_void(array[v_id]);
+    perform push.tell_void(array[p_outbox_id]);
   else
-    perform push.void_unsent(array[v_id]);
-    v_made := push.cancel_invites(array[v_id]);
-    if cardinality(push.ended(array[v_id])) > 0 then
-      perform push.tell_void(array[v_id]);
+    perform push.void_unsent(array[p_outbox_id]);
+    v_made := push.cancel_invites(array[p_outbox_id]);
+    if cardinality(push.ended(array[p_outbox_id])) > 0 then
+      perform push.tell_void(array[p_outbox_id]);
     end if;
   end if;
   if v_made > 0 then
     perform push.ring_doorbell();
   end if;
   return true;
+end
+$$;
+
+COMMENT ON FUNCTION push.decline(p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean) IS 'a user declines a call, for push.decline_call and push.decline_rings. p_outbox_id: push.outbox.id; p_user_id, p_reason, p_device: as for push.decline_call; p_erases: the user is being erased, so the call ends only when all recipients have declined';
+
+CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  return push.decline(push.find_call(call_id, app), user_id, reason, device, false);
 end
 $$;
 
@@ -2076,7 +2087,6 @@ CREATE FUNCTION push.decline_rings(p_erasures bigint[]) RETURNS void
 declare
   v_calls bigint[];
   v_ring  record;
-  v_was   text := coalesce(current_setting('push.erasing', true), '');
 begin
   v_calls := array(
     select o.id from push.outbox o
@@ -2095,9 +2105,9 @@ begin
     -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
     perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
     perform push.hand_over(v_ring.id, v_ring.user_id);
-    perform set_config('push.erasing', 'on', true);
-    perform push.decline_call(v_ring.call_id, v_ring.user_id, v_ring.app, 'declined', 'none-of-the-phones-declined');
-    perform set_config('push.erasing', v_was, true);
+    if push.decline(v_ring.id, v_ring.user_id, 'declined', 'none-of-the-phones-declined', true) then
+      perform push.withdraw_decline(v_ring.app, v_ring.id, v_ring.user_id);
+    end if;
   end loop;
 end
 $$;
@@ -2662,6 +2672,7 @@ declare
   v_call  push.outbox;
   v_since timestamptz;
   v_free  tid[];
+  v_said  jsonb;
   v_n     int[];
   v_count bigint;
   v_was   text := coalesce(current_setting('push.erasing', true), '');
@@ -2739,6 +2750,7 @@ begin
   if v_call.id is null then
     return;
   end if;
+  v_said := v_call.declined;
   v_call.recipients := push.mask_recipients(v_call.recipients, p_user_id);
   v_call.declined := case when v_call.declined ? p_user_id
     then push.mask_user(v_call.declined #- array[p_user_id, 'device'], p_user_id) else v_call.declined end;
@@ -2766,6 +2778,9 @@ begin
         is distinct from (v_call.recipients, v_call.declined, v_call.answered_by, v_call.answered_device, v_call.payload);
   get diagnostics v_count = row_count;
   perform set_config('push.erasing', v_was, true);
+  if v_said is distinct from v_call.declined and not coalesce(v_said ? '[erased]', false) then
+    perform push.withdraw_decline(v_call.app, p_outbox_id, '[erased]');
+  end if;
   p_counts := push.add_counts(p_counts, 'outbox', 0, v_count);
 end
 $$;
@@ -8091,6 +8106,18 @@ CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
 $$;
 
 COMMENT ON FUNCTION push.webpush_token(p_token text) IS 'the token of a browser: its subscription in one canonical text (push.is_webpush_token). p_token: that text, or the PushSubscription that the browser gives, as JSON. Null: it is neither';
+
+CREATE FUNCTION push.withdraw_decline(p_app text, p_outbox_id bigint, p_user_id text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  delete from push.webhook_event e where e.event = push.webhook_id('decline', p_app, p_outbox_id::text, p_user_id);
+end
+$$;
+
+COMMENT ON FUNCTION push.withdraw_decline(p_app text, p_outbox_id bigint, p_user_id text) IS 'deletes the event call.declined that this transaction has recorded because a user is being erased. p_app, p_outbox_id: the call; p_user_id: the user';
 
 CREATE FUNCTION push.withdraw_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER

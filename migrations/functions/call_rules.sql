@@ -848,69 +848,81 @@ comment on function push.answer_call is
 -- The call's row is updated. A transaction that makes an invite ready under a share lock on this row therefore either sees
 -- the decline, or its invite is seen by the statements below. The row is locked as by an end, so an end, an answer and
 -- another user's decline run one after the other.
-create or replace function push.decline_call(
-  call_id text, user_id text, app text default null, reason text default 'declined', device text default null
+create or replace function push.decline(
+  p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean
 ) returns boolean
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
-  v_id      bigint := push.find_call(call_id, app);
   v_call    push.outbox;
   v_said    jsonb;
   v_created timestamptz;
   v_made    bigint;
 begin
-  perform push.check_recipient(v_id, call_id, user_id);
-  if coalesce(reason not in ('declined', 'busy'), true) then
+  select o.* into v_call from push.outbox o where o.id = p_outbox_id;
+  perform push.check_recipient(p_outbox_id, v_call.call_id, p_user_id);
+  if coalesce(p_reason not in ('declined', 'busy'), true) then
     raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
       schema = 'push', table = 'outbox', column = 'declined';
   end if;
-  select o.* into v_call from push.outbox o where o.id = v_id;
   v_created := v_call.created_at;
-  v_said := jsonb_build_object('reason', reason, 'at', clock_timestamp(), 'device', push.device_token(v_call.app, device));
-  update push.outbox o set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, v_said)
-    where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
+  v_said := jsonb_build_object('reason', p_reason, 'at', clock_timestamp(), 'device', push.device_token(v_call.app, p_device));
+  update push.outbox o set declined = coalesce(o.declined, '{}') || jsonb_build_object(p_user_id, v_said)
+    where o.id = p_outbox_id and o.ended_at is null and not coalesce(o.declined ? p_user_id, false);
   if not found then
     return false;
   end if;
   -- The call ends when every user whose phones were rung has declined. If no phone was rung, or a user is being erased, all
   -- recipients count: two of them may share a phone. A phone whose invite the provider refused was not rung.
   update push.outbox o set state = 'ended', end_reason = 'declined'
-    where o.id = v_id and o.ended_at is null and not exists (
+    where o.id = p_outbox_id and o.ended_at is null and not exists (
       with rung as materialized (
-        select d.user_id from push.delivery d where d.outbox_id = v_id and d.kind = 0
+        select d.user_id from push.delivery d where d.outbox_id = p_outbox_id and d.kind = 0
         union
         select h.user_id from push.history h
-        where h.outbox_id = v_id and h.finished_at >= v_created and h.kind = 0 and (h.outcome <> 4 or h.status is null)
+        where h.outbox_id = p_outbox_id and h.finished_at >= v_created and h.kind = 0 and (h.outcome <> 4 or h.status is null)
       )
       select from rung r where not o.declined ? r.user_id
       union all
       select from jsonb_array_elements(o.recipients) e
-      where (current_setting('push.erasing', true) = 'on' or not exists (select from rung)) and push.is_recipient(e)
+      where (p_erases or not exists (select from rung)) and push.is_recipient(e)
         and not o.declined ? case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end);
   if found then
     return true;
   end if;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    insert into push.ends_unchecked (outbox_id) values (v_id);
+    insert into push.ends_unchecked (outbox_id) values (p_outbox_id);
     begin
-      perform push.void_unsent(array[v_id]);
-      v_made := push.cancel_invites(array[v_id]);
+      perform push.void_unsent(array[p_outbox_id]);
+      v_made := push.cancel_invites(array[p_outbox_id]);
     exception when serialization_failure then
       -- A gateway has changed the rows since: push.check_ends checks again.
       v_made := 0;
     end;
-    perform push.tell_void(array[v_id]);
+    perform push.tell_void(array[p_outbox_id]);
   else
-    perform push.void_unsent(array[v_id]);
-    v_made := push.cancel_invites(array[v_id]);
-    if cardinality(push.ended(array[v_id])) > 0 then
-      perform push.tell_void(array[v_id]);
+    perform push.void_unsent(array[p_outbox_id]);
+    v_made := push.cancel_invites(array[p_outbox_id]);
+    if cardinality(push.ended(array[p_outbox_id])) > 0 then
+      perform push.tell_void(array[p_outbox_id]);
     end if;
   end if;
   if v_made > 0 then
     perform push.ring_doorbell();
   end if;
   return true;
+end
+$$;
+comment on function push.decline is
+  'a user declines a call, for push.decline_call and push.decline_rings. p_outbox_id: push.outbox.id; p_user_id, p_reason, '
+  'p_device: as for push.decline_call; p_erases: the user is being erased, so the call ends only when all recipients have '
+  'declined';
+
+create or replace function push.decline_call(
+  call_id text, user_id text, app text default null, reason text default 'declined', device text default null
+) returns boolean
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  return push.decline(push.find_call(call_id, app), user_id, reason, device, false);
 end
 $$;
 comment on function push.decline_call is
