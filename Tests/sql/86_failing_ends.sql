@@ -55,6 +55,13 @@ create function pg_temp.states() returns text language sql as $$
 select pg_temp.late('c-' || i, case when i in (1, 30, 31, 60) then 'bad' else 'u' end) from generate_series(1, 60) i \g /dev/null
 select pg_sleep(1.1) \g /dev/null
 set client_min_messages = error;
+select test.equal('health counts no call that has just ended', (select string_agg(value || ' ' || state, '') from push.health
+  where item = 'calls past their deadline'), 'none ok');
+alter table push.outbox disable trigger check_call;
+update push.outbox set deadline_at = now() - interval '7 s' where call_id in ('c-2', 'c-3');
+select test.equal('those five seconds past their deadline', (select string_agg(value || ' ' || state, '') from push.health
+  where item = 'calls past their deadline') ~ '^2, the oldest for 00:00:0[789] bad$', true);
+alter table push.outbox enable trigger check_call;
 do $$ begin for i in 1..20 loop perform push.run_job('miss'); end loop; end $$;
 select test.equal('calls whose end fails stop no other one', pg_temp.states(),
   (select string_agg('c-' || i || case when i in (1, 30, 31, 60) then '' else ' told' end, ', ' order by i) from generate_series(1, 60) i));
