@@ -89,14 +89,16 @@ select push.run_job('miss') \g /dev/null
 select push.run_job('check_ends') \g /dev/null
 select push.run_job('check_ends') \g /dev/null
 reset statement_timeout;
-select test.equal('a call whose end takes too long stops no other one', format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked)),
+select test.equal('a call whose end takes too long stops no other one',
+  format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked)),
   (select string_agg('t-' || i || case when i in (1, 8) then '' else ' told' end, ', ' order by i) || '; 0' from generate_series(1, 12) i));
 -- A lock is nobody's fault, nor is a statement that someone cancels.
 delete from push.outbox;
 select pg_temp.late('h', 'held') \g /dev/null
 select pg_sleep(1.1) \g /dev/null
 do $$ begin perform push.miss(); exception when lock_not_available then null; end $$;
-select test.equal('an error that will pass puts no call aside', format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked)), 'h rings; 0');
+select test.equal('an error that will pass puts no call aside',
+  format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked)), 'h rings; 0');
 delete from push.outbox;
 drop trigger fail on push.delivery;
 reset client_min_messages;

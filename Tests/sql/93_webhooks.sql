@@ -73,7 +73,8 @@ select test.call('declined', 2, 'hooked') as declined_id \gset
 set push.erasing = 'on';
 select push.decline_call('declined', 'u1', reason => 'busy');
 reset push.erasing;
-select test.equal('a decline of one user, whatever the caller has set', pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy');
+select test.equal('a decline of one user, whatever the caller has set',
+  pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy');
 select push.decline_call('declined', 'u2');
 select test.equal('the decline of the last one ends the call', pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy '
   'call.declined:declined call.ended:declined delivery.finished:void:CallEnded');
@@ -400,5 +401,6 @@ select from push.erase_user('leaves', 'hooked', 0);
 select from push.erase_user('leaves', 'hooked', 60000);
 select test.equal('an erasure is no decline', (select string_agg(o.call_id || ':' || coalesce(e.user_id, '-'), ' ' order by e.id)
     from push.webhook_event e join push.outbox o on o.id = e.outbox_id where e.type = 'call.declined')
-  || '; ' || (select string_agg(k, ' ') from push.outbox o cross join jsonb_object_keys(o.declined) k where o.call_id like 'erased-_%' and o.app = 'hooked'),
+  || '; ' || (select string_agg(k, ' ') from push.outbox o cross join jsonb_object_keys(o.declined) k
+    where o.call_id like 'erased-_%' and o.app = 'hooked'),
   'erased-declined:[erased]; [erased] [erased]');
