@@ -45,7 +45,7 @@ begin
     from new_calls n join old_calls o on o.id = n.id
     cross join lateral jsonb_each(n.declined) s(user_id, said)
     where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
-      and coalesce(current_setting('push.erasing', true), '') <> 'on' and push.wants_event(n.app, 'call.declined')
+      and push.wants_event(n.app, 'call.declined')
     on conflict do nothing;
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('call', n.app, n.id::text), n.app, 'call.' || n.state, n.id, n.answered_by, n.ended_at,
@@ -464,6 +464,12 @@ $$;
 
 COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'a gateway''s heartbeat, to be called every second. Any gateway''s call finds the others that were silent for p_silence, declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. The caller declares no gateway dead for p_silence after a gap of two thirds of p_silence between two of its own heartbeats, and none at the first check. p_gateway: what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over and it must register again. must_reclaim: the server may have lost the last commits, so the caller must call push.reclaim and then push.confirm_reclaimed; until all gateways have done so, nothing is claimed';
 
+CREATE FUNCTION push.bite_time() RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select interval '500 ms' $$;
+
+COMMENT ON FUNCTION push.bite_time() IS 'for how long one run of push.miss or push.check_ends begins new bites';
+
 CREATE FUNCTION push.bypass(p_max integer DEFAULT 500) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -606,7 +612,7 @@ COMMENT ON FUNCTION push.call_data(p_app text, p_call_id text, p_kind text, p_st
 
 CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
+    AS $_$
   select coalesce(case
     when jsonb_typeof(p_payload) <> 'object' then 'payload: must be an object'
     when push.is_call(p_kind) or p_kind = 'missed_call' then case
@@ -654,9 +660,16 @@ CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_paylo
       then 'recipients: must be an array of user ids or objects'
     when jsonb_array_length(case jsonb_typeof(p_recipients) when 'array' then p_recipients end) > 1000
       then 'recipients: must have at most 1000 entries; split the call'
+    -- A function is called only for such numbers, and for 0, which may have thousands of decimals.
+    when case when p_payload @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
+        then push.has_long_number(p_payload) end
+      then 'payload: has a number that is too large or too small; write it as text'
+    when case when p_recipients @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
+        then push.has_long_number(p_recipients) end
+      then 'recipients: has a number that is too large or too small; write it as text'
     when push.is_message(p_kind) then push.message_text_fault(p_payload)
   end)
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) IS 'the fault of a call or notification, without the entries of its recipients; null: none';
 
@@ -1014,44 +1027,74 @@ CREATE FUNCTION push.check_ends(p_max integer DEFAULT 500) RETURNS bigint
     AS $$
 declare
   c_recipients constant int := 2000;
-  v_calls bigint[];
-  v_ends  bigint[];
-  v_taken bigint;
-  v_made  bigint;
+  v_begun  timestamptz := clock_timestamp();
+  v_size   int := 1;
+  v_calls  bigint[];
+  v_ends   bigint[];
+  v_bite   bigint;
+  v_count  bigint;
+  v_made   bigint;
+  v_seen   bigint := 0;
+  v_taken  bigint := 0;
 begin
-  with unchecked as materialized (
-    select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
-    from push.ends_unchecked x
-    -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
-    where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
-      or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
-    limit p_max for update of x skip locked
-  ), bite as (
-    select u.tid, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
-  ), taken as (
-    delete from push.ends_unchecked e
-    where e.ctid = any (array(select b.tid from bite b where b.before < c_recipients))
-    returning e.outbox_id, e.is_unannounced
-  )
-  select array_agg(distinct t.outbox_id order by t.outbox_id), count(*),
-      array_agg(t.outbox_id order by t.outbox_id) filter (where t.is_unannounced)
-    into v_calls, v_taken, v_ends
-    from taken t;
-  if v_taken > 0 then
-    -- For calls that were deleted, this drops all deliveries.
-    perform push.void_unsent(v_calls);
-    perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
-      where (select true from push.outbox o where o.id = c.id) is null));
-    v_made := push.cancel_invites(v_calls, true);
-    -- Calls from before a restore are not announced.
-    if v_ends is not null and push.restored_at() is null then
-      v_made := v_made + push.announce_missed(v_ends);
-    end if;
-    if v_made > 0 then
-      perform push.ring_doorbell();
-    end if;
-    perform push.tell_held(v_calls);
-  end if;
+  while v_taken < p_max and v_seen < c_recipients and clock_timestamp() < v_begun + push.bite_time() loop
+    v_calls := null;
+    begin
+      with unchecked as materialized (
+        select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
+        from push.ends_unchecked x
+        -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
+        where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
+          or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
+        limit least(v_size, p_max - v_taken) for update of x skip locked
+      ), bite as (
+        select u.tid, u.count, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
+      ), chosen as materialized (
+        select b.tid, b.count from bite b where b.before < c_recipients - v_seen
+      ), taken as (
+        delete from push.ends_unchecked e
+        where e.ctid = any (array(select c.tid from chosen c))
+        returning e.outbox_id, e.is_unannounced
+      )
+      select array_agg(distinct t.outbox_id order by t.outbox_id), count(*), (select sum(c.count) from chosen c),
+          array_agg(t.outbox_id order by t.outbox_id) filter (where t.is_unannounced)
+        into v_calls, v_bite, v_count, v_ends
+        from taken t;
+      exit when v_bite = 0;
+      -- For calls that were deleted, this drops all deliveries.
+      perform push.void_unsent(v_calls);
+      perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
+        where (select true from push.outbox o where o.id = c.id) is null));
+      v_made := push.cancel_invites(v_calls, true);
+      -- Calls from before a restore are not announced.
+      if v_ends is not null and push.restored_at() is null then
+        v_made := v_made + push.announce_missed(v_ends);
+      end if;
+      if v_made > 0 then
+        perform push.ring_doorbell();
+      end if;
+      perform push.tell_held(v_calls);
+      v_size := 4 * v_bite;
+    exception when query_canceled or others then
+      if v_calls is null or not push.is_culprit(sqlstate, v_begun, v_taken) then
+        if v_taken = 0 then
+          raise;
+        end if;
+        exit;
+      end if;
+      v_size := greatest(v_bite / 4, 1);
+      continue when cardinality(v_calls) > 1;
+      delete from push.ends_unchecked e where e.outbox_id = v_calls[1];
+      begin
+        perform push.void_unsent(v_calls);
+      exception when query_canceled or others then null;
+      end;
+      raise warning 'call % has ended, and its end failed (SQLSTATE %); its phones and users are told nothing more',
+        coalesce((select o.call_id from push.outbox o where o.id = v_calls[1]), v_calls[1]::text), sqlstate;
+    end;
+    v_taken := v_taken + v_bite;
+    v_seen := v_seen + v_count;
+  end loop;
   return v_taken;
 end
 $$;
@@ -1177,10 +1220,25 @@ begin
       case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
       'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
     from (select push.oldest_ringing() as age) o;
+  -- Calls from before a restore are left as they are.
+  return query
+    select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
+        c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
+      case when c.count = 0 then 'ok' else 'bad' end,
+      'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
+    from (
+      select count(*) as count, max(now() - o.deadline_at) as age
+      from (
+        select o.deadline_at from push.outbox o
+        where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
+        order by o.deadline_at
+        limit 1000
+      ) o
+    ) c;
   return query
     select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
         else 'bad' end,
-      'select push.ensure_partitions(); a replica does so every hour.'
+      'A replica makes them every hour. What fails is in the replicas'' logs.'
     from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
       where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
         and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p;
@@ -1869,7 +1927,8 @@ CREATE FUNCTION push.count_recipients(p_recipients jsonb) RETURNS integer
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
   select case when pg_column_size(p_recipients) > 20000 then 1000
-    when jsonb_typeof(p_recipients) = 'array' then 1 + jsonb_array_length(p_recipients) else 1 end
+    else least(1001, greatest(pg_column_size(p_recipients #> '{}') / 200,
+      case jsonb_typeof(p_recipients) when 'array' then 1 + jsonb_array_length(p_recipients) else 1 end)) end
 $$;
 
 COMMENT ON FUNCTION push.count_recipients(p_recipients jsonb) IS 'an estimate of the number of recipients of a call, at most 1,001. p_recipients: push.outbox.recipients';
@@ -1958,70 +2017,81 @@ $$;
 
 COMMENT ON FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) IS 'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, without backslashes; set_at: when the phone gave the token, or null. Its clock may be a minute behind, or a day ahead; a later time counts as null';
 
-CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION push.decline(p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean) RETURNS boolean
+    LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
 declare
-  v_id      bigint := push.find_call(call_id, app);
   v_call    push.outbox;
   v_said    jsonb;
   v_created timestamptz;
   v_made    bigint;
 begin
-  perform push.check_recipient(v_id, call_id, user_id);
-  if coalesce(reason not in ('declined', 'busy'), true) then
+  select o.* into v_call from push.outbox o where o.id = p_outbox_id;
+  perform push.check_recipient(p_outbox_id, v_call.call_id, p_user_id);
+  if coalesce(p_reason not in ('declined', 'busy'), true) then
     raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
       schema = 'push', table = 'outbox', column = 'declined';
   end if;
-  select o.* into v_call from push.outbox o where o.id = v_id;
   v_created := v_call.created_at;
-  v_said := jsonb_build_object('reason', reason, 'at', clock_timestamp(), 'device', push.device_token(v_call.app, device));
-  update push.outbox o set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, v_said)
-    where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
+  v_said := jsonb_build_object('reason', p_reason, 'at', clock_timestamp(), 'device', push.device_token(v_call.app, p_device));
+  update push.outbox o set declined = coalesce(o.declined, '{}') || jsonb_build_object(p_user_id, v_said)
+    where o.id = p_outbox_id and o.ended_at is null and not coalesce(o.declined ? p_user_id, false);
   if not found then
     return false;
   end if;
   -- The call ends when every user whose phones were rung has declined. If no phone was rung, or a user is being erased, all
   -- recipients count: two of them may share a phone. A phone whose invite the provider refused was not rung.
   update push.outbox o set state = 'ended', end_reason = 'declined'
-    where o.id = v_id and o.ended_at is null and not exists (
+    where o.id = p_outbox_id and o.ended_at is null and not exists (
       with rung as materialized (
-        select d.user_id from push.delivery d where d.outbox_id = v_id and d.kind = 0
+        select d.user_id from push.delivery d where d.outbox_id = p_outbox_id and d.kind = 0
         union
         select h.user_id from push.history h
-        where h.outbox_id = v_id and h.finished_at >= v_created and h.kind = 0 and (h.outcome <> 4 or h.status is null)
+        where h.outbox_id = p_outbox_id and h.finished_at >= v_created and h.kind = 0 and (h.outcome <> 4 or h.status is null)
       )
       select from rung r where not o.declined ? r.user_id
       union all
       select from jsonb_array_elements(o.recipients) e
-      where (current_setting('push.erasing', true) = 'on' or not exists (select from rung)) and push.is_recipient(e)
+      where (p_erases or not exists (select from rung)) and push.is_recipient(e)
         and not o.declined ? case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end);
   if found then
     return true;
   end if;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    insert into push.ends_unchecked (outbox_id) values (v_id);
+    insert into push.ends_unchecked (outbox_id) values (p_outbox_id);
     begin
-      perform push.void_unsent(array[v_id]);
-      v_made := push.cancel_invites(array[v_id]);
+      perform push.void_unsent(array[p_outbox_id]);
+      v_made := push.cancel_invites(array[p_outbox_id]);
     exception when serialization_failure then
       -- A gateway has changed the rows since: push.check_ends checks again.
       v_made := 0;
     end;
-    perform push.tell_void(array[v_id]);
+    perform push.tell_void(array[p_outbox_id]);
   else
-    perform push.void_unsent(array[v_id]);
-    v_made := push.cancel_invites(array[v_id]);
-    if cardinality(push.ended(array[v_id])) > 0 then
-      perform push.tell_void(array[v_id]);
+    perform push.void_unsent(array[p_outbox_id]);
+    v_made := push.cancel_invites(array[p_outbox_id]);
+    if cardinality(push.ended(array[p_outbox_id])) > 0 then
+      perform push.tell_void(array[p_outbox_id]);
     end if;
   end if;
   if v_made > 0 then
     perform push.ring_doorbell();
   end if;
   return true;
+end
+$$;
+
+COMMENT ON FUNCTION push.decline(p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean) IS 'a user declines a call, for push.decline_call and push.decline_rings. p_outbox_id: push.outbox.id; p_user_id, p_reason, p_device: as for push.decline_call; p_erases: the user is being erased, so the call ends only when all recipients have declined';
+
+CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  return push.decline(push.find_call(call_id, app), user_id, reason, device, false);
 end
 $$;
 
@@ -2037,7 +2107,6 @@ CREATE FUNCTION push.decline_rings(p_erasures bigint[]) RETURNS void
 declare
   v_calls bigint[];
   v_ring  record;
-  v_was   text := coalesce(current_setting('push.erasing', true), '');
 begin
   v_calls := array(
     select o.id from push.outbox o
@@ -2056,9 +2125,9 @@ begin
     -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
     perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
     perform push.hand_over(v_ring.id, v_ring.user_id);
-    perform set_config('push.erasing', 'on', true);
-    perform push.decline_call(v_ring.call_id, v_ring.user_id, v_ring.app, 'declined', 'none-of-the-phones-declined');
-    perform set_config('push.erasing', v_was, true);
+    if push.decline(v_ring.id, v_ring.user_id, 'declined', 'none-of-the-phones-declined', true) then
+      perform push.withdraw_decline(v_ring.app, v_ring.id, v_ring.user_id);
+    end if;
   end loop;
 end
 $$;
@@ -2107,10 +2176,11 @@ CREATE FUNCTION push.dirty_voip_tokens(p_recipients jsonb) RETURNS text[]
   select array(
     select translate(t.token #>> '{}', E'<> \t\r\n', '')
     from jsonb_path_query(p_recipients, 'lax $[*].voipPushToken') t(token)
-    where t.token #>> '{}' ~ '[<>[:space:]]')
+    where case when jsonb_typeof(t.token) = 'string' then
+      case when octet_length(t.token #>> '{}') <= 1024 then t.token #>> '{}' ~ '[<>[:space:]]' end end)
 $_$;
 
-COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients that contain <, > or blanks, without these characters';
+COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients that contain <, > or blanks, without these characters; only of texts up to 1,024 bytes';
 
 CREATE FUNCTION push.drop_all_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2308,6 +2378,13 @@ begin
   if v_calls = '{}' then
     return null;
   end if;
+  -- push.miss leaves a call whose end fails to push.check_ends. Any role can change the setting; it saves looking at the
+  -- table, which only functions write.
+  if current_setting('push.put_aside', true) = array_to_string(v_calls, ' ') then
+    if exists (select from push.ends_unchecked e where e.outbox_id = v_calls[1] and e.is_unannounced) then
+      return null;
+    end if;
+  end if;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     -- Missed calls are announced later, when it is known which devices get a cancel.
     insert into push.ends_unchecked (outbox_id, is_unannounced) select unnest(v_calls), true;
@@ -2403,6 +2480,7 @@ CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFA
     AS $$
 #variable_conflict use_column
 begin
+  enqueue_call.kind := coalesce(enqueue_call.kind, 'incoming_call');
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
   if pg_sequence_last_value('push.quota_id_seq') is not null
     and exists (select from push.quota q where q.app = coalesce(enqueue_call.app, 'default'))
@@ -2465,7 +2543,7 @@ begin
   begin
     with asked as materialized (
       select a.*, coalesce(push.given_call_id(a.kind, a.payload),
-        case when push.is_message(a.kind) then push.new_call_id() end) as call_id, octet_length(a.payload::text) as bytes
+        case when push.is_message(a.kind) then push.new_call_id() end) as call_id
       from (
         select c.ordinal::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
           c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds,
@@ -2485,9 +2563,16 @@ begin
       ) r
       where not push.has_room(r.app, r.calls, r.notifications, r.recipients)
     ), good as materialized (
-      select distinct on (a.app, a.call_id) a.* from asked a
-      where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
-        and (select true from push.lane l where l.app = a.app limit 1)
+      select distinct on (a.app, a.call_id) a.*
+      from (
+        select a.*, octet_length(a.payload::text) as bytes
+        from (
+          select a.* from asked a
+          where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null offset 0
+        ) a
+        offset 0
+      ) a
+      where (select true from push.lane l where l.app = a.app limit 1)
         -- As in push.fan_out: below 880 bytes no provider's limit can be reached.
         and case when a.bytes <= 880 then true when a.bytes > 16384 then false
           else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
@@ -2556,7 +2641,7 @@ begin
       execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
       v_made := v_made + 1;
     exception when check_violation then
-      raise warning 'push.history_default holds rows of %: move them, then call push.ensure_partitions again', v_day;
+      raise warning 'push.history_default holds rows of %: move them; a replica then makes its partition', v_day;
     end;
   end loop;
   return v_made;
@@ -2607,6 +2692,7 @@ declare
   v_call  push.outbox;
   v_since timestamptz;
   v_free  tid[];
+  v_said  jsonb;
   v_n     int[];
   v_count bigint;
   v_was   text := coalesce(current_setting('push.erasing', true), '');
@@ -2684,6 +2770,7 @@ begin
   if v_call.id is null then
     return;
   end if;
+  v_said := v_call.declined;
   v_call.recipients := push.mask_recipients(v_call.recipients, p_user_id);
   v_call.declined := case when v_call.declined ? p_user_id
     then push.mask_user(v_call.declined #- array[p_user_id, 'device'], p_user_id) else v_call.declined end;
@@ -2711,6 +2798,9 @@ begin
         is distinct from (v_call.recipients, v_call.declined, v_call.answered_by, v_call.answered_device, v_call.payload);
   get diagnostics v_count = row_count;
   perform set_config('push.erasing', v_was, true);
+  if v_said is distinct from v_call.declined and not coalesce(v_said ? '[erased]', false) then
+    perform push.withdraw_decline(v_call.app, p_outbox_id, '[erased]');
+  end if;
   p_counts := push.add_counts(p_counts, 'outbox', 0, v_count);
 end
 $$;
@@ -3495,9 +3585,13 @@ begin
                 -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
                 case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
               from (
-                select n.*, octet_length(n.payload::text) as bytes, push.is_call(n.kind) as is_call,
-                  push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
-                from new_calls n where n.created_at >= statement_timestamp() offset 0
+                -- A payload with a fault is not made text: it may be thousands of times as long.
+                select n.*, case when n.fault is null then octet_length(n.payload::text) end as bytes, push.is_call(n.kind) as is_call
+                from (
+                  select n.*, push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
+                  from new_calls n where n.created_at >= statement_timestamp() offset 0
+                ) n
+                offset 0
               ) c
               where case
                 when c.fault is not null then push.refuse(c.call_id, c.fault)
@@ -4100,9 +4194,11 @@ begin
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
           'push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, '
-          'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+          'push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
           'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks to %I', v_role);
+        -- A new partition locks the default one until the transaction ends, and every end of a call waits for it.
+        execute format('revoke execute on function push.ensure_partitions from %I', v_role);
         -- Before 0013, operators could create keys, and so could the service, which has their rights.
         execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
       when 'push_keys' then
@@ -4198,6 +4294,17 @@ end
 $$;
 
 COMMENT ON FUNCTION push.hand_over(p_outbox_id bigint, p_user_id text) IS 'gives deliveries of one user in one call to another recipient who has the same token and has not declined. For a call that rings, the history of invites that were sent is changed in the same way. Locked rows are skipped. p_outbox_id: push.outbox.id; p_user_id: the user who is erased';
+
+CREATE FUNCTION push.has_long_number(p_value jsonb) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $_$
+begin
+  return exists (select from jsonb_path_query(p_value, 'strict $.** ? (@.type() == "number")') n
+    where abs(n::numeric) >= 1e30 or scale(n::numeric) > 30 and (abs(n::numeric) < 1e-30 or scale(n::numeric) > 60));
+end
+$_$;
+
+COMMENT ON FUNCTION push.has_long_number(p_value jsonb) IS 'whether a JSON value has, at any depth, a number whose text is far longer than its JSON: of 1e30 or more, below 1e-30, or with more than 60 decimals';
 
 CREATE FUNCTION push.has_recipient_fault(p_entry jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -4415,6 +4522,19 @@ CREATE FUNCTION push.is_channel(p_provider text) RETURNS boolean
     AS $$ select p_provider in ('apns', 'fcm', 'expo', 'webpush') $$;
 
 COMMENT ON FUNCTION push.is_channel(p_provider text) IS 'whether a text is the name of a channel. For the CHECKs of tables';
+
+CREATE FUNCTION push.is_culprit(p_state text, p_begun timestamp with time zone, p_done bigint) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+  select case
+    when p_state ~ '^(08|25|40|53[13]|55|57P|58)' then false
+    -- The limit of a statement counts from its begin: only the first call of a run has had nearly all of it. A shorter time
+    -- is someone who cancels.
+    when p_state = '57014' then p_done = 0 and clock_timestamp() > p_begun + interval '1 second'
+    else true end
+$$;
+
+COMMENT ON FUNCTION push.is_culprit(p_state text, p_begun timestamp with time zone, p_done bigint) IS 'whether an error may be the fault of the calls in the bite that had it. p_state: SQLSTATE; p_begun: when the run began; p_done: number of calls that the run had handled before';
 
 CREATE FUNCTION push.is_expo_token(p_token text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4887,30 +5007,57 @@ CREATE FUNCTION push.miss(p_max integer DEFAULT 1000) RETURNS bigint
     AS $$
 declare
   c_recipients constant int := 2000;
-  v_missed bigint;
+  v_begun  timestamptz := clock_timestamp();
+  v_size   int := 1;
+  v_calls  bigint[];
+  v_count  bigint;
+  v_seen   bigint := 0;
+  v_missed bigint := 0;
 begin
   -- Calls from before a restore are not announced.
   if push.restored_at() is not null then
     return 0;
   end if;
-  with late as materialized (
-    select o.id, o.deadline_at, push.count_recipients(o.recipients) as count
-    from push.outbox o
-    where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
-    order by o.deadline_at
-    limit p_max
-    for no key update skip locked
-  ), bite as (
-    select l.id, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
-  )
-  update push.outbox o set state = 'missed'
-    where o.id = any (array(select b.id from bite b where b.before < c_recipients));
-  get diagnostics v_missed = row_count;
+  while v_missed < p_max and v_seen < c_recipients and clock_timestamp() < v_begun + push.bite_time() loop
+    v_calls := null;
+    begin
+      with late as materialized (
+        select o.id, o.deadline_at, push.count_recipients(o.recipients) as count
+        from push.outbox o
+        where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
+        order by o.deadline_at
+        limit least(v_size, p_max - v_missed)
+        for no key update skip locked
+      ), bite as (
+        select l.id, l.count, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
+      )
+      select array_agg(b.id), sum(b.count) into v_calls, v_count from bite b where b.before < c_recipients - v_seen;
+      exit when v_calls is null;
+      update push.outbox o set state = 'missed' where o.id = any (v_calls);
+      v_size := 4 * cardinality(v_calls);
+    exception when query_canceled or others then
+      if v_calls is null or not push.is_culprit(sqlstate, v_begun, v_missed) then
+        if v_missed = 0 then
+          raise;
+        end if;
+        exit;
+      end if;
+      v_size := greatest(cardinality(v_calls) / 4, 1);
+      continue when cardinality(v_calls) > 1;
+      insert into push.ends_unchecked (outbox_id, is_unannounced) values (v_calls[1], true);
+      perform set_config('push.put_aside', v_calls[1]::text, true);
+      update push.outbox o set state = 'missed' where o.id = v_calls[1];
+      raise warning 'call % was missed, and its end failed (SQLSTATE %); it is tried once more (push.check_ends)',
+        (select o.call_id from push.outbox o where o.id = v_calls[1]), sqlstate;
+    end;
+    v_missed := v_missed + cardinality(v_calls);
+    v_seen := v_seen + v_count;
+  end loop;
   return v_missed;
 end
 $$;
 
-COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks calls as missed that still ring after their deadline: at most p_max calls, with about 2,000 recipients in all. Returns how many';
+COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks calls as missed that still ring after their deadline: at most p_max calls, with about 2,000 recipients in all, for half a second. Returns how many. A call whose end fails is left to push.check_ends';
 
 CREATE FUNCTION push.new_call_id() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5753,10 +5900,10 @@ COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call
 CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
-  select case when jsonb_typeof(p_entry -> 'data') = 'object' and p_entry -> 'data' <> '{}'
-      and octet_length((p_entry -> 'data')::text) <= 1024
-      and not (p_entry -> 'data') @? 'strict $.* ? (@.type() != "string")'
-    then p_entry -> 'data' end
+  select case when jsonb_typeof(p_entry -> 'data') is distinct from 'object' or p_entry -> 'data' = '{}' then null
+    -- Before anything becomes text: only that of texts is about as long as their JSON.
+    when (p_entry -> 'data') @? 'strict $.* ? (@.type() != "string")' then null
+    when octet_length((p_entry -> 'data')::text) <= 1024 then p_entry -> 'data' end
 $_$;
 
 COMMENT ON FUNCTION push.recipient_data(p_entry jsonb) IS 'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: it has none that can be used';
@@ -8092,6 +8239,18 @@ CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
 $$;
 
 COMMENT ON FUNCTION push.webpush_token(p_token text) IS 'the token of a browser: its subscription in one canonical text (push.is_webpush_token). p_token: that text, or the PushSubscription that the browser gives, as JSON. Null: it is neither';
+
+CREATE FUNCTION push.withdraw_decline(p_app text, p_outbox_id bigint, p_user_id text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  delete from push.webhook_event e where e.event = push.webhook_id('decline', p_app, p_outbox_id::text, p_user_id);
+end
+$$;
+
+COMMENT ON FUNCTION push.withdraw_decline(p_app text, p_outbox_id bigint, p_user_id text) IS 'deletes the event call.declined that this transaction has recorded because a user is being erased. p_app, p_outbox_id: the call; p_user_id: the user';
 
 CREATE FUNCTION push.withdraw_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER

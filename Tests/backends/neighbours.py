@@ -207,10 +207,10 @@ def of_a_transaction_that_has_read_history():
     over, waited = Event(), []
 
     def make():
-        with connect(login="ops", autocommit=True) as ops:
+        with connect(login="gateway", autocommit=True) as other:
             while not over.is_set():
                 try:
-                    ops.execute("select push.ensure_partitions(60)")
+                    other.execute("select push.ensure_partitions(60)")
                 except psycopg.errors.LockNotAvailable as error:
                     waited.append(error)
 

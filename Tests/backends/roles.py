@@ -139,7 +139,7 @@ STATEMENTS = {
     "select app from push.apps": {"keys", *OPS},
     "update push.api_keys set expires_at = null": set(),
     "set role push_keys; select * from push.revoke_api_key(1)": {"keys"},
-    "select push.ensure_partitions()": {"ops", "gateway"},
+    "select push.ensure_partitions()": {"gateway"},
     "select push.oldest_ringing()": {"ops", "gateway"},
     # The service.
     "select push.register_gateway('x', '1')": {"gateway"},

@@ -161,3 +161,10 @@ select format('drop sequence push.meter_%s_calls', id) as statement from push.qu
 select test.equal('a quota whose meter is missing refuses nothing', pg_temp.ring('without', 'calm'), 'taken');
 select push.register_app('calm', 60, p_quota => '{null,null,null}') \g /dev/null
 select test.equal('until a gateway registers the app', pg_temp.ring('with', 'calm'), '53Q01');
+
+-- A kind that is null is a call. The app has no other calls, and its quota is not that of notifications.
+select push.register_app('null', 60), push.register_lane('null', 'fcm'), push.set_quota('null', 1) \g /dev/null
+select test.equal('with kind null, a call takes the place that there is',
+  (select duplicate from push.enqueue_call('{"callId": "null-1", "from": "x"}', '["u"]', 'null', kind => null)), false);
+select test.equal('and no second one', pg_temp.error($$select push.enqueue_call('{"callId": "null-2", "from": "x"}', '["u"]', 'null', kind => null)$$)
+  like '53Q01|%', true);

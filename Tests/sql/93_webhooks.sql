@@ -92,8 +92,11 @@ select test.equal('an end in vain is no event', (select push.end_call('void')::t
   'false 3');
 
 select test.call('declined', 2, 'hooked') as declined_id \gset
+set push.erasing = 'on';
 select push.decline_call('declined', 'u1', reason => 'busy');
-select test.equal('a decline of one user', pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy');
+reset push.erasing;
+select test.equal('a decline of one user, whatever the caller has set',
+  pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy');
 select push.decline_call('declined', 'u2');
 select test.equal('the decline of the last one ends the call', pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy '
   'call.declined:declined call.ended:declined delivery.finished:void:CallEnded');
@@ -482,3 +485,20 @@ select test.equal('operators, too', (select string_agg(f, ' ' order by f) from u
 select test.equal('nobody reads the events, which contain tokens', (select string_agg(r, ' ') from unnest(array['push_ops', 'push_gateway',
   'push_enqueuer', 'push_tenant']) r
   where has_table_privilege(r, 'push.webhook_event', 'select') or has_table_privilege(r, 'push.webhook', 'select')), null);
+
+-- An erased user has not declined: neither the calls that ring, nor, a second time, those that the user had declined.
+delete from push.webhook_event;
+update push.webhook set is_on = true, events = null, off_at = null where app = 'hooked';
+insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId": "erased-rings", "from": "x"}',
+  '[{"userId": "leaves", "fcmToken": "leaving-token-0123456789"}, {"userId": "stays", "fcmToken": "staying-token-0123456789"}]'),
+  ('hooked', '{"callId": "erased-declined", "from": "x"}', '[{"userId": "leaves", "fcmToken": "leaving-token-0123456780"}, "stays"]');
+select push.decline_call('erased-declined', 'leaves') \g /dev/null
+select from push.erase_user('leaves', 'hooked', 0);
+select push.end_call('erased-rings'), push.end_call('erased-declined') \g /dev/null
+select from push.erase_user('leaves', 'hooked', 0);
+select from push.erase_user('leaves', 'hooked', 60000);
+select test.equal('an erasure is no decline', (select string_agg(o.call_id || ':' || coalesce(e.user_id, '-'), ' ' order by e.id)
+    from push.webhook_event e join push.outbox o on o.id = e.outbox_id where e.type = 'call.declined')
+  || '; ' || (select string_agg(k, ' ') from push.outbox o cross join jsonb_object_keys(o.declined) k
+    where o.call_id like 'erased-_%' and o.app = 'hooked'),
+  'erased-declined:[erased]; [erased] [erased]');

@@ -265,13 +265,37 @@ comment on function push.cancel_invites is
 
 -- The work at the end of a call grows with the number of its recipients. A step of housekeeping takes at least one call,
 -- and at most as many as have about c_recipients recipients in all. Otherwise many large calls that end together would
--- exceed a statement's time limit. A long list is not expanded to be counted.
+-- exceed a statement's time limit. The work grows with the bytes, too: 200 of them count as a recipient. A list that is long
+-- although it is compressed is not expanded to be counted; "#> '{}'" is the list itself, expanded.
 create or replace function push.count_recipients(p_recipients jsonb) returns int language sql stable parallel safe as $$
   select case when pg_column_size(p_recipients) > 20000 then 1000
-    when jsonb_typeof(p_recipients) = 'array' then 1 + jsonb_array_length(p_recipients) else 1 end
+    else least(1001, greatest(pg_column_size(p_recipients #> '{}') / 200,
+      case jsonb_typeof(p_recipients) when 'array' then 1 + jsonb_array_length(p_recipients) else 1 end)) end
 $$;
 comment on function push.count_recipients is
   'an estimate of the number of recipients of a call, at most 1,001. p_recipients: push.outbox.recipients';
+
+-- One call whose end fails, or takes longer than a statement may, must not stop those of others. push.miss and
+-- push.check_ends therefore begin with one call, go on with four times as many for as long as all goes well, and undo a bite
+-- that fails. After an error, the next bite is a quarter; after the time limit, the next run begins with one call again. A
+-- call that fails alone is put aside: push.miss leaves it to push.check_ends, which tries once more and then gives it up, so
+-- that nobody is told of it. So each run that finds calls handles at least one. Errors that are not the call's own, such as
+-- a lock that another session holds, put nothing aside.
+create or replace function push.bite_time() returns interval language sql immutable parallel safe as $$ select interval '500 ms' $$;
+comment on function push.bite_time is 'for how long one run of push.miss or push.check_ends begins new bites';
+
+create or replace function push.is_culprit(p_state text, p_begun timestamptz, p_done bigint) returns boolean
+language sql volatile as $$
+  select case
+    when p_state ~ '^(08|25|40|53[13]|55|57P|58)' then false
+    -- The limit of a statement counts from its begin: only the first call of a run has had nearly all of it. A shorter time
+    -- is someone who cancels.
+    when p_state = '57014' then p_done = 0 and clock_timestamp() > p_begun + interval '1 second'
+    else true end
+$$;
+comment on function push.is_culprit is
+  'whether an error may be the fault of the calls in the bite that had it. p_state: SQLSTATE; p_begun: when the run began; '
+  'p_done: number of calls that the run had handled before';
 
 -- Missed calls --------------------------------------------------------------------------------------------------------
 
@@ -464,31 +488,58 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 as $$
 declare
   c_recipients constant int := 2000;
-  v_missed bigint;
+  v_begun  timestamptz := clock_timestamp();
+  v_size   int := 1;
+  v_calls  bigint[];
+  v_count  bigint;
+  v_seen   bigint := 0;
+  v_missed bigint := 0;
 begin
   -- Calls from before a restore are not announced.
   if push.restored_at() is not null then
     return 0;
   end if;
-  with late as materialized (
-    select o.id, o.deadline_at, push.count_recipients(o.recipients) as count
-    from push.outbox o
-    where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
-    order by o.deadline_at
-    limit p_max
-    for no key update skip locked
-  ), bite as (
-    select l.id, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
-  )
-  update push.outbox o set state = 'missed'
-    where o.id = any (array(select b.id from bite b where b.before < c_recipients));
-  get diagnostics v_missed = row_count;
+  while v_missed < p_max and v_seen < c_recipients and clock_timestamp() < v_begun + push.bite_time() loop
+    v_calls := null;
+    begin
+      with late as materialized (
+        select o.id, o.deadline_at, push.count_recipients(o.recipients) as count
+        from push.outbox o
+        where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
+        order by o.deadline_at
+        limit least(v_size, p_max - v_missed)
+        for no key update skip locked
+      ), bite as (
+        select l.id, l.count, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
+      )
+      select array_agg(b.id), sum(b.count) into v_calls, v_count from bite b where b.before < c_recipients - v_seen;
+      exit when v_calls is null;
+      update push.outbox o set state = 'missed' where o.id = any (v_calls);
+      v_size := 4 * cardinality(v_calls);
+    exception when query_canceled or others then
+      if v_calls is null or not push.is_culprit(sqlstate, v_begun, v_missed) then
+        if v_missed = 0 then
+          raise;
+        end if;
+        exit;
+      end if;
+      v_size := greatest(cardinality(v_calls) / 4, 1);
+      continue when cardinality(v_calls) > 1;
+      insert into push.ends_unchecked (outbox_id, is_unannounced) values (v_calls[1], true);
+      perform set_config('push.put_aside', v_calls[1]::text, true);
+      update push.outbox o set state = 'missed' where o.id = v_calls[1];
+      raise warning 'call % was missed, and its end failed (SQLSTATE %); it is tried once more (push.check_ends)',
+        (select o.call_id from push.outbox o where o.id = v_calls[1]), sqlstate;
+    end;
+    v_missed := v_missed + cardinality(v_calls);
+    v_seen := v_seen + v_count;
+  end loop;
   return v_missed;
 end
 $$;
 comment on function push.miss is
-  'marks calls as missed that still ring after their deadline: at most p_max calls, with about 2,000 recipients in all. '
-  'Returns how many';
+  'marks calls as missed that still ring after their deadline: at most p_max calls, with about 2,000 recipients in all, for '
+  'half a second. Returns how many. A call whose end fails is left to push.check_ends';
 
 -- The end of a call ---------------------------------------------------------------------------------------------------
 
@@ -584,6 +635,13 @@ begin
   if v_calls = '{}' then
     return null;
   end if;
+  -- push.miss leaves a call whose end fails to push.check_ends. Any role can change the setting; it saves looking at the
+  -- table, which only functions write.
+  if current_setting('push.put_aside', true) = array_to_string(v_calls, ' ') then
+    if exists (select from push.ends_unchecked e where e.outbox_id = v_calls[1] and e.is_unannounced) then
+      return null;
+    end if;
+  end if;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     -- Missed calls are announced later, when it is known which devices get a cancel.
     insert into push.ends_unchecked (outbox_id, is_unannounced) select unnest(v_calls), true;
@@ -616,44 +674,74 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 as $$
 declare
   c_recipients constant int := 2000;
-  v_calls bigint[];
-  v_ends  bigint[];
-  v_taken bigint;
-  v_made  bigint;
+  v_begun  timestamptz := clock_timestamp();
+  v_size   int := 1;
+  v_calls  bigint[];
+  v_ends   bigint[];
+  v_bite   bigint;
+  v_count  bigint;
+  v_made   bigint;
+  v_seen   bigint := 0;
+  v_taken  bigint := 0;
 begin
-  with unchecked as materialized (
-    select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
-    from push.ends_unchecked x
-    -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
-    where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
-      or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
-    limit p_max for update of x skip locked
-  ), bite as (
-    select u.tid, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
-  ), taken as (
-    delete from push.ends_unchecked e
-    where e.ctid = any (array(select b.tid from bite b where b.before < c_recipients))
-    returning e.outbox_id, e.is_unannounced
-  )
-  select array_agg(distinct t.outbox_id order by t.outbox_id), count(*),
-      array_agg(t.outbox_id order by t.outbox_id) filter (where t.is_unannounced)
-    into v_calls, v_taken, v_ends
-    from taken t;
-  if v_taken > 0 then
-    -- For calls that were deleted, this drops all deliveries.
-    perform push.void_unsent(v_calls);
-    perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
-      where (select true from push.outbox o where o.id = c.id) is null));
-    v_made := push.cancel_invites(v_calls, true);
-    -- Calls from before a restore are not announced.
-    if v_ends is not null and push.restored_at() is null then
-      v_made := v_made + push.announce_missed(v_ends);
-    end if;
-    if v_made > 0 then
-      perform push.ring_doorbell();
-    end if;
-    perform push.tell_held(v_calls);
-  end if;
+  while v_taken < p_max and v_seen < c_recipients and clock_timestamp() < v_begun + push.bite_time() loop
+    v_calls := null;
+    begin
+      with unchecked as materialized (
+        select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
+        from push.ends_unchecked x
+        -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
+        where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
+          or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
+        limit least(v_size, p_max - v_taken) for update of x skip locked
+      ), bite as (
+        select u.tid, u.count, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
+      ), chosen as materialized (
+        select b.tid, b.count from bite b where b.before < c_recipients - v_seen
+      ), taken as (
+        delete from push.ends_unchecked e
+        where e.ctid = any (array(select c.tid from chosen c))
+        returning e.outbox_id, e.is_unannounced
+      )
+      select array_agg(distinct t.outbox_id order by t.outbox_id), count(*), (select sum(c.count) from chosen c),
+          array_agg(t.outbox_id order by t.outbox_id) filter (where t.is_unannounced)
+        into v_calls, v_bite, v_count, v_ends
+        from taken t;
+      exit when v_bite = 0;
+      -- For calls that were deleted, this drops all deliveries.
+      perform push.void_unsent(v_calls);
+      perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
+        where (select true from push.outbox o where o.id = c.id) is null));
+      v_made := push.cancel_invites(v_calls, true);
+      -- Calls from before a restore are not announced.
+      if v_ends is not null and push.restored_at() is null then
+        v_made := v_made + push.announce_missed(v_ends);
+      end if;
+      if v_made > 0 then
+        perform push.ring_doorbell();
+      end if;
+      perform push.tell_held(v_calls);
+      v_size := 4 * v_bite;
+    exception when query_canceled or others then
+      if v_calls is null or not push.is_culprit(sqlstate, v_begun, v_taken) then
+        if v_taken = 0 then
+          raise;
+        end if;
+        exit;
+      end if;
+      v_size := greatest(v_bite / 4, 1);
+      continue when cardinality(v_calls) > 1;
+      delete from push.ends_unchecked e where e.outbox_id = v_calls[1];
+      begin
+        perform push.void_unsent(v_calls);
+      exception when query_canceled or others then null;
+      end;
+      raise warning 'call % has ended, and its end failed (SQLSTATE %); its phones and users are told nothing more',
+        coalesce((select o.call_id from push.outbox o where o.id = v_calls[1]), v_calls[1]::text), sqlstate;
+    end;
+    v_taken := v_taken + v_bite;
+    v_seen := v_seen + v_count;
+  end loop;
   return v_taken;
 end
 $$;
@@ -760,69 +848,81 @@ comment on function push.answer_call is
 -- The call's row is updated. A transaction that makes an invite ready under a share lock on this row therefore either sees
 -- the decline, or its invite is seen by the statements below. The row is locked as by an end, so an end, an answer and
 -- another user's decline run one after the other.
-create or replace function push.decline_call(
-  call_id text, user_id text, app text default null, reason text default 'declined', device text default null
+create or replace function push.decline(
+  p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean
 ) returns boolean
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql set search_path = push, pg_temp set enable_seqscan = off as $$
 declare
-  v_id      bigint := push.find_call(call_id, app);
   v_call    push.outbox;
   v_said    jsonb;
   v_created timestamptz;
   v_made    bigint;
 begin
-  perform push.check_recipient(v_id, call_id, user_id);
-  if coalesce(reason not in ('declined', 'busy'), true) then
+  select o.* into v_call from push.outbox o where o.id = p_outbox_id;
+  perform push.check_recipient(p_outbox_id, v_call.call_id, p_user_id);
+  if coalesce(p_reason not in ('declined', 'busy'), true) then
     raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
       schema = 'push', table = 'outbox', column = 'declined';
   end if;
-  select o.* into v_call from push.outbox o where o.id = v_id;
   v_created := v_call.created_at;
-  v_said := jsonb_build_object('reason', reason, 'at', clock_timestamp(), 'device', push.device_token(v_call.app, device));
-  update push.outbox o set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, v_said)
-    where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
+  v_said := jsonb_build_object('reason', p_reason, 'at', clock_timestamp(), 'device', push.device_token(v_call.app, p_device));
+  update push.outbox o set declined = coalesce(o.declined, '{}') || jsonb_build_object(p_user_id, v_said)
+    where o.id = p_outbox_id and o.ended_at is null and not coalesce(o.declined ? p_user_id, false);
   if not found then
     return false;
   end if;
   -- The call ends when every user whose phones were rung has declined. If no phone was rung, or a user is being erased, all
   -- recipients count: two of them may share a phone. A phone whose invite the provider refused was not rung.
   update push.outbox o set state = 'ended', end_reason = 'declined'
-    where o.id = v_id and o.ended_at is null and not exists (
+    where o.id = p_outbox_id and o.ended_at is null and not exists (
       with rung as materialized (
-        select d.user_id from push.delivery d where d.outbox_id = v_id and d.kind = 0
+        select d.user_id from push.delivery d where d.outbox_id = p_outbox_id and d.kind = 0
         union
         select h.user_id from push.history h
-        where h.outbox_id = v_id and h.finished_at >= v_created and h.kind = 0 and (h.outcome <> 4 or h.status is null)
+        where h.outbox_id = p_outbox_id and h.finished_at >= v_created and h.kind = 0 and (h.outcome <> 4 or h.status is null)
       )
       select from rung r where not o.declined ? r.user_id
       union all
       select from jsonb_array_elements(o.recipients) e
-      where (current_setting('push.erasing', true) = 'on' or not exists (select from rung)) and push.is_recipient(e)
+      where (p_erases or not exists (select from rung)) and push.is_recipient(e)
         and not o.declined ? case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end);
   if found then
     return true;
   end if;
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    insert into push.ends_unchecked (outbox_id) values (v_id);
+    insert into push.ends_unchecked (outbox_id) values (p_outbox_id);
     begin
-      perform push.void_unsent(array[v_id]);
-      v_made := push.cancel_invites(array[v_id]);
+      perform push.void_unsent(array[p_outbox_id]);
+      v_made := push.cancel_invites(array[p_outbox_id]);
     exception when serialization_failure then
       -- A gateway has changed the rows since: push.check_ends checks again.
       v_made := 0;
     end;
-    perform push.tell_void(array[v_id]);
+    perform push.tell_void(array[p_outbox_id]);
   else
-    perform push.void_unsent(array[v_id]);
-    v_made := push.cancel_invites(array[v_id]);
-    if cardinality(push.ended(array[v_id])) > 0 then
-      perform push.tell_void(array[v_id]);
+    perform push.void_unsent(array[p_outbox_id]);
+    v_made := push.cancel_invites(array[p_outbox_id]);
+    if cardinality(push.ended(array[p_outbox_id])) > 0 then
+      perform push.tell_void(array[p_outbox_id]);
     end if;
   end if;
   if v_made > 0 then
     perform push.ring_doorbell();
   end if;
   return true;
+end
+$$;
+comment on function push.decline is
+  'a user declines a call, for push.decline_call and push.decline_rings. p_outbox_id: push.outbox.id; p_user_id, p_reason, '
+  'p_device: as for push.decline_call; p_erases: the user is being erased, so the call ends only when all recipients have '
+  'declined';
+
+create or replace function push.decline_call(
+  call_id text, user_id text, app text default null, reason text default 'declined', device text default null
+) returns boolean
+language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+begin
+  return push.decline(push.find_call(call_id, app), user_id, reason, device, false);
 end
 $$;
 comment on function push.decline_call is

@@ -287,9 +287,13 @@ begin
                 -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
                 case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
               from (
-                select n.*, octet_length(n.payload::text) as bytes, push.is_call(n.kind) as is_call,
-                  push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
-                from new_calls n where n.created_at >= statement_timestamp() offset 0
+                -- A payload with a fault is not made text: it may be thousands of times as long.
+                select n.*, case when n.fault is null then octet_length(n.payload::text) end as bytes, push.is_call(n.kind) as is_call
+                from (
+                  select n.*, push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
+                  from new_calls n where n.created_at >= statement_timestamp() offset 0
+                ) n
+                offset 0
               ) c
               where case
                 when c.fault is not null then push.refuse(c.call_id, c.fault)
@@ -383,6 +387,7 @@ create or replace function push.enqueue_call(
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
 begin
+  enqueue_call.kind := coalesce(enqueue_call.kind, 'incoming_call');
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
   if pg_sequence_last_value('push.quota_id_seq') is not null
     and exists (select from push.quota q where q.app = coalesce(enqueue_call.app, 'default'))
@@ -449,7 +454,7 @@ begin
   begin
     with asked as materialized (
       select a.*, coalesce(push.given_call_id(a.kind, a.payload),
-        case when push.is_message(a.kind) then push.new_call_id() end) as call_id, octet_length(a.payload::text) as bytes
+        case when push.is_message(a.kind) then push.new_call_id() end) as call_id
       from (
         select c.ordinal::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
           c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds,
@@ -469,9 +474,16 @@ begin
       ) r
       where not push.has_room(r.app, r.calls, r.notifications, r.recipients)
     ), good as materialized (
-      select distinct on (a.app, a.call_id) a.* from asked a
-      where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
-        and (select true from push.lane l where l.app = a.app limit 1)
+      select distinct on (a.app, a.call_id) a.*
+      from (
+        select a.*, octet_length(a.payload::text) as bytes
+        from (
+          select a.* from asked a
+          where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null offset 0
+        ) a
+        offset 0
+      ) a
+      where (select true from push.lane l where l.app = a.app limit 1)
         -- As in push.fan_out: below 880 bytes no provider's limit can be reached.
         and case when a.bytes <= 880 then true when a.bytes > 16384 then false
           else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end

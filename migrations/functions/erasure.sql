@@ -142,6 +142,7 @@ declare
   v_call  push.outbox;
   v_since timestamptz;
   v_free  tid[];
+  v_said  jsonb;
   v_n     int[];
   v_count bigint;
   v_was   text := coalesce(current_setting('push.erasing', true), '');
@@ -219,6 +220,7 @@ begin
   if v_call.id is null then
     return;
   end if;
+  v_said := v_call.declined;
   v_call.recipients := push.mask_recipients(v_call.recipients, p_user_id);
   v_call.declined := case when v_call.declined ? p_user_id
     then push.mask_user(v_call.declined #- array[p_user_id, 'device'], p_user_id) else v_call.declined end;
@@ -246,6 +248,9 @@ begin
         is distinct from (v_call.recipients, v_call.declined, v_call.answered_by, v_call.answered_device, v_call.payload);
   get diagnostics v_count = row_count;
   perform set_config('push.erasing', v_was, true);
+  if v_said is distinct from v_call.declined and not coalesce(v_said ? '[erased]', false) then
+    perform push.withdraw_decline(v_call.app, p_outbox_id, '[erased]');
+  end if;
   p_counts := push.add_counts(p_counts, 'outbox', 0, v_count);
 end
 $$;
@@ -282,7 +287,6 @@ as $$
 declare
   v_calls bigint[];
   v_ring  record;
-  v_was   text := coalesce(current_setting('push.erasing', true), '');
 begin
   v_calls := array(
     select o.id from push.outbox o
@@ -301,9 +305,9 @@ begin
     -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
     perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
     perform push.hand_over(v_ring.id, v_ring.user_id);
-    perform set_config('push.erasing', 'on', true);
-    perform push.decline_call(v_ring.call_id, v_ring.user_id, v_ring.app, 'declined', 'none-of-the-phones-declined');
-    perform set_config('push.erasing', v_was, true);
+    if push.decline(v_ring.id, v_ring.user_id, 'declined', 'none-of-the-phones-declined', true) then
+      perform push.withdraw_decline(v_ring.app, v_ring.id, v_ring.user_id);
+    end if;
   end loop;
 end
 $$;

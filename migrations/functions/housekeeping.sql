@@ -165,7 +165,7 @@ begin
       execute format('comment on table push.%I is %L', v_name, 'what was finished on ' || v_day || ' (UTC)');
       v_made := v_made + 1;
     exception when check_violation then
-      raise warning 'push.history_default holds rows of %: move them, then call push.ensure_partitions again', v_day;
+      raise warning 'push.history_default holds rows of %: move them; a replica then makes its partition', v_day;
     end;
   end loop;
   return v_made;

@@ -338,10 +338,25 @@ begin
       case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
       'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
     from (select push.oldest_ringing() as age) o;
+  -- Calls from before a restore are left as they are.
+  return query
+    select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
+        c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
+      case when c.count = 0 then 'ok' else 'bad' end,
+      'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
+    from (
+      select count(*) as count, max(now() - o.deadline_at) as age
+      from (
+        select o.deadline_at from push.outbox o
+        where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
+        order by o.deadline_at
+        limit 1000
+      ) o
+    ) c;
   return query
     select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
         else 'bad' end,
-      'select push.ensure_partitions(); a replica does so every hour.'
+      'A replica makes them every hour. What fails is in the replicas'' logs.'
     from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
       where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
         and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p;

@@ -55,9 +55,11 @@ begin
         execute format('grant update (paused, note) on push.lanes to %I', v_role);
         execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
           'push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, '
-          'push.ensure_partitions, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+          'push.skipped_recipients, push.oldest_ringing, push.check_health, '
           'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
           'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks to %I', v_role);
+        -- A new partition locks the default one until the transaction ends, and every end of a call waits for it.
+        execute format('revoke execute on function push.ensure_partitions from %I', v_role);
         -- Before 0013, operators could create keys, and so could the service, which has their rights.
         execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
       when 'push_keys' then

@@ -117,6 +117,18 @@ $$;
 comment on function push.message_text_fault is
   'names a member of a payload, or at any depth of its metadata, whose name suggests the text of a message; null: none';
 
+-- JSON may write a number in a few characters that takes thousands as text: 1e131071, 0e-16383. A float of 64 bits in
+-- ordinary use stays within these limits.
+create or replace function push.has_long_number(p_value jsonb) returns boolean language plpgsql immutable parallel safe as $$
+begin
+  return exists (select from jsonb_path_query(p_value, 'strict $.** ? (@.type() == "number")') n
+    where abs(n::numeric) >= 1e30 or scale(n::numeric) > 30 and (abs(n::numeric) < 1e-30 or scale(n::numeric) > 60));
+end
+$$;
+comment on function push.has_long_number is
+  'whether a JSON value has, at any depth, a number whose text is far longer than its JSON: of 1e30 or more, below 1e-30, or '
+  'with more than 60 decimals';
+
 create or replace function push.call_fault(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int
 ) returns text language sql immutable parallel safe as $$
@@ -167,6 +179,13 @@ create or replace function push.call_fault(
       then 'recipients: must be an array of user ids or objects'
     when jsonb_array_length(case jsonb_typeof(p_recipients) when 'array' then p_recipients end) > 1000
       then 'recipients: must have at most 1000 entries; split the call'
+    -- A function is called only for such numbers, and for 0, which may have thousands of decimals.
+    when case when p_payload @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
+        then push.has_long_number(p_payload) end
+      then 'payload: has a number that is too large or too small; write it as text'
+    when case when p_recipients @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
+        then push.has_long_number(p_recipients) end
+      then 'recipients: has a number that is too large or too small; write it as text'
     when push.is_message(p_kind) then push.message_text_fault(p_payload)
   end)
 $$;
@@ -223,23 +242,25 @@ $$;
 comment on function push.recipient_locale is 'the locale of an entry of recipients; null: it has none that can be used';
 
 create or replace function push.recipient_data(p_entry jsonb) returns jsonb language sql immutable parallel safe as $$
-  select case when jsonb_typeof(p_entry -> 'data') = 'object' and p_entry -> 'data' <> '{}'
-      and octet_length((p_entry -> 'data')::text) <= 1024
-      and not (p_entry -> 'data') @? 'strict $.* ? (@.type() != "string")'
-    then p_entry -> 'data' end
+  select case when jsonb_typeof(p_entry -> 'data') is distinct from 'object' or p_entry -> 'data' = '{}' then null
+    -- Before anything becomes text: only that of texts is about as long as their JSON.
+    when (p_entry -> 'data') @? 'strict $.* ? (@.type() != "string")' then null
+    when octet_length((p_entry -> 'data')::text) <= 1024 then p_entry -> 'data' end
 $$;
 comment on function push.recipient_data is
   'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: it has none that can '
   'be used';
 
+-- A value that is no text, or has more than 1,024 bytes, is no token, and may be megabytes: it is not read.
 create or replace function push.dirty_voip_tokens(p_recipients jsonb) returns text[] language sql immutable parallel safe as $$
   select array(
     select translate(t.token #>> '{}', E'<> \t\r\n', '')
     from jsonb_path_query(p_recipients, 'lax $[*].voipPushToken') t(token)
-    where t.token #>> '{}' ~ '[<>[:space:]]')
+    where case when jsonb_typeof(t.token) = 'string' then
+      case when octet_length(t.token #>> '{}') <= 1024 then t.token #>> '{}' ~ '[<>[:space:]]' end end)
 $$;
 comment on function push.dirty_voip_tokens is
-  'the VoIP tokens of recipients that contain <, > or blanks, without these characters';
+  'the VoIP tokens of recipients that contain <, > or blanks, without these characters; only of texts up to 1,024 bytes';
 
 -- A quick check; push.recipient_faults gives the details.
 create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql stable parallel safe as $$
