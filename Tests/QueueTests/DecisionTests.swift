@@ -32,6 +32,7 @@ struct LaneSchedulerTests {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 100)
     scheduler.setCapacity(100, of: 1)
+    #expect(scheduler.allowances(at(0)).map(\.limit) == [100])
     scheduler.didClaim(90, of: 1)
     #expect(scheduler.allowances(at(0)) == [])
     for _ in 0..<90 { scheduler.didFinish(1) }

@@ -98,7 +98,8 @@ SCENARIOS = (
 )
 # CertificateExpires needs a listener with TLS, and two weeks; LockTableFills and DatabaseNotServed stop everything else:
 # alerts_test.yml has their cases.
-ALERTS = {scenario.alert for scenario in SCENARIOS if scenario.alert} | {"ReplicaGone", "CertificateExpires", "LockTableFills", "DatabaseNotServed"}
+ALERTS = {scenario.alert for scenario in SCENARIOS if scenario.alert} | {
+    "ReplicaGone", "CertificateExpires", "LockTableFills", "DatabaseNotServed"}
 
 
 class Installation:

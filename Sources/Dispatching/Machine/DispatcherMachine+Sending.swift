@@ -200,7 +200,8 @@ extension DispatcherMachine {
     guard let outcome = resolveEnvironment(result, entry, now) else { return }
     apply(
       outcome, of: entry.delivery.token, about: entry.key, on: result.connection,
-      unansweredSince: result.isAnswered ? nil : result.sentAt, toLane: entry.lane, concernsLane: result.concernsLane, now)
+      unansweredSince: result.isAnswered ? nil : result.sentAt, toLane: entry.lane, concernsLane: result.concernsLane,
+      now)
     let disposition = settings.policy.disposition(
       of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles, losses: entry.losses,
       isRepeatable: RetryPolicy.isRepeatable(entry.delivery.kind, isAtLeastOnce: lanes[entry.lane].isAtLeastOnce),
