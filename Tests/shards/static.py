@@ -21,7 +21,6 @@ ON_SHARDS_ONLY = {
     "shard_map_number",
     "new_call_id",  # which shard this is
     "find_calls",  # what the router asks
-    "ensure_partitions",
     "check_health",
     "lane_conditions",
     "count_owed",  # behind views, or housekeeping of one database
