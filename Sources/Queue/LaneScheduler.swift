@@ -61,7 +61,9 @@ public struct LaneScheduler: Sendable {
       guard now >= throttledUntil else { return 0 }
       switch circuit.state {
       case .open: return 0
-      case .halfOpen: return capacity > 0 && (inFlight == aside || askedAt + limits.probeInterval <= now) ? 1 : 0
+      case .halfOpen:
+        guard capacity > 0, inFlight < window else { return 0 }
+        return inFlight == aside || askedAt + limits.probeInterval <= now ? 1 : 0
       case .closed: break
       }
       let most = most

@@ -281,6 +281,18 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(2999)) == [LaneAllowance(lane: 1, limit: 10 - 2)])
   }
 
+  @Test("a lane that tries holds no more than its window")
+  func probeInWindow() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 3)
+    scheduler.setCapacity(10, of: 1)
+    scheduler.didClaim(3, of: 1)
+    #expect(scheduler.didHear(.unauthorized, from: 1, at(0)) != nil)
+    #expect(scheduler.allowances(at(5000)) == [])
+    scheduler.didFinish(1)
+    #expect(scheduler.allowances(at(5000)).map(\.limit) == [1])
+  }
+
   @Test("deliveries without an answer that take most of a lane's room keep the others waiting for 50 ms at most")
   func busyWait() {
     var scheduler = LaneScheduler()
