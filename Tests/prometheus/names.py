@@ -10,7 +10,9 @@ TARGET_LABELS = {"job", "instance"}
 ALERT_LABELS = {"alertname", "alertstate", "severity", "app", "provider", "kind"}
 OWN = {"up": TARGET_LABELS, "ALERTS": TARGET_LABELS | ALERT_LABELS,
        # Only of listeners with TLS, which the scraped gateway has not; ListenerTLSTests shows that it is there.
-       "push_gateway_certificate_expiry_timestamp_seconds": TARGET_LABELS | {"listener"}}
+       "push_gateway_certificate_expiry_timestamp_seconds": TARGET_LABELS | {"listener"},
+       # The label is only there if there are several databases; SeveralDatabasesTests shows it.
+       "push_gateway_database_ready": TARGET_LABELS | {"database"}}
 # Labels whose values all exist from the start. A reason is only there once it was seen.
 CLOSED = {"provider", "kind", "outcome", "state"}
 VARIABLES = {"$__rate_interval": "5m", "$__range": "1h", "$app": ".*", "$provider": ".*"}
