@@ -38,6 +38,14 @@ package enum WebhookAnswer: Sendable, Equatable {
   case none(reason: String)
   /// The request was withdrawn, because the endpoint has changed. The event is sent again after its lease.
   case withdrawn
+
+  var verdict: WebhookResult.Verdict {
+    switch self {
+    case .status(200...299, _): .acknowledged
+    case .status(410, _): .gone
+    case .status, .none, .withdrawn: .retry
+    }
+  }
 }
 
 /// What is written about one request.
@@ -125,9 +133,17 @@ package struct WebhookMachine: Sendable {
   /// The longest wait that a receiver may ask for.
   static let retryAfterMax = Nanoseconds.seconds(3600)
 
+  /// A request under way.
+  private struct Sending {
+    /// Of the URL to which the event is being sent.
+    let urlDigest: String
+    /// The event was claimed again meanwhile, because push.resume_webhooks made it due.
+    var again: ClaimedWebhook?
+  }
+
   private var endpoints: [(app: String, urlDigest: String, timeout: Nanoseconds)] = []
-  /// By event: the digest of the URL to which it is being sent.
-  private var inFlight: [Int64: String] = [:]
+  /// By event.
+  private var inFlight: [Int64: Sending] = [:]
   private var counts: [String: Int] = [:]
   private var results: [WebhookResult] = []
   private var running: Action?
@@ -172,11 +188,13 @@ package struct WebhookMachine: Sendable {
     case .claimed(let events):
       nextClaim = now + Self.interval
       succeed()
-      let digests = Dictionary(uniqueKeysWithValues: endpoints.map { ($0.app, $0.urlDigest) })
       for event in events {
-        inFlight[event.id] = digests[event.app, default: ""]
-        counts[event.app, default: 0] += 1
-        actions.append(.send(event))
+        if inFlight[event.id] != nil {
+          // It is sent again if this request fails.
+          inFlight[event.id]?.again = event
+        } else {
+          actions.append(send(event))
+        }
       }
     case .databaseFailed:
       if case .settle(let lost) = running { results = lost + results }
@@ -185,15 +203,23 @@ package struct WebhookMachine: Sendable {
       databaseFailures += 1
       databasePause = now + min(Self.databasePauseMax, .seconds(1 << Int64(min(databaseFailures - 1, 5))))
     case .answered(let claimed, let answer):
-      guard let urlDigest = inFlight.removeValue(forKey: claimed.id) else { break }
+      guard let sending = inFlight.removeValue(forKey: claimed.id) else { break }
       counts[claimed.app, default: 1] -= 1
-      actions += judge(claimed, urlDigest, answer)
+      let verdict = answer.verdict
+      actions += judge(claimed, sending.urlDigest, answer, verdict)
+      if let again = sending.again, verdict == .retry, !isStopping { actions.append(send(again)) }
     case .stop: isStopping = true
     case .abandon:
       isStopping = true
       inFlight = [:]
     }
     return actions + next(now)
+  }
+
+  private mutating func send(_ event: ClaimedWebhook) -> Action {
+    inFlight[event.id] = Sending(urlDigest: endpoints.first { $0.app == event.app }?.urlDigest ?? "")
+    counts[event.app, default: 0] += 1
+    return .send(event)
   }
 
   private mutating func succeed() {
@@ -244,20 +270,17 @@ package struct WebhookMachine: Sendable {
 
   // MARK: - Answers
 
-  private mutating func judge(_ claimed: ClaimedWebhook, _ urlDigest: String, _ answer: WebhookAnswer) -> [Action] {
+  private mutating func judge(
+    _ claimed: ClaimedWebhook, _ urlDigest: String, _ answer: WebhookAnswer, _ verdict: WebhookResult.Verdict
+  ) -> [Action] {
     var result = WebhookResult(
-      id: claimed.id, app: claimed.app, urlDigest: urlDigest, attempt: claimed.attempt, verdict: .retry,
+      id: claimed.id, app: claimed.app, urlDigest: urlDigest, attempt: claimed.attempt, verdict: verdict,
       delay: delay(after: claimed.attempt))
     switch answer {
     case .withdrawn: return []
     case .none(let reason): result.reason = reason
     case .status(let status, let retryAfter):
       result.status = Int32(status)
-      switch status {
-      case 200...299: result.verdict = .acknowledged
-      case 410: result.verdict = .gone
-      default: break
-      }
       if result.verdict == .retry, let retryAfter {
         let wait = min(retryAfter, Self.retryAfterMax)
         result.delay = max(result.delay, wait)

@@ -97,6 +97,24 @@ private func claiming(_ apps: [String] = ["a"]) -> WebhookMachine {
     #expect(machine.handle(.written, now: at(2002)).claims.map(\.room) == [1])
   }
 
+  @Test func `an event that is claimed again while it is sent is sent again only if that fails`() {
+    var machine = claiming()
+    #expect(machine.handle(.claimed([event(1)]), now: at(1)).contains(.send(event(1))))
+    _ = machine.handle(.wake, now: at(501))
+    let second = event(1, attempt: 2)
+    #expect(!machine.handle(.claimed([second]), now: at(502)).contains(.send(second)))
+    #expect(machine.inFlightCount == 1)
+
+    let failed = machine.handle(.answered(event(1), .status(500, retryAfter: nil)), now: at(503))
+    #expect(failed.contains(.send(second)))
+    #expect(failed.results.map(\.attempt) == [1])
+    _ = machine.handle(.written, now: at(504))
+    _ = machine.handle(.claimed([event(1, attempt: 3)]), now: at(505))
+    let acknowledged = machine.handle(.answered(second, .status(200, retryAfter: nil)), now: at(506))
+    #expect(acknowledged.results.map(\.verdict) == [.acknowledged])
+    #expect(machine.handle(.written, now: at(507)).claims.map(\.room) == [WebhookMachine.inFlightMax])
+  }
+
   @Test(
     arguments: [
       (1, 5), (2, 30), (3, 120), (4, 600), (5, 1800), (6, 3600), (7, 3600), (40, 3600),

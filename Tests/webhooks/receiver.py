@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Arrival:
-    """One request, and the status that it was answered with (None: none)."""
+    """One request, the status that it was answered with (None: none), and just before when."""
 
     path: str
     headers: dict
     body: bytes
     at: float = field(default_factory=time.monotonic)
     status: int | None = None
+    answered_at: float | None = None
 
 
 class Receiver:
@@ -48,8 +49,8 @@ class Receiver:
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.send_header("Content-Length", "0")
+                arrival.answered_at, arrival.status = time.monotonic(), status
                 self.end_headers()
-                arrival.status = status
 
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True

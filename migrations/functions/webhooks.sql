@@ -723,7 +723,7 @@ begin
   update push.webhook w set paused = false, note = null, gone_at = null, retry_at = null, failures = 0, failing_since = null
     where w.app = v_app and (w.paused or w.gone_at is not null or w.failures > 0 or w.retry_at is not null);
   changed := found;
-  -- Those that a gateway sends at this moment may be sent twice.
+  -- A gateway that is sending one of them sends it again if that fails; another gateway may send it twice.
   update push.webhook_event e set due_at = clock_timestamp()
     where e.id = any (array(select x.id from push.webhook_event x where x.app = v_app and x.due_at > clock_timestamp()
       for no key update skip locked));
