@@ -22,7 +22,7 @@ public struct LaneScheduler: Sendable {
     public var backgroundPerSecond: Int = 5_000
     /// How long a busy lane waits for a claim that is worth its round trip. Deliveries whose requests get no answer may take most of
     /// its room, for longer than a call rings.
-    public var busyWait = Nanoseconds.milliseconds(50)
+    public var busyWait = Nanoseconds.milliseconds(200)
     /// The interval at which a half-open lane lets another delivery try while the last one has no answer.
     public var probeInterval = Nanoseconds.seconds(1)
     /// Number of background rows in one claim. Fewer are not worth a claim; more would make a ring wait.
