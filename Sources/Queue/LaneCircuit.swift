@@ -71,10 +71,7 @@ public struct LaneCircuit: Sendable {
 
   /// Updates the state to `now`: an open circuit becomes half-open when its time is over.
   public mutating func advance(_ now: Instant) {
-    if case .open(let until) = state, until <= now {
-      state = .halfOpen
-      halfOpenAt = until
-    }
+    if case .open(let until) = state, until <= now { tryNow(until) }
   }
 
   /// Counts an answer. Returns what it changed; nil if nothing.
@@ -113,8 +110,10 @@ public struct LaneCircuit: Sendable {
   }
 
   /// The cause may be gone, so an open circuit becomes half-open at once.
-  public mutating func tryNow() {
-    if case .open = state { state = .halfOpen }
+  public mutating func tryNow(_ now: Instant) {
+    guard case .open = state else { return }
+    state = .halfOpen
+    halfOpenAt = now
   }
 
   /// The provider works.

@@ -20,8 +20,8 @@ public struct LaneScheduler: Sendable {
     /// Maximum number of background rows a second. Their deadline is more than ten minutes away; no ring's is. A flood of
     /// notifications shares the processor with calls that ring now and must leave it to them.
     public var backgroundPerSecond: Int = 5_000
-    /// How long a busy lane waits for a claim that is worth its round trip. Deliveries whose requests get no answer may take most of
-    /// its room, for longer than a call rings.
+    /// How long after a claim that brought rows a busy lane waits for one that is worth its round trip. Deliveries whose requests get
+    /// no answer may take most of its room, for longer than a call rings.
     public var busyWait = Nanoseconds.milliseconds(200)
     /// The interval at which a half-open lane lets another delivery try while the last one has no answer.
     public var probeInterval = Nanoseconds.seconds(1)
@@ -46,8 +46,8 @@ public struct LaneScheduler: Sendable {
     var sent = 0
     /// How many rows the claim under way asks for and has brought, and how many of them are background.
     var asked = 0, claimed = 0, background = 0
-    /// When a claim last asked for its rows.
-    var askedAt = Instant(nanoseconds: .min)
+    /// When the claim began that last asked for its rows, and the one that last brought some.
+    var askedAt = Instant(nanoseconds: .min), claimedAt = Instant(nanoseconds: .min)
     /// Its last claim brought as many rows as it asked for.
     var hasMore = false
 
@@ -63,7 +63,7 @@ public struct LaneScheduler: Sendable {
       case .open: return 0
       case .halfOpen:
         guard capacity > 0, inFlight < window else { return 0 }
-        return inFlight == aside || askedAt + limits.probeInterval <= now ? 1 : 0
+        return inFlight == aside || claimedAt + limits.probeInterval <= now ? 1 : 0
       case .closed: break
       }
       let most = most
@@ -71,7 +71,7 @@ public struct LaneScheduler: Sendable {
       // A busy lane waits a little until a claim is worth its round trip. An idle lane never waits. A share of the capacity is small,
       // and the other shares keep the connections busy meanwhile.
       let isWorthIt = room >= most / (parts == 1 ? 4 : 2) || inFlight == aside
-      guard isWorthIt || askedAt + limits.busyWait <= now else { return 0 }
+      guard isWorthIt || claimedAt + limits.busyWait <= now else { return 0 }
       return min(room, rate?.available(now) ?? room)
     }
   }
@@ -145,8 +145,8 @@ public struct LaneScheduler: Sendable {
   }
 
   /// The credentials of the lane's provider or of its proxy have changed, so an open circuit lets a delivery try at once.
-  public mutating func tryNow(_ lane: Int16) {
-    withLane(lane) { $0.circuit.tryNow() }
+  public mutating func tryNow(_ lane: Int16, _ now: Instant) {
+    withLane(lane) { $0.circuit.tryNow(now) }
   }
 
   /// How long the lane sends nothing from now on, at least, because its circuit is open or its provider asked for a pause.
@@ -178,6 +178,7 @@ public struct LaneScheduler: Sendable {
       lane.inFlight += count
       lane.rate?.spend(count)
       lane.claimed += count
+      lane.claimedAt = lane.askedAt
       lane.background += background
     }
   }

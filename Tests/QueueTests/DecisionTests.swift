@@ -273,9 +273,11 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(999)) == [])
     #expect(scheduler.allowances(at(1000)) == [LaneAllowance(lane: 1, limit: 1)])
     scheduler.didClaim(1, of: 1)
+    scheduler.didFinishClaim()
     #expect(scheduler.allowances(at(1999)) == [])
     #expect(scheduler.allowances(at(2000)) == [LaneAllowance(lane: 1, limit: 1)], "the first one has no answer yet")
     scheduler.didClaim(1, of: 1)
+    scheduler.didFinishClaim()
     #expect(scheduler.allowances(at(2999)) == [])
     #expect(scheduler.didHear(.working, from: 1, at(2999)) == .closed)
     #expect(scheduler.allowances(at(2999)) == [LaneAllowance(lane: 1, limit: 10 - 2)])
@@ -293,17 +295,24 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(5000)).map(\.limit) == [1])
   }
 
-  @Test("deliveries without an answer that take most of a lane's room keep the others waiting for 200 ms at most")
+  @Test("deliveries without an answer that take most of a lane's room keep others waiting for at most 200 ms, and a lone one not at all")
   func busyWait() {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 1000)
     scheduler.setCapacity(10, of: 1)
     #expect(scheduler.allowances(at(0)).map(\.limit) == [20])
-    scheduler.didClaim(19, of: 1)
+    scheduler.didClaim(18, of: 1)
     scheduler.didFinishClaim()
     #expect(scheduler.allowances(at(199)) == [])
-    #expect(scheduler.allowances(at(200)).map(\.limit) == [1])
-    #expect(scheduler.allowances(at(399)) == [])
+    for time in [200, 201, 5000] as [Int64] {
+      #expect(scheduler.allowances(at(time)).map(\.limit) == [2])
+      scheduler.didFinishClaim()
+    }
+    #expect(scheduler.allowances(at(5001)).map(\.limit) == [2])
+    scheduler.didClaim(1, of: 1)
+    scheduler.didFinishClaim()
+    #expect(scheduler.allowances(at(5200)) == [])
+    #expect(scheduler.allowances(at(5201)).map(\.limit) == [1])
   }
 }
 
@@ -374,11 +383,13 @@ struct LaneCircuitTests {
   @Test("when the cause may be repaired, a delivery is tried at once; a closed circuit stays closed")
   func tryNow() {
     var circuit = LaneCircuit()
-    circuit.tryNow()
+    circuit.tryNow(at(0))
     #expect(circuit.state == .closed)
     _ = circuit.didHear(.unauthorized, at(0))
-    circuit.tryNow()
-    #expect(circuit.state == .halfOpen && circuit.wait(at(0)) == .zero)
+    circuit.tryNow(at(500))
+    #expect(circuit.state == .halfOpen && circuit.wait(at(500)) == .zero)
+    #expect(circuit.didHear(.failing, unansweredSince: at(499), at(700)) == nil, "it was sent before the repair")
+    #expect(circuit.didHear(.failing, unansweredSince: at(500), at(700)) != nil)
   }
 
   @Test("each failed probe doubles the time it stays open, up to 15 s; a success closes it")

@@ -122,7 +122,7 @@ public struct DispatcherMachine {
       scheduler.didSend(tags.count, of: lanes[lane].id)
     case .provider(.divided(let parts), let lane): scheduler.divide(lanes[lane].id, among: parts)
     case .provider(.clockSkew(let skew), let lane): clockSkews[lane] = skew
-    case .provider(.renewed, let lane): scheduler.tryNow(lanes[lane].id)
+    case .provider(.renewed, let lane): scheduler.tryNow(lanes[lane].id, now)
     case .told(let news, let lane): hear(news, ofLane: lane, now)
     case .receipts(let failures, let lane):
       for failure in failures { apply(failure.outcome, of: failure.token[...], toLane: lane, now) }
