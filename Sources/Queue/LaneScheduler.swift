@@ -67,10 +67,14 @@ public struct LaneScheduler: Sendable {
       case .closed: break
       }
       let most = most
-      let room = max(0, min(most - (inFlight - aside), window - inFlight))
+      let held = inFlight - aside
+      // A connection in doubt counts as one request, whatever is under way on it. Meanwhile the others take a few more, within the
+      // share of the window.
+      let few = held > most ? max(0, min(capacity / (8 * parts), window / parts - held)) : 0
+      let room = max(0, min(max(most - held, few), window - inFlight))
       // A busy lane waits a little until a claim is worth its round trip. An idle lane never waits. A share of the capacity is small,
       // and the other shares keep the connections busy meanwhile.
-      let isWorthIt = room >= most / (parts == 1 ? 4 : 2) || inFlight == aside
+      let isWorthIt = room >= most / (parts == 1 ? 4 : 2) || held == 0
       guard isWorthIt || claimedAt + limits.busyWait <= now else { return 0 }
       return min(room, rate?.available(now) ?? room)
     }

@@ -295,6 +295,24 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(5000)).map(\.limit) == [1])
   }
 
+  @Test("while connections in doubt hold more than the room, a few deliveries are claimed for the others every 200 ms")
+  func doubt() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 800)
+    scheduler.setCapacity(400, of: 1)
+    #expect(scheduler.allowances(at(0)).map(\.limit) == [500])
+    scheduler.didClaim(500, of: 1)
+    scheduler.setCapacity(3, of: 1)
+    #expect(scheduler.allowances(at(5000)) == [], "every connection is in doubt")
+    scheduler.setCapacity(103, of: 1)
+    for claim in 0..<25 as Range<Int64> {
+      #expect(scheduler.allowances(at(5000 + 200 * claim)).map(\.limit) == [12])
+      scheduler.didClaim(12, of: 1)
+      #expect(scheduler.allowances(at(5199 + 200 * claim)) == [])
+    }
+    #expect(scheduler.allowances(at(20_000)) == [], "the window is full")
+  }
+
   @Test("deliveries without an answer that take most of a lane's room keep others waiting for at most 200 ms, and a lone one not at all")
   func busyWait() {
     var scheduler = LaneScheduler()
