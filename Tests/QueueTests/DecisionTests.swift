@@ -313,7 +313,7 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(20_000)) == [], "the window is full")
   }
 
-  @Test("deliveries without an answer that take most of a lane's room keep others waiting for at most 200 ms, and a lone one not at all")
+  @Test("deliveries without an answer that take most of the room keep others waiting for 200 ms, a lone one not at all")
   func busyWait() {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 1000)
