@@ -23,7 +23,7 @@ public struct LaneScheduler: Sendable {
     /// How long after a claim that brought rows a busy lane waits for one that is worth its round trip. Deliveries whose requests get
     /// no answer may take most of its room, for longer than a call rings.
     public var busyWait = Nanoseconds.milliseconds(200)
-    /// The interval at which a half-open lane lets another delivery try while the last one has no answer.
+    /// The interval at which another delivery tries while the last ones have no answer: in a half-open lane, and in one without room.
     public var probeInterval = Nanoseconds.seconds(1)
     /// Number of background rows in one claim. Fewer are not worth a claim; more would make a ring wait.
     public var backgroundInClaim: ClosedRange<Int> = 50...100
@@ -69,9 +69,10 @@ public struct LaneScheduler: Sendable {
       let most = most
       let held = inFlight - aside
       // A connection in doubt counts as one request, whatever is under way on it. Meanwhile the others take a few more, within the
-      // share of the window.
-      let few = held > most ? max(0, min(capacity / (8 * parts), window / parts - held)) : 0
-      let room = max(0, min(max(most - held, few), window - inFlight))
+      // share of the window. If all are in doubt, one a second tries.
+      let few = held > most ? capacity / (8 * parts) : 0
+      let one = capacity > 0 && claimedAt + limits.probeInterval <= now ? 1 : 0
+      let room = max(0, min(max(most - held, min(max(few, one), window / parts - held)), window - inFlight))
       // A busy lane waits a little until a claim is worth its round trip. An idle lane never waits. A share of the capacity is small,
       // and the other shares keep the connections busy meanwhile.
       let isWorthIt = room >= most / (parts == 1 ? 4 : 2) || held == 0

@@ -182,6 +182,66 @@ extension MachineDriver {
     #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))).contains(.drain(0)))
   }
 
+  @Test(arguments: [.unanswered, .unresponsive] as [HTTP2ConnectionHealth])
+  func `a connection that answers only PINGs and cannot be replaced is tested by one request at a time`(
+    health: HTTP2ConnectionHealth
+  ) {
+    var pool = proven { $0.replacementsMax = 0 }
+    _ = pool.submit(0)
+    _ = pool.feed(.healthChanged(0, .doubtful))
+    #expect(withoutWakes(pool.submit(1)) == [])
+    #expect(
+      withoutWakes(pool.feed(.healthChanged(0, health))) == [.dispatch(1, 0)], "0 may be the only one without an answer")
+    #expect(withoutWakes(pool.submit(2)) == [])
+    #expect(withoutWakes(pool.pass(.milliseconds(1749))) == [])
+    #expect(withoutWakes(pool.pass(.milliseconds(1))) == [.dispatch(2, 0)], "nor was 1 answered")
+    _ = pool.feed(.answered(2, 0, .done))
+    #expect(withoutWakes(pool.feed(.healthChanged(0, .sound))) == [.reportCapacity(10)])
+    #expect(withoutWakes(pool.submit(3)) == [.dispatch(3, 0)])
+  }
+
+  @Test func `what waits for the only stream of a new connection gets another after 300 ms`() {
+    var pool = proven { $0.probes = true }
+    _ = pool.submit(0)
+    _ = pool.feed(.healthChanged(0, .doubtful))
+    _ = pool.feed(.limited(1, streamsMax: 1))
+    #expect(withoutWakes(pool.submit(1)) == [.dispatch(1, 1)])
+    #expect(withoutWakes(pool.pass(.seconds(1))) == [], "nothing waits")
+    #expect(withoutWakes(pool.submit(2)) == [.open(2)])
+    #expect(withoutWakes(pool.feed(.limited(2, streamsMax: 1))) == [.dispatch(2, 2), .reportCapacity(3)])
+    _ = pool.submit(3)
+    #expect(withoutWakes(pool.pass(.seconds(1))) == [], "no fourth is opened")
+  }
+
+  @Test func `a new connection whose only stream is taken is waited for`() {
+    var pool = MachineDriver {
+      $0.connectionsMax = 1
+      $0.probes = true
+    }
+    pool.connect(streamsMax: 1)
+    _ = pool.submit(0)
+    #expect(pool.submit(1) == [.wake(pool.now + .milliseconds(300))])
+    #expect(withoutWakes(pool.pass(.milliseconds(299))) == [])
+    #expect(withoutWakes(pool.pass(.milliseconds(1))) == [.open(1)])
+  }
+
+  @Test func `connections given up one after another because of their requests are replaced within half a second`() {
+    var pool = proven()
+    for connection in 0..<8 {
+      _ = pool.submit(0)
+      pool.now = pool.now + .seconds(2)
+      var actions = pool.feed(.healthChanged(connection, .doubtful))
+      if !actions.contains(.open(connection + 1)) { actions = pool.pass(.milliseconds(500)) }
+      #expect(actions.contains(.open(connection + 1)))
+      _ = pool.feed(.limited(connection + 1, streamsMax: 10))
+      _ = pool.submit(1)
+      _ = pool.feed(.answered(1, connection + 1, .done))
+      #expect(pool.feed(.healthChanged(connection, .unresponsive)).contains(.abandon(connection)))
+      _ = pool.feed(.failed(0, connection, isLost: false))
+      _ = pool.feed(.closed(connection))
+    }
+  }
+
   @Test func `a connection that allows no streams is replaced without a wait`() {
     var pool = MachineDriver { $0.connectionsMax = 1 }
     pool.connect(streamsMax: 10)

@@ -433,7 +433,7 @@ private func endpoint(_ port: UInt16, host: String = "localhost", tls: TLSContex
     await probe.wait { !$0.limits.isEmpty }
     probe.request(["/"])
     await probe.wait { $0.healths.last == .unresponsive }
-    #expect(probe.healths == [.doubtful, .unresponsive])
+    #expect(probe.healths == [.unanswered, .unresponsive])
     await server.perform { $0.held[0].respond(200) }
     await probe.wait { $0.ended.count == 1 }
     #expect(probe.kind(0) == "200")

@@ -129,11 +129,11 @@ import Testing
     return changes
   }
 
-  @Test func `unanswered requests make a connection doubtful after one timeout and unresponsive after two`() {
+  @Test func `a connection is unanswered after one timeout and unresponsive after two`() {
     var liveness = connected()
     _ = liveness.didRequest(at(60_000))
     liveness.didReceive(at(60_001), inFlight: 1)
-    #expect(healths(of: &liveness, from: 60_000, to: 69_000) == [61_750: .doubtful, 63_500: .unresponsive])
+    #expect(healths(of: &liveness, from: 60_000, to: 69_000) == [61_750: .unanswered, 63_500: .unresponsive])
   }
 
   @Test func `an answer to any request resets the count of timeouts`() {
@@ -141,22 +141,22 @@ import Testing
     _ = liveness.didRequest(at(60_000))
     _ = liveness.didRequest(at(61_000))
     liveness.didReceive(at(61_001), inFlight: 2)
-    #expect(healths(of: &liveness, from: 61_001, to: 63_000) == [61_750: .doubtful])
+    #expect(healths(of: &liveness, from: 61_001, to: 63_000) == [61_750: .unanswered])
     liveness.didAnswer(at(63_000), inFlight: 1)
     liveness.didReceive(at(63_000), inFlight: 1)
     #expect(liveness.health == .sound)
-    #expect(healths(of: &liveness, from: 63_000, to: 66_000) == [64_750: .doubtful])
+    #expect(healths(of: &liveness, from: 63_000, to: 66_000) == [64_750: .unanswered])
   }
 
   @Test func `two consecutive timeouts count even with a pause between them`() {
     var liveness = connected()
     _ = liveness.didRequest(at(60_000))
     liveness.didReceive(at(60_001), inFlight: 1)
-    #expect(healths(of: &liveness, from: 60_001, to: 63_000) == [61_750: .doubtful])
+    #expect(healths(of: &liveness, from: 60_001, to: 63_000) == [61_750: .unanswered])
     liveness.didBecomeIdle()  // it was given up at its deadline
     _ = liveness.didRequest(at(90_000))
     liveness.didReceive(at(90_001), inFlight: 1)
-    #expect(liveness.health == .doubtful)
+    #expect(liveness.health == .unanswered)
     #expect(healths(of: &liveness, from: 90_001, to: 93_000) == [91_750: .unresponsive])
   }
 
@@ -172,6 +172,6 @@ import Testing
       liveness.didReceive(at(begin + 3_000), inFlight: 0)
       #expect(liveness.health == .sound)
     }
-    #expect(seen == ["doubtful"])
+    #expect(seen == ["unanswered"])
   }
 }

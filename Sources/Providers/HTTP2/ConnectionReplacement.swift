@@ -25,7 +25,7 @@ extension HTTP2ConnectionHealth {
     switch self {
     case .sound: nil
     case .doubtful: .silent
-    case .unresponsive: .unanswered
+    case .unanswered, .unresponsive: .unanswered
     }
   }
 }

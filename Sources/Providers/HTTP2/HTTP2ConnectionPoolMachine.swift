@@ -14,7 +14,8 @@
 // takes no new requests while there is another connection or one can be opened. If no sound connection is left, another is opened
 // at once, even above the configured count, so that it is ready for the requests that the doubtful connection loses. A connection
 // that answers PINGs but no requests is abandoned when a sound connection can take its requests. The next is abandoned only after
-// an answer or `abandonInterval`: if no connection gets answers, the provider is slow and the connections are not at fault.
+// an answer or `abandonInterval`: if no connection gets answers, the provider is slow and the connections are not at fault. Until
+// then, one request at a time tests it: the provider may leave only some requests without an answer.
 
 internal import Runtime
 
@@ -148,7 +149,7 @@ struct HTTP2ConnectionPoolMachine {
         $0.heardAt = now
       }
     case .healthChanged(let id, let health):
-      roster.update(id) { $0.health = health }
+      roster.update(id) { $0.setHealth(health) }
       if health != .sound { lastDoubtAt = now }
     case .answered(let request, let id, let effect): answered(request, id, effect, now, &actions)
     case .refused(let request, let id):
@@ -281,11 +282,13 @@ struct HTTP2ConnectionPoolMachine {
   }
 
   /// Counts the end of a connection that has worked. The connection has ended or ends after at most `pending` more answers.
-  private mutating func countEnd(_ id: ConnectionID, pending: Int = 0, _ now: Instant) {
+  ///
+  /// - Parameter atRequest: whether it is given up because of its requests.
+  private mutating func countEnd(_ id: ConnectionID, pending: Int = 0, atRequest: Bool = false, _ now: Instant) {
     guard let index = roster.index(of: id), roster[index].isProven, !roster[index].isEndCounted else { return }
     roster[index].isEndCounted = limiter.didEnd(
-      openedAt: roster[index].openedAt, answers: roster[index].answers + pending, atRequest: roster[index].hasFailed,
-      owesNothing: roster[index].inFlight == 0, now)
+      openedAt: roster[index].openedAt, answers: roster[index].answers + pending,
+      atRequest: atRequest || roster[index].hasFailed, owesNothing: roster[index].inFlight == 0, now)
   }
 
   private mutating func shutDown(_ actions: inout [Action]) {
@@ -317,6 +320,7 @@ struct HTTP2ConnectionPoolMachine {
 
   private mutating func settle(_ now: Instant, _ actions: inout [Action]) {
     roster.endPauses(now)
+    roster.endTests(now)
     if earliestGiveUp <= now { giveUpLate(now, &actions) }
     leaveUnhealthy(now, &actions)
     dispatch(now, &actions)
@@ -365,12 +369,12 @@ struct HTTP2ConnectionPoolMachine {
       _ = waiting.popFirst()
       let id = roster[choice.index].id
       if id == requests[request].avoided { lacksAlternative = true }
-      dispatch(request, choice.index, &actions)
+      dispatch(request, choice.index, now, &actions)
     }
   }
 
-  private mutating func dispatch(_ request: RequestID, _ index: Int, _ actions: inout [Action]) {
-    roster[index].inFlight += 1
+  private mutating func dispatch(_ request: RequestID, _ index: Int, _ now: Instant, _ actions: inout [Action]) {
+    roster[index].didDispatch(now)
     requests[request].connection = roster[index].id
     actions.append(.dispatch(request, roster[index].id))
   }
@@ -384,7 +388,7 @@ struct HTTP2ConnectionPoolMachine {
       let index = roster.lastHeard(besides: requests[hedge].avoided)
       guard let index, roster[index].heardAt >= freshSince(now) || !waits else { continue }
       hedges.removeAll { $0 == hedge }
-      dispatch(hedge, index, &actions)
+      dispatch(hedge, index, now, &actions)
     }
   }
 
@@ -412,7 +416,7 @@ struct HTTP2ConnectionPoolMachine {
         drain(connection.id, &actions)
       } else if connection.health == .unresponsive, hasUsable, mayAbandonAt <= now {
         mayAbandonAt = now + settings.abandonInterval
-        countEnd(connection.id, now)
+        countEnd(connection.id, atRequest: true, now)
         roster.update(connection.id) { $0.state = .draining }
         actions.append(.abandon(connection.id))
       }
@@ -428,7 +432,7 @@ struct HTTP2ConnectionPoolMachine {
     isStarted && !isShuttingDown
       && roster.needsAnother(
         waiting: waiting.count, lacksAlternative: lacksAlternative,
-        lacksFresh: !hedges.isEmpty && lacksFreshConnection(now))
+        lacksFresh: !hedges.isEmpty && lacksFreshConnection(now), now)
   }
 
   /// When a connection above the configured count is drained; nil while there is none.
@@ -455,6 +459,9 @@ struct HTTP2ConnectionPoolMachine {
     if mayAbandonAt > now, isAbandonmentPending { next = min(next, mayAbandonAt) }
     if let end = surplusEnds { next = min(next, end) }
     if let end = roster.earliestPauseEnd { next = min(next, end) }
+    if !waiting.isEmpty {
+      next = min(next, roster.earliestTestEnd ?? next, roster.earliestBlock(after: now) ?? next)
+    }
     guard next < wakeAt else { return }
     wakeAt = next
     actions.append(.wake(next))

@@ -31,7 +31,11 @@ struct HTTP2ConnectionPoolRoster {
     var busyUntil = Instant(nanoseconds: .min)
     /// Whether the `ReconnectLimiter` has been told of its end.
     var isEndCounted = false
-    var health = HTTP2ConnectionHealth.sound
+    private(set) var health = HTTP2ConnectionHealth.sound
+    /// While it answers only PINGs: number of requests in flight from before, and of those that have tested it in vain since.
+    private var stuck = 0
+    /// When a request was last sent.
+    private(set) var dispatchedAt = Instant(nanoseconds: .min)
     /// Number of requests since the last answer that got no answer while the connection stayed open.
     private var lossesInARow = 0
     /// Whether it lost the last two requests, or lost the last request while no other was in flight whose answer could show that
@@ -46,6 +50,24 @@ struct HTTP2ConnectionPoolRoster {
 
     var isSound: Bool { health == .sound && !losesRequests && !isOvertaken }
     var isUsable: Bool { state == .ready && isSound && streamsMax > 0 }
+
+    mutating func setHealth(_ health: HTTP2ConnectionHealth) {
+      self.health = health
+      stuck = inFlight
+    }
+
+    mutating func didDispatch(_ now: Instant) {
+      inFlight += 1
+      dispatchedAt = now
+    }
+
+    /// Whether a request tests whether it answers any.
+    var isTested: Bool { answersOnlyPings && inFlight > stuck }
+
+    private var answersOnlyPings: Bool { health == .unanswered || health == .unresponsive }
+
+    /// The test got no answer in time, so another request may try.
+    mutating func endTest() { stuck = inFlight }
 
     mutating func didAnswer(_ now: Instant) {
       inFlight -= 1
@@ -71,10 +93,15 @@ struct HTTP2ConnectionPoolRoster {
       return limit(probes: probes) - inFlight
     }
 
-    /// Maximum number of requests in flight. A connection in doubt takes a single request, which tests it.
+    /// Maximum number of requests in flight. A connection in doubt takes a single request, which tests it. One that answers PINGs
+    /// takes it beside those that it has not answered: they may be the only ones that get no answer.
     func limit(probes: Bool) -> Int {
-      !isSound || (probes && !isProven) ? min(streamsMax, 1) : streamsMax
+      if answersOnlyPings { return min(streamsMax, min(stuck, inFlight) + 1) }
+      return !isSound || (probes && !isProven) ? min(streamsMax, 1) : streamsMax
     }
+
+    /// What it adds to the capacity of the pool.
+    func capacity(probes: Bool) -> Int { isSound ? limit(probes: probes) : min(streamsMax, 1) }
   }
 
   /// A connection with room for a request.
@@ -122,11 +149,37 @@ struct HTTP2ConnectionPoolRoster {
 
   // These run several times a request. They go by index because a loop over the elements would copy each of them.
 
-  /// Maximum number of requests in flight.
+  /// Maximum number of requests in flight. A connection in doubt counts as one.
   var capacity: Int {
     connections.indices.reduce(0) { sum, index in
-      connections[index].state == .ready ? sum + connections[index].limit(probes: settings.probes) : sum
+      connections[index].state == .ready ? sum + connections[index].capacity(probes: settings.probes) : sum
     }
+  }
+
+  /// When the earliest test of a connection that answers only PINGs is over.
+  var earliestTestEnd: Instant? {
+    connections.indices.lazy.filter { connections[$0].isTested }.map { testEnd($0) }.min()
+  }
+
+  mutating func endTests(_ now: Instant) {
+    for index in connections.indices where connections[index].isTested && testEnd(index) <= now {
+      connections[index].endTest()
+    }
+  }
+
+  /// When the first of the unproven connections whose only stream is taken has been silent for long; nil if there is none.
+  func earliestBlock(after now: Instant) -> Instant? {
+    connections.indices.lazy.filter { isProbing($0) }.map { blockedAt($0) }.filter { $0 > now }.min()
+  }
+
+  private func isProbing(_ index: Int) -> Bool {
+    settings.probes && connections[index].isUsable && !connections[index].isProven && connections[index].inFlight > 0
+  }
+
+  private func blockedAt(_ index: Int) -> Instant { connections[index].dispatchedAt + settings.probeTimeout }
+
+  private func testEnd(_ index: Int) -> Instant {
+    connections[index].dispatchedAt + settings.connection.liveness.answerTimeout
   }
 
   var isConnecting: Bool { connections.contains { $0.state == .connecting } }
@@ -182,8 +235,10 @@ struct HTTP2ConnectionPoolRoster {
   ///   - waiting: number of requests that wait for a stream.
   ///   - lacksAlternative: whether a request had to use the connection that it wanted to avoid.
   ///   - lacksFresh: whether a hedge finds no connection with a recent sign of life.
-  func needsAnother(waiting: Int, lacksAlternative: Bool, lacksFresh: Bool = false) -> Bool {
+  func needsAnother(waiting: Int, lacksAlternative: Bool, lacksFresh: Bool = false, _ now: Instant) -> Bool {
     var total = 0
+    // The request that proves a connection may be one that gets no answer. Others do not wait for it.
+    var isBlocked = false
     var usable = 0
     var streams = 0
     var inFlight = 0
@@ -191,11 +246,15 @@ struct HTTP2ConnectionPoolRoster {
       guard connections[index].state == .ready else { return false }  // one at a time
       total += 1
       guard connections[index].isUsable else { continue }
+      if waiting > 0, isProbing(index), blockedAt(index) <= now {
+        isBlocked = true
+        continue
+      }
       usable += 1
       streams += connections[index].streamsMax
       inFlight += connections[index].inFlight
     }
-    guard total < settings.connectionsMax + settings.replacementsMax else { return false }
+    guard total < settings.connectionsMax + settings.replacementsMax + (isBlocked ? 1 : 0) else { return false }
     if usable == 0 || lacksFresh { return true }
     return usable < settings.connectionsMax && (lacksAlternative || (inFlight + waiting) * 4 > streams * 3)
   }

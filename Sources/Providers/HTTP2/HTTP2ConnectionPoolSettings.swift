@@ -17,6 +17,9 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
   public var waitTimeout = Nanoseconds.seconds(2)
   /// Whether a connection has only one stream until its first authorised answer (APNs with token authentication).
   public var probes = false
+  /// If the request on that only stream has no answer after this time, another connection is opened for those that wait, even one
+  /// above `replacementsMax`.
+  public var probeTimeout = Nanoseconds.milliseconds(300)
   /// How long a connection gets no requests after it refused a stream without GOAWAY.
   public var refusalPause = Nanoseconds.milliseconds(100)
   /// After an unresponsive connection was abandoned, the next one is abandoned only after this time or after an answer on any

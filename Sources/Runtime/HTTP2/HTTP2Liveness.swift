@@ -13,7 +13,7 @@
 //
 // A connection may also answer only PINGs, when the servers behind the peer's front end are gone:
 //
-//   request ── answerTimeout without any answer ── doubtful ── answerTimeout ── unresponsive
+//   request ── answerTimeout without any answer ── unanswered ── answerTimeout ── unresponsive
 //
 // Any answer to any request, even a slow one, ends both states. The pool decides about an unresponsive connection, because it knows
 // whether other connections are better.
@@ -22,10 +22,11 @@
 public enum HTTP2ConnectionHealth: Sendable, Equatable {
   /// The peer answers.
   case sound
-  /// A PING was not answered for `doubtAfterPing`, or no request was answered for `answerTimeout`. New requests should use other
-  /// connections.
+  /// A PING was not answered for `doubtAfterPing`. New requests should use other connections.
   case doubtful
-  /// PINGs are answered, but no request was answered for `answerTimeout`, twice in a row.
+  /// PINGs are answered, but no request was answered for `answerTimeout`. New requests should use other connections.
+  case unanswered
+  /// The same, twice in a row.
   case unresponsive
 }
 
@@ -78,7 +79,8 @@ struct HTTP2Liveness {
 
   var health: HTTP2ConnectionHealth {
     if strikes > 1 { return .unresponsive }
-    return strikes > 0 || doubtfulSince != nil ? .doubtful : .sound
+    if doubtfulSince != nil { return .doubtful }
+    return strikes > 0 ? .unanswered : .sound
   }
 
   /// When to call `check` next; `distantFuture` if nothing is outstanding.
