@@ -118,26 +118,34 @@ begin
           r.id, r.call_id, r.app, r.until, r.user_id,
           case when r.entry ? 'data' then push.recipient_data(r.entry) end as data, v.*
         from (
-          select o.id, o.call_id, o.app, o.recipients, o.providers, o.missed_calls, o.dirty_voip_tokens,
-            least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
-            case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-            jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline
+          select o.id, o.call_id, o.app, o.providers, o.missed_calls, o.voip_tokens,
+            least(o.ended_at, o.deadline_at) + c_life as until, e.*
           from unnest(p_outbox_id) c(id) cross join lateral (
             select o.*, (select a.providers from push.apps a where a.app = o.app) as providers,
               (select a.missed_calls from push.apps a where a.app = o.app) as missed_calls,
-              push.dirty_voip_tokens(o.recipients) as dirty_voip_tokens
+              push.voip_tokens(o.recipients) as voip_tokens
             from push.outbox o
             where o.id = c.id and not o.voided
               and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
             offset 0
           ) o
-          cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-          where o.missed_calls is distinct from 'off' and push.is_recipient(e.entry)
-            and e.entry -> 'notificationEnabled' is distinct from 'false'
-            and e.entry -> 'missedCall' is distinct from 'false'
+          cross join lateral (
+            -- A user who is named several times is looked up once.
+            select distinct on (e.user_id, case when e.inline then e.ordinal end) e.*
+            from (
+              select e.entry, e.ordinal,
+                case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
+                jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline
+              from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
+              where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
+                and e.entry -> 'missedCall' is distinct from 'false'
+              offset 0
+            ) e
             -- A user who declined has not missed the call.
-            and (o.declined is null
-              or not o.declined ? case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end)
+            where o.declined is null or not o.declined ? e.user_id
+            order by e.user_id, case when e.inline then e.ordinal end, e.ordinal
+          ) e
+          where o.missed_calls is distinct from 'off'
         ) r
         cross join lateral (
           select t.rank, t.provider, t.token,
@@ -150,8 +158,7 @@ begin
             and (select true from push.token_invalidations x
               where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
             -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-            and (t.rank > 1 or t.token <> all (r.dirty_voip_tokens)
-              and not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
+            and (t.rank > 1 or t.token <> all (r.voip_tokens)
               and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
                 and x.app = r.app and x.provider = 'apns' and x.voip) is null)
           union all
@@ -1027,6 +1034,7 @@ CREATE FUNCTION push.check_ends(p_max integer DEFAULT 500) RETURNS bigint
     AS $$
 declare
   c_recipients constant int := 2000;
+  c_life       constant interval := '4 hours';
   v_begun  timestamptz := clock_timestamp();
   v_size   int := 1;
   v_calls  bigint[];
@@ -1034,6 +1042,7 @@ declare
   v_bite   bigint;
   v_count  bigint;
   v_made   bigint;
+  v_is_over boolean;
   v_seen   bigint := 0;
   v_taken  bigint := 0;
 begin
@@ -1044,8 +1053,8 @@ begin
         select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
         from push.ends_unchecked x
         -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
-        where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
-          or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
+        where x.due_at <= v_begun and ((select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
+          or (select true from push.outbox o where o.id = x.outbox_id for share skip locked))
         limit least(v_size, p_max - v_taken) for update of x skip locked
       ), bite as (
         select u.tid, u.count, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
@@ -1084,13 +1093,20 @@ begin
       end if;
       v_size := greatest(v_bite / 4, 1);
       continue when cardinality(v_calls) > 1;
-      delete from push.ends_unchecked e where e.outbox_id = v_calls[1];
+      -- Missed calls of a call that ended c_life ago would have expired.
+      delete from push.ends_unchecked e where e.outbox_id = v_calls[1] and e.ended_at < v_begun - c_life;
+      v_is_over := found;
+      update push.ends_unchecked e
+        set tries = e.tries + 1,
+          due_at = clock_timestamp() + least(interval '5 s' * power(4, least(e.tries, 10)), interval '30 minutes')
+        where e.outbox_id = v_calls[1];
       begin
         perform push.void_unsent(v_calls);
       exception when query_canceled or others then null;
       end;
-      raise warning 'call % has ended, and its end failed (SQLSTATE %); its phones and users are told nothing more',
-        coalesce((select o.call_id from push.outbox o where o.id = v_calls[1]), v_calls[1]::text), sqlstate;
+      raise warning 'call % has ended, and its end failed (SQLSTATE %); %',
+        coalesce((select o.call_id from push.outbox o where o.id = v_calls[1]), v_calls[1]::text), sqlstate,
+        case when v_is_over then 'its phones and users are told nothing more' else 'it is tried again' end;
     end;
     v_taken := v_taken + v_bite;
     v_seen := v_seen + v_count;
@@ -1099,7 +1115,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.check_ends(p_max integer) IS 'checks again at most p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions that may not have seen all deliveries. The remaining invites become void, devices that may ring get a cancel, and then missed calls are announced. Returns how many calls were checked';
+COMMENT ON FUNCTION push.check_ends(p_max integer) IS 'checks again at most p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions that may not have seen all deliveries. The remaining invites become void, devices that may ring get a cancel, and then missed calls are announced. What fails is tried again for four hours. Returns how many calls were checked';
 
 CREATE FUNCTION push.check_health() RETURNS TABLE(item text, value text, state text, hint text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1220,6 +1236,11 @@ begin
       case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
       'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
     from (select push.oldest_ringing() as age) o;
+  return query
+    select 'ends that failed', case when c.count = 0 then 'none' else c.count::text end,
+      case when c.count = 0 then 'ok' else 'bad' end,
+      'Their missed calls are not announced yet. The log of Postgres names the calls and the errors. Each is tried again for 4 hours.'
+    from (select count(distinct e.outbox_id) as count from push.ends_unchecked e where e.tries > 0) c;
   -- Calls from before a restore are left as they are.
   return query
     select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
@@ -1536,7 +1557,7 @@ $$;
 
 COMMENT ON FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) IS 'takes tickets whose receipts are due; after the lease they are due again. p_app: the app; p_max: maximum number of tickets; p_lease_ms: the lease in milliseconds';
 
-CREATE FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room integer[], p_lease_ms integer[]) RETURNS TABLE(id bigint, app text, attempt integer, event text, body text)
+CREATE FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room integer[], p_lease_ms integer[]) RETURNS TABLE(id bigint, app text, attempt integer, tries integer, event text, body text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1621,7 +1642,7 @@ begin
         where e.id = any (v_mine)
         returning e.*
       )
-      select t.id, t.app, t.attempts, t.event,
+      select t.id, t.app, t.attempts, t.tries, t.event,
         json_build_object('type', t.type, 'timestamp', push.webhook_time(t.at), 'data', t.data)::text
       from taken t
       order by t.id;
@@ -1629,7 +1650,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room integer[], p_lease_ms integer[]) IS 'takes due events, of each call only the first; after the lease they are due again. Arrays, by app: p_app: the app; p_url_digest: SHA-256 of the URL that the gateway sends to, in hex: 410 of another URL does not stop it; p_room: maximum number of events; p_lease_ms: the lease in milliseconds. Returns each event, how often it was taken, and its id and body for the receiver. After five failures in a row it takes one event at a time';
+COMMENT ON FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room integer[], p_lease_ms integer[]) IS 'takes due events, of each call only the first; after the lease they are due again. Arrays, by app: p_app: the app; p_url_digest: SHA-256 of the URL that the gateway sends to, in hex: 410 of another URL does not stop it; p_room: maximum number of events; p_lease_ms: the lease in milliseconds. Returns each event, how often it was taken and sent in vain, and its id and body for the receiver. After five failures in a row it takes one event at a time';
 
 CREATE FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer DEFAULT 2000, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT next_page bigint) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -2172,15 +2193,9 @@ COMMENT ON FUNCTION push.device_token(p_app text, p_device text) IS 'the token o
 
 CREATE FUNCTION push.dirty_voip_tokens(p_recipients jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $_$
-  select array(
-    select translate(t.token #>> '{}', E'<> \t\r\n', '')
-    from jsonb_path_query(p_recipients, 'lax $[*].voipPushToken') t(token)
-    where case when jsonb_typeof(t.token) = 'string' then
-      case when octet_length(t.token #>> '{}') <= 1024 then t.token #>> '{}' ~ '[<>[:space:]]' end end)
-$_$;
+    AS $$ select push.voip_tokens(p_recipients) $$;
 
-COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients that contain <, > or blanks, without these characters; only of texts up to 1,024 bytes';
+COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'push.voip_tokens; to be removed in the next minor release';
 
 CREATE FUNCTION push.drop_all_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3546,8 +3561,7 @@ begin
                 where x.token = e.apns_token and x.app = e.app and x.provider = 'apns') is null
               -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
               and (e.is_call
-                or e.apns_token <> all (e.dirty_voip_tokens)
-                  and not e.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', e.apns_token))
+                or e.apns_token <> all (e.voip_tokens)
                   and (select true from push.devices x
                     where sha256(x.token::bytea) = sha256(e.apns_token::bytea) and x.app = e.app
                       and x.provider = 'apns' and x.voip) is null)
@@ -3564,7 +3578,7 @@ begin
         from (
           -- Usable tokens: they have the right form and belong to a provider that the app has (push.recipient_token).
           select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
-            t.dirty_voip_tokens, t.providers, t.entry, t.ordinal,
+            t.voip_tokens, t.providers, t.entry, t.ordinal,
             case when push.is_apns_token(t.apns_text) and push.serves(t.providers, 'apns') then t.apns_text end as apns_token,
             case when push.is_fcm_token(t.fcm_text) and push.serves(t.providers, 'fcm') then t.fcm_text end as fcm_token,
             case when push.is_expo_token(t.expo_text) and push.serves(t.providers, 'expo') then t.expo_text end as expo_token,
@@ -3581,7 +3595,7 @@ begin
                 c.kind = 'missed_call'
                   and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = c.app), false) as is_unwanted,
                 (select a.providers from push.apps a where a.app = c.app) as providers,
-                case when not c.is_call then push.dirty_voip_tokens(c.recipients) end as dirty_voip_tokens,
+                case when not c.is_call then push.voip_tokens(c.recipients) end as voip_tokens,
                 -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
                 case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
               from (
@@ -4527,7 +4541,7 @@ CREATE FUNCTION push.is_culprit(p_state text, p_begun timestamp with time zone, 
     LANGUAGE sql
     AS $$
   select case
-    when p_state ~ '^(08|25|40|53[13]|55|57P|58)' then false
+    when p_state ~ '^(08|25|40|53[0-3]|55|57P|58)' then false
     -- The limit of a statement counts from its begin: only the first call of a run has had nearly all of it. A shorter time
     -- is someone who cancels.
     when p_state = '57014' then p_done = 0 and clock_timestamp() > p_begun + interval '1 second'
@@ -5008,31 +5022,39 @@ CREATE FUNCTION push.miss(p_max integer DEFAULT 1000) RETURNS bigint
 declare
   c_recipients constant int := 2000;
   v_begun  timestamptz := clock_timestamp();
+  v_bite   timestamptz := v_begun;
   v_size   int := 1;
   v_calls  bigint[];
   v_count  bigint;
   v_seen   bigint := 0;
   v_missed bigint := 0;
+  v_last   timestamptz;
+  v_from   timestamptz := '-infinity';
 begin
   -- Calls from before a restore are not announced.
   if push.restored_at() is not null then
     return 0;
   end if;
-  while v_missed < p_max and v_seen < c_recipients and clock_timestamp() < v_begun + push.bite_time() loop
+  while v_missed < p_max and v_seen < c_recipients and clock_timestamp() < v_bite + push.bite_time() loop
     v_calls := null;
     begin
       with late as materialized (
         select o.id, o.deadline_at, push.count_recipients(o.recipients) as count
         from push.outbox o
-        where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
+        where o.state = 'ringing' and o.deadline_at <= statement_timestamp() and o.deadline_at >= v_from
         order by o.deadline_at
         limit least(v_size, p_max - v_missed)
         for no key update skip locked
       ), bite as (
-        select l.id, l.count, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
+        select l.id, l.count, l.deadline_at, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
       )
-      select array_agg(b.id), sum(b.count) into v_calls, v_count from bite b where b.before < c_recipients - v_seen;
+      select array_agg(b.id), sum(b.count), max(b.deadline_at) into v_calls, v_count, v_last
+        from bite b where b.before < c_recipients - v_seen;
       exit when v_calls is null;
+      -- The first bite may have stepped over many calls that a transaction has locked. The others begin behind them.
+      if v_missed = 0 then
+        v_bite := clock_timestamp();
+      end if;
       update push.outbox o set state = 'missed' where o.id = any (v_calls);
       v_size := 4 * cardinality(v_calls);
     exception when query_canceled or others then
@@ -5047,9 +5069,10 @@ begin
       insert into push.ends_unchecked (outbox_id, is_unannounced) values (v_calls[1], true);
       perform set_config('push.put_aside', v_calls[1]::text, true);
       update push.outbox o set state = 'missed' where o.id = v_calls[1];
-      raise warning 'call % was missed, and its end failed (SQLSTATE %); it is tried once more (push.check_ends)',
+      raise warning 'call % was missed, and its end failed (SQLSTATE %); it is tried again (push.check_ends)',
         (select o.call_id from push.outbox o where o.id = v_calls[1]), sqlstate;
     end;
+    v_from := v_last;
     v_missed := v_missed + cardinality(v_calls);
     v_seen := v_seen + v_count;
   end loop;
@@ -6630,7 +6653,7 @@ begin
     where w.app = v_app and (w.paused or w.gone_at is not null or w.failures > 0 or w.retry_at is not null);
   changed := found;
   -- A gateway that is sending one of them sends it again if that fails; another gateway may send it twice.
-  update push.webhook_event e set due_at = clock_timestamp()
+  update push.webhook_event e set due_at = clock_timestamp(), tries = 0
     where e.id = any (array(select x.id from push.webhook_event x where x.app = v_app and x.due_at > clock_timestamp()
       for no key update skip locked));
   get diagnostics v_count = row_count;
@@ -6792,7 +6815,7 @@ begin
         and exists (select from push.outbox o where o.state = 'ringing' and o.deadline_at <= statement_timestamp());
     when 'check_ends' then
       v_more := push.check_ends(500) > 0;
-      v_more := v_more and exists (select from push.ends_unchecked);
+      v_more := v_more and exists (select from push.ends_unchecked e where e.due_at <= clock_timestamp());
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
@@ -7166,7 +7189,7 @@ begin
       when lock_not_available then perform push.hurry_webhooks(v_calls, false);
     end;
   end if;
-  update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms'
+  update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms', tries = e.tries + 1
     from generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i] and e.id = any (v_free);
   -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
@@ -7205,8 +7228,9 @@ begin
           where w.app = v_app.app and w.url_digest = v_app.url_digest;
       end if;
     exception
-      -- An operator has paused or resumed the app in a transaction that is open. The next result is noted.
-      when lock_not_available then null;
+      -- An operator has paused or resumed the app in a transaction that is open. The next result is noted. There may be
+      -- many such apps: only for the first one it waits.
+      when lock_not_available then perform set_config('lock_timeout', '1ms', true);
     end;
   end loop;
 end
@@ -8200,6 +8224,17 @@ $$;
 
 COMMENT ON FUNCTION push.void_unsent(p_outbox_id bigint[], p_wait boolean) IS 'ends the ready and waiting invites of those of the given calls that no longer ring. Their outcome is void (CallAnswered, CallEnded, CallMissed), or expired if the call was missed and the deadline has passed. Also ends the invites of users who have declined (UserDeclined, UserBusy), and drops the deliveries of calls that were deleted. Returns how many invites ended. p_wait: true waits for rows that other sessions have locked, false skips them';
 
+CREATE FUNCTION push.voip_tokens(p_recipients jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+  select array(
+    select translate(t.token #>> '{}', E'<> \t\r\n', '')
+    from jsonb_path_query(p_recipients, 'lax $[*].voipPushToken') t(token)
+    where case when jsonb_typeof(t.token) = 'string' then octet_length(t.token #>> '{}') <= 1024 end)
+$_$;
+
+COMMENT ON FUNCTION push.voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients, without <, > and blanks; only of texts up to 1,024 bytes';
+
 CREATE FUNCTION push.wants_event(p_app text, p_type text) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -8938,7 +8973,9 @@ ALTER TABLE push.devices ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 CREATE TABLE push.ends_unchecked (
     outbox_id bigint NOT NULL,
     ended_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    is_unannounced boolean DEFAULT false NOT NULL
+    is_unannounced boolean DEFAULT false NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
+    due_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
 );
 
 COMMENT ON TABLE push.ends_unchecked IS 'one call that is to be looked at once more, by push.check_ends: a transaction ended, or deleted it, which saw the database as it had been before (REPEATABLE READ, SERIALIZABLE), or had locked it for so long that an invite was made ready without it';
@@ -8948,6 +8985,10 @@ COMMENT ON COLUMN push.ends_unchecked.outbox_id IS 'the call: push.outbox.id';
 COMMENT ON COLUMN push.ends_unchecked.ended_at IS 'when it was ended, deleted or found locked';
 
 COMMENT ON COLUMN push.ends_unchecked.is_unannounced IS 'whether the missed calls are still to be announced: it ended';
+
+COMMENT ON COLUMN push.ends_unchecked.tries IS 'how often push.check_ends has failed';
+
+COMMENT ON COLUMN push.ends_unchecked.due_at IS 'after a failure: when it is tried again';
 
 CREATE TABLE push.erasure (
     id bigint NOT NULL,
@@ -10314,6 +10355,7 @@ CREATE TABLE push.webhook_event (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     attempts integer DEFAULT 0 NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
     data jsonb NOT NULL,
     CONSTRAINT webhook_event_data_form CHECK ((jsonb_typeof(data) = 'object'::text)),
     CONSTRAINT webhook_event_type_known CHECK ((type = ANY (ARRAY['delivery.finished'::text, 'delivery.receipt'::text, 'call.answered'::text, 'call.declined'::text, 'call.ended'::text, 'call.missed'::text, 'token.dead'::text])))
@@ -10344,6 +10386,8 @@ COMMENT ON COLUMN push.webhook_event.created_at IS 'when it was recorded';
 COMMENT ON COLUMN push.webhook_event.due_at IS 'when it is sent next. While a gateway sends it: the end of the lease. Behind another event of its call: when it is examined again';
 
 COMMENT ON COLUMN push.webhook_event.attempts IS 'how often it was claimed; together with id, the fencing token against a slow gateway';
+
+COMMENT ON COLUMN push.webhook_event.tries IS 'how often it was sent in vain since it was recorded, or since push.resume_webhooks';
 
 COMMENT ON COLUMN push.webhook_event.data IS 'the member data of the request body. Only token.dead has the whole token; in all other types it is masked';
 

@@ -15,14 +15,17 @@ package struct ClaimedWebhook: Sendable, Equatable {
   package var app: String
   /// How often the event was claimed, this time included.
   package var attempt: Int32
+  /// How often it was sent in vain.
+  package var tries: Int32
   /// `webhook-id`.
   package var event: String
   package var body: [UInt8]
 
-  package init(id: Int64, app: String, attempt: Int32, event: String, body: [UInt8]) {
+  package init(id: Int64, app: String, attempt: Int32, tries: Int32, event: String, body: [UInt8]) {
     self.id = id
     self.app = app
     self.attempt = attempt
+    self.tries = tries
     self.event = event
     self.body = body
   }
@@ -137,8 +140,10 @@ package struct WebhookMachine: Sendable {
   private struct Sending {
     /// Of the URL to which the event is being sent.
     let urlDigest: String
-    /// The event was claimed again meanwhile, because push.resume_webhooks made it due.
-    var again: ClaimedWebhook?
+    /// The last claim of the event.
+    var attempt: Int32
+    /// The event was claimed again meanwhile, because push.resume_webhooks made it due. It is due as soon as this request fails.
+    var isDue = false
   }
 
   private var endpoints: [(app: String, urlDigest: String, timeout: Nanoseconds)] = []
@@ -189,11 +194,13 @@ package struct WebhookMachine: Sendable {
       nextClaim = now + Self.interval
       succeed()
       for event in events {
-        if inFlight[event.id] != nil {
-          // It is sent again if this request fails.
-          inFlight[event.id]?.again = event
+        if let sending = inFlight[event.id] {
+          inFlight[event.id] = Sending(urlDigest: sending.urlDigest, attempt: event.attempt, isDue: true)
         } else {
-          actions.append(send(event))
+          inFlight[event.id] = Sending(
+            urlDigest: endpoints.first { $0.app == event.app }?.urlDigest ?? "", attempt: event.attempt)
+          counts[event.app, default: 0] += 1
+          actions.append(.send(event))
         }
       }
     case .databaseFailed:
@@ -205,21 +212,13 @@ package struct WebhookMachine: Sendable {
     case .answered(let claimed, let answer):
       guard let sending = inFlight.removeValue(forKey: claimed.id) else { break }
       counts[claimed.app, default: 1] -= 1
-      let verdict = answer.verdict
-      actions += judge(claimed, sending.urlDigest, answer, verdict)
-      if let again = sending.again, verdict == .retry, !isStopping { actions.append(send(again)) }
+      actions += judge(claimed, sending, answer)
     case .stop: isStopping = true
     case .abandon:
       isStopping = true
       inFlight = [:]
     }
     return actions + next(now)
-  }
-
-  private mutating func send(_ event: ClaimedWebhook) -> Action {
-    inFlight[event.id] = Sending(urlDigest: endpoints.first { $0.app == event.app }?.urlDigest ?? "")
-    counts[event.app, default: 0] += 1
-    return .send(event)
   }
 
   private mutating func succeed() {
@@ -270,12 +269,10 @@ package struct WebhookMachine: Sendable {
 
   // MARK: - Answers
 
-  private mutating func judge(
-    _ claimed: ClaimedWebhook, _ urlDigest: String, _ answer: WebhookAnswer, _ verdict: WebhookResult.Verdict
-  ) -> [Action] {
+  private mutating func judge(_ claimed: ClaimedWebhook, _ sending: Sending, _ answer: WebhookAnswer) -> [Action] {
     var result = WebhookResult(
-      id: claimed.id, app: claimed.app, urlDigest: urlDigest, attempt: claimed.attempt, verdict: verdict,
-      delay: delay(after: claimed.attempt))
+      id: claimed.id, app: claimed.app, urlDigest: sending.urlDigest, attempt: sending.attempt, verdict: answer.verdict,
+      delay: sending.isDue ? .zero : delay(after: claimed.tries))
     switch answer {
     case .withdrawn: return []
     case .none(let reason): result.reason = reason
@@ -294,15 +291,16 @@ package struct WebhookMachine: Sendable {
       return failing.remove(claimed.app) == nil ? [] : [.tellRecovered(app: claimed.app)]
     case .gone:
       failing.insert(claimed.app)
-      return gone.updateValue(urlDigest, forKey: claimed.app) == urlDigest ? [] : [.tellGone(app: claimed.app)]
+      let isTold = gone.updateValue(sending.urlDigest, forKey: claimed.app) == sending.urlDigest
+      return isTold ? [] : [.tellGone(app: claimed.app)]
     case .retry:
       return failing.insert(claimed.app).inserted ? [.tellFailing(app: claimed.app, answer: answer)] : []
     }
   }
 
   /// The time until an event is sent again, spread by a fifth, so that events that failed together do not come together.
-  private mutating func delay(after attempt: Int32) -> Nanoseconds {
-    let seconds = Self.delays[min(max(0, Int(attempt) - 1), Self.delays.count - 1)]
+  private mutating func delay(after tries: Int32) -> Nanoseconds {
+    let seconds = Self.delays[min(max(0, Int(tries)), Self.delays.count - 1)]
     return .milliseconds(Int64(Double(seconds * 1000) * (0.8 + 0.4 * random.nextFraction())))
   }
 }

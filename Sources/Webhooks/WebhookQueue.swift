@@ -9,7 +9,7 @@ struct WebhookQueue: Sendable {
   private static let register = PostgresStatement(
     name: "set_webhooks", sql: "select unnest(push.set_webhooks($1, $2, $3, $4))")
   private static let claim = PostgresStatement(
-    name: "claim_webhooks", sql: "select id, app, attempt, event, body from push.claim_webhooks($1, $2, $3, $4)")
+    name: "claim_webhooks", sql: "select id, app, attempt, tries, event, body from push.claim_webhooks($1, $2, $3, $4)")
   private static let settle = PostgresStatement(
     name: "settle_webhooks", sql: "select push.settle_webhooks($1, $2, $3, $4, $5, $6, $7, $8, $9)")
 
@@ -49,8 +49,8 @@ struct WebhookQueue: Sendable {
     let result = try await pool.run(Self.claim, parameters, isRepeatable: false)
     return (0..<result.rowCount).map { row in
       ClaimedWebhook(
-        id: result.int64(row, 0), app: result.text(row, 1), attempt: result.int32(row, 2), event: result.text(row, 3),
-        body: result.bytes(row, 4))
+        id: result.int64(row, 0), app: result.text(row, 1), attempt: result.int32(row, 2), tries: result.int32(row, 3),
+        event: result.text(row, 4), body: result.bytes(row, 5))
     }
   }
 

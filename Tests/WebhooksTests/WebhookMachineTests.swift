@@ -7,8 +7,8 @@ import Testing
 
 private func at(_ milliseconds: Int64) -> Instant { Instant(nanoseconds: 0) + .milliseconds(milliseconds) }
 
-private func event(_ id: Int64, app: String = "a", attempt: Int32 = 1) -> ClaimedWebhook {
-  ClaimedWebhook(id: id, app: app, attempt: attempt, event: "evt_\(id)", body: [])
+private func event(_ id: Int64, app: String = "a", attempt: Int32 = 1, tries: Int32 = 0) -> ClaimedWebhook {
+  ClaimedWebhook(id: id, app: app, attempt: attempt, tries: tries, event: "evt_\(id)", body: [])
 }
 
 extension [WebhookMachine.Action] {
@@ -97,31 +97,40 @@ private func claiming(_ apps: [String] = ["a"]) -> WebhookMachine {
     #expect(machine.handle(.written, now: at(2002)).claims.map(\.room) == [1])
   }
 
-  @Test func `an event that is claimed again while it is sent is sent again only if that fails`() {
+  @Test func `an event that is claimed again while it is sent takes no more room, and is due at once if that fails`() {
     var machine = claiming()
-    #expect(machine.handle(.claimed([event(1)]), now: at(1)).contains(.send(event(1))))
+    #expect(machine.handle(.claimed([event(1), event(2)]), now: at(1)).contains(.send(event(1))))
     _ = machine.handle(.wake, now: at(501))
-    let second = event(1, attempt: 2)
-    #expect(!machine.handle(.claimed([second]), now: at(502)).contains(.send(second)))
-    #expect(machine.inFlightCount == 1)
+    let again = machine.handle(.claimed([event(1, attempt: 2), event(2, attempt: 2)]), now: at(502))
+    #expect(again == [.wake(at: at(1002))])
+    #expect(machine.inFlightCount == 2)
 
     let failed = machine.handle(.answered(event(1), .status(500, retryAfter: nil)), now: at(503))
-    #expect(failed.contains(.send(second)))
-    #expect(failed.results.map(\.attempt) == [1])
-    _ = machine.handle(.written, now: at(504))
-    _ = machine.handle(.claimed([event(1, attempt: 3)]), now: at(505))
-    let acknowledged = machine.handle(.answered(second, .status(200, retryAfter: nil)), now: at(506))
-    #expect(acknowledged.results.map(\.verdict) == [.acknowledged])
-    #expect(machine.handle(.written, now: at(507)).claims.map(\.room) == [WebhookMachine.inFlightMax])
+    #expect(failed.results.map(\.attempt) == [2])
+    #expect(failed.results.map(\.delay) == [.zero])
+    _ = machine.handle(.answered(event(2), .status(200, retryAfter: nil)), now: at(504))
+    let written = machine.handle(.written, now: at(505))
+    #expect(written.results.map(\.verdict) == [.acknowledged])
+    #expect(machine.handle(.written, now: at(506)).claims.map(\.room) == [WebhookMachine.inFlightMax])
+  }
+
+  @Test func `what the receiver asks for is kept to also by an event that is due at once`() {
+    var machine = claiming()
+    _ = machine.handle(.claimed([event(1)]), now: at(1))
+    _ = machine.handle(.wake, now: at(501))
+    _ = machine.handle(.claimed([event(1, attempt: 2)]), now: at(502))
+    let results = machine.handle(.answered(event(1), .status(503, retryAfter: .seconds(600))), now: at(503)).results
+    #expect(results.map(\.delay) == [.seconds(600)])
+    #expect(results.map(\.pause) == [.seconds(600)])
   }
 
   @Test(
     arguments: [
-      (1, 5), (2, 30), (3, 120), (4, 600), (5, 1800), (6, 3600), (7, 3600), (40, 3600),
+      (0, 5), (1, 30), (2, 120), (3, 600), (4, 1800), (5, 3600), (6, 3600), (40, 3600),
     ] as [(Int32, Int64)])
-  func `a failed event waits longer each time, up to an hour`(attempt: Int32, seconds: Int64) {
+  func `a failed event waits longer each time, up to an hour`(tries: Int32, seconds: Int64) {
     var machine = claiming()
-    let failed = event(1, attempt: attempt)
+    let failed = event(1, attempt: 7, tries: tries)
     _ = machine.handle(.claimed([failed]), now: at(0))
     let result = machine.handle(.answered(failed, .none(reason: "TimedOut")), now: at(1)).results[0]
     #expect(result.verdict == .retry)

@@ -16,12 +16,12 @@ select test.equal('a batch leaves such a call out', (select string_agg(n || ':' 
   {"app": "numbers", "payload": {"callId": "long-2", "from": "x", "metadata": {"a": 1e131071}}, "recipients": ["u"]}]')), '1:short');
 
 -- What is read of recipients.
-select test.equal('only texts of a token''s length are read as VoIP tokens', push.dirty_voip_tokens(jsonb_build_array('u',
+select test.equal('only texts of a token''s length are read as VoIP tokens', push.voip_tokens(jsonb_build_array('u',
   jsonb_build_object('voipPushToken', '<ab cd>'), jsonb_build_object('voipPushToken', jsonb_build_array('<a b>')),
   jsonb_build_object('voipPushToken', 7), jsonb_build_object('voipPushToken', '<' || repeat('x', 2000)), jsonb_build_object('a', 1))),
   '{abcd}'::text[]);
 create function pg_temp.long() returns jsonb language sql as $$ select jsonb_agg(1e131071::numeric) from generate_series(1, 10000) $$;
-select test.equal('a long number becomes no text', format('%s %s', cardinality(push.dirty_voip_tokens(jsonb_build_array(jsonb_build_object(
+select test.equal('a long number becomes no text', format('%s %s', cardinality(push.voip_tokens(jsonb_build_array(jsonb_build_object(
     'voipPushToken', pg_temp.long())))), push.recipient_data(jsonb_build_object('data', jsonb_build_object('a', pg_temp.long())))), '0 ');
 create temp table long (recipients jsonb);
 insert into long select jsonb_build_array(jsonb_build_object('userId', 'u', 'x', repeat('x', 1000000)));
@@ -38,6 +38,8 @@ begin
     perform pg_sleep(30);
   elsif new.kind = 2 and new.user_id like 'held%' then
     raise lock_not_available;
+  elsif new.kind = 2 and new.user_id like 'full%' then
+    raise out_of_memory;
   end if;
   return new;
 end $$;
@@ -65,7 +67,7 @@ alter table push.outbox enable trigger check_call;
 do $$ begin for i in 1..20 loop perform push.run_job('miss'); end loop; end $$;
 select test.equal('calls whose end fails stop no other one', pg_temp.states(),
   (select string_agg('c-' || i || case when i in (1, 30, 31, 60) then '' else ' told' end, ', ' order by i) from generate_series(1, 60) i));
-select test.equal('they are tried once more', (select count(*) from push.ends_unchecked where is_unannounced), 4::bigint);
+select test.equal('they are tried again', (select count(*) from push.ends_unchecked where is_unannounced), 4::bigint);
 -- Calls that are left as by a transaction with an older snapshot.
 select pg_temp.late('r-' || i, case when i % 10 = 1 then 'bad' else 'u' end) from generate_series(1, 30) i \g /dev/null
 alter table push.outbox disable trigger end_calls;
@@ -73,7 +75,27 @@ update push.outbox set state = 'ended' where call_id like 'r-%';
 insert into push.ends_unchecked (outbox_id, is_unannounced) select id, true from push.outbox where call_id like 'r-%';
 alter table push.outbox enable trigger end_calls;
 do $$ begin for i in 1..20 loop perform push.run_job('check_ends'); end loop; end $$;
-select test.equal('and then given up', format('%s, %s', (select count(*) from push.ends_unchecked),
+select test.equal('more than once', format('%s, %s', (select count(*) from push.ends_unchecked where tries = 1 and
+    due_at between now() + interval '3 s' and clock_timestamp() + interval '5 s'),
+    (select count(*) from push.deliveries where call_id like 'r-%' and kind = 'missed_call')), '7, 27');
+select test.equal('which health shows', (select string_agg(value || ' ' || state, '') from push.health where item = 'ends that failed'),
+  '7 bad');
+update push.ends_unchecked set due_at = now();
+do $$ begin for i in 1..20 loop perform push.run_job('check_ends'); end loop; end $$;
+select test.equal('each time later', (select format('%s, %s', count(*), min(extract(epoch from due_at - clock_timestamp()))::int)
+  from push.ends_unchecked where tries = 2), '7, 20');
+update push.ends_unchecked set due_at = now(), ended_at = now() - interval '241 min';
+drop trigger fail on push.delivery;
+update push.ends_unchecked set ended_at = now() where outbox_id in (select id from push.outbox where call_id like 'c-%');
+update push.ends_unchecked e set due_at = 'infinity' from push.outbox o where o.id = e.outbox_id and o.call_id like 'r-%';
+select push.run_job('check_ends') \g /dev/null
+select test.equal('and told when nothing fails any more', (select string_agg(o.call_id, ' ' order by o.id) from push.outbox o where exists (
+  select from push.deliveries d where d.outbox_id = o.id and d.kind = 'missed_call' and o.call_id in ('c-1', 'c-30', 'c-31', 'c-60'))),
+  'c-1 c-30 c-31 c-60');
+create trigger fail before insert on push.delivery for each row execute function test.fail();
+update push.ends_unchecked set due_at = now();
+do $$ begin for i in 1..20 loop perform push.run_job('check_ends'); end loop; end $$;
+select test.equal('or given up after four hours', format('%s, %s', (select count(*) from push.ends_unchecked),
     (select count(*) from push.deliveries where call_id like 'r-%' and kind = 'missed_call')), '0, 27');
 -- The time limit counts for the whole statement.
 delete from push.outbox;
@@ -90,8 +112,9 @@ select push.run_job('check_ends') \g /dev/null
 select push.run_job('check_ends') \g /dev/null
 reset statement_timeout;
 select test.equal('a call whose end takes too long stops no other one',
-  format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked)),
-  (select string_agg('t-' || i || case when i in (1, 8) then '' else ' told' end, ', ' order by i) || '; 0' from generate_series(1, 12) i));
+  format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked where tries = 1)),
+  (select string_agg('t-' || i || case when i in (1, 8) then '' else ' told' end, ', ' order by i) || '; 2' from generate_series(1, 12) i));
+delete from push.ends_unchecked;
 -- A lock is nobody's fault, nor is a statement that someone cancels.
 delete from push.outbox;
 select pg_temp.late('h', 'held') \g /dev/null
@@ -99,6 +122,27 @@ select pg_sleep(1.1) \g /dev/null
 do $$ begin perform push.miss(); exception when lock_not_available then null; end $$;
 select test.equal('an error that will pass puts no call aside',
   format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked)), 'h rings; 0');
+delete from push.outbox;
+select pg_temp.late('m', 'full') \g /dev/null
+select pg_sleep(1.1) \g /dev/null
+do $$ begin perform push.miss(); exception when out_of_memory then null; end $$;
+select test.equal('nor do memory and locks that have run out',
+  format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked)), 'm rings; 0');
+-- A user who is named often.
+delete from push.outbox;
+select push.register_device('often', 'ends', 'fcm', 'often-0123456789-0123456789-' || i) from generate_series(1, 500) i \g /dev/null
+insert into push.outbox (app, payload, recipients, ring_seconds) values ('ends', '{"callId": "often", "from": "x"}',
+  jsonb_build_array('ofte') || (select jsonb_agg('often'::text) from generate_series(1, 900)), 1);
+select pg_sleep(1.1) \g /dev/null
+create function pg_temp.devices_read() returns bigint language sql as
+  $$ select idx_tup_fetch from pg_stat_xact_user_tables where relid = 'push.devices'::regclass $$;
+begin;
+select coalesce(pg_temp.devices_read(), 0) as read_before \gset
+select push.miss() \g /dev/null
+select test.equal('is looked up once', pg_temp.devices_read() - :read_before < 2000, true);
+commit;
+select test.equal('and told once', (select string_agg(user_id, ' ') from push.deliveries where call_id = 'often' and kind = 'missed_call'),
+  'often');
 delete from push.outbox;
 drop trigger fail on push.delivery;
 reset client_min_messages;

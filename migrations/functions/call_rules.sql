@@ -278,16 +278,21 @@ comment on function push.count_recipients is
 -- One call whose end fails, or takes longer than a statement may, must not stop those of others. push.miss and
 -- push.check_ends therefore begin with one call, go on with four times as many for as long as all goes well, and undo a bite
 -- that fails. After an error, the next bite is a quarter; after the time limit, the next run begins with one call again. A
--- call that fails alone is put aside: push.miss leaves it to push.check_ends, which tries once more and then gives it up, so
--- that nobody is told of it. So each run that finds calls handles at least one. Errors that are not the call's own, such as
--- a lock that another session holds, put nothing aside.
+-- call that fails alone is put aside: push.miss leaves it to push.check_ends, which tries again after 5 s, 20 s, and so on up
+-- to half an hour, until its missed calls would have expired. A machine that stands still for seconds looks like a call that
+-- takes too long. So each run that finds calls handles at least one. Errors that are not the call's own, such as a lock that
+-- another session holds, or memory or locks that have run out, put nothing aside.
+alter table push.ends_unchecked add column if not exists tries int not null default 0,
+  add column if not exists due_at timestamptz not null default '-infinity';
+comment on column push.ends_unchecked.tries is 'how often push.check_ends has failed';
+comment on column push.ends_unchecked.due_at is 'after a failure: when it is tried again';
 create or replace function push.bite_time() returns interval language sql immutable parallel safe as $$ select interval '500 ms' $$;
 comment on function push.bite_time is 'for how long one run of push.miss or push.check_ends begins new bites';
 
 create or replace function push.is_culprit(p_state text, p_begun timestamptz, p_done bigint) returns boolean
 language sql volatile as $$
   select case
-    when p_state ~ '^(08|25|40|53[13]|55|57P|58)' then false
+    when p_state ~ '^(08|25|40|53[0-3]|55|57P|58)' then false
     -- The limit of a statement counts from its begin: only the first call of a run has had nearly all of it. A shorter time
     -- is someone who cancels.
     when p_state = '57014' then p_done = 0 and clock_timestamp() > p_begun + interval '1 second'
@@ -332,26 +337,34 @@ begin
           r.id, r.call_id, r.app, r.until, r.user_id,
           case when r.entry ? 'data' then push.recipient_data(r.entry) end as data, v.*
         from (
-          select o.id, o.call_id, o.app, o.recipients, o.providers, o.missed_calls, o.dirty_voip_tokens,
-            least(o.ended_at, o.deadline_at) + c_life as until, e.entry, e.ordinal,
-            case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-            jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline
+          select o.id, o.call_id, o.app, o.providers, o.missed_calls, o.voip_tokens,
+            least(o.ended_at, o.deadline_at) + c_life as until, e.*
           from unnest(p_outbox_id) c(id) cross join lateral (
             select o.*, (select a.providers from push.apps a where a.app = o.app) as providers,
               (select a.missed_calls from push.apps a where a.app = o.app) as missed_calls,
-              push.dirty_voip_tokens(o.recipients) as dirty_voip_tokens
+              push.voip_tokens(o.recipients) as voip_tokens
             from push.outbox o
             where o.id = c.id and not o.voided
               and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
             offset 0
           ) o
-          cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-          where o.missed_calls is distinct from 'off' and push.is_recipient(e.entry)
-            and e.entry -> 'notificationEnabled' is distinct from 'false'
-            and e.entry -> 'missedCall' is distinct from 'false'
+          cross join lateral (
+            -- A user who is named several times is looked up once.
+            select distinct on (e.user_id, case when e.inline then e.ordinal end) e.*
+            from (
+              select e.entry, e.ordinal,
+                case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
+                jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline
+              from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
+              where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
+                and e.entry -> 'missedCall' is distinct from 'false'
+              offset 0
+            ) e
             -- A user who declined has not missed the call.
-            and (o.declined is null
-              or not o.declined ? case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end)
+            where o.declined is null or not o.declined ? e.user_id
+            order by e.user_id, case when e.inline then e.ordinal end, e.ordinal
+          ) e
+          where o.missed_calls is distinct from 'off'
         ) r
         cross join lateral (
           select t.rank, t.provider, t.token,
@@ -364,8 +377,7 @@ begin
             and (select true from push.token_invalidations x
               where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
             -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-            and (t.rank > 1 or t.token <> all (r.dirty_voip_tokens)
-              and not r.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', t.token))
+            and (t.rank > 1 or t.token <> all (r.voip_tokens)
               and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
                 and x.app = r.app and x.provider = 'apns' and x.voip) is null)
           union all
@@ -489,31 +501,39 @@ as $$
 declare
   c_recipients constant int := 2000;
   v_begun  timestamptz := clock_timestamp();
+  v_bite   timestamptz := v_begun;
   v_size   int := 1;
   v_calls  bigint[];
   v_count  bigint;
   v_seen   bigint := 0;
   v_missed bigint := 0;
+  v_last   timestamptz;
+  v_from   timestamptz := '-infinity';
 begin
   -- Calls from before a restore are not announced.
   if push.restored_at() is not null then
     return 0;
   end if;
-  while v_missed < p_max and v_seen < c_recipients and clock_timestamp() < v_begun + push.bite_time() loop
+  while v_missed < p_max and v_seen < c_recipients and clock_timestamp() < v_bite + push.bite_time() loop
     v_calls := null;
     begin
       with late as materialized (
         select o.id, o.deadline_at, push.count_recipients(o.recipients) as count
         from push.outbox o
-        where o.state = 'ringing' and o.deadline_at <= statement_timestamp()
+        where o.state = 'ringing' and o.deadline_at <= statement_timestamp() and o.deadline_at >= v_from
         order by o.deadline_at
         limit least(v_size, p_max - v_missed)
         for no key update skip locked
       ), bite as (
-        select l.id, l.count, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
+        select l.id, l.count, l.deadline_at, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
       )
-      select array_agg(b.id), sum(b.count) into v_calls, v_count from bite b where b.before < c_recipients - v_seen;
+      select array_agg(b.id), sum(b.count), max(b.deadline_at) into v_calls, v_count, v_last
+        from bite b where b.before < c_recipients - v_seen;
       exit when v_calls is null;
+      -- The first bite may have stepped over many calls that a transaction has locked. The others begin behind them.
+      if v_missed = 0 then
+        v_bite := clock_timestamp();
+      end if;
       update push.outbox o set state = 'missed' where o.id = any (v_calls);
       v_size := 4 * cardinality(v_calls);
     exception when query_canceled or others then
@@ -528,9 +548,10 @@ begin
       insert into push.ends_unchecked (outbox_id, is_unannounced) values (v_calls[1], true);
       perform set_config('push.put_aside', v_calls[1]::text, true);
       update push.outbox o set state = 'missed' where o.id = v_calls[1];
-      raise warning 'call % was missed, and its end failed (SQLSTATE %); it is tried once more (push.check_ends)',
+      raise warning 'call % was missed, and its end failed (SQLSTATE %); it is tried again (push.check_ends)',
         (select o.call_id from push.outbox o where o.id = v_calls[1]), sqlstate;
     end;
+    v_from := v_last;
     v_missed := v_missed + cardinality(v_calls);
     v_seen := v_seen + v_count;
   end loop;
@@ -674,6 +695,7 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 as $$
 declare
   c_recipients constant int := 2000;
+  c_life       constant interval := '4 hours';
   v_begun  timestamptz := clock_timestamp();
   v_size   int := 1;
   v_calls  bigint[];
@@ -681,6 +703,7 @@ declare
   v_bite   bigint;
   v_count  bigint;
   v_made   bigint;
+  v_is_over boolean;
   v_seen   bigint := 0;
   v_taken  bigint := 0;
 begin
@@ -691,8 +714,8 @@ begin
         select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
         from push.ends_unchecked x
         -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
-        where (select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
-          or (select true from push.outbox o where o.id = x.outbox_id for share skip locked)
+        where x.due_at <= v_begun and ((select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
+          or (select true from push.outbox o where o.id = x.outbox_id for share skip locked))
         limit least(v_size, p_max - v_taken) for update of x skip locked
       ), bite as (
         select u.tid, u.count, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
@@ -731,13 +754,20 @@ begin
       end if;
       v_size := greatest(v_bite / 4, 1);
       continue when cardinality(v_calls) > 1;
-      delete from push.ends_unchecked e where e.outbox_id = v_calls[1];
+      -- Missed calls of a call that ended c_life ago would have expired.
+      delete from push.ends_unchecked e where e.outbox_id = v_calls[1] and e.ended_at < v_begun - c_life;
+      v_is_over := found;
+      update push.ends_unchecked e
+        set tries = e.tries + 1,
+          due_at = clock_timestamp() + least(interval '5 s' * power(4, least(e.tries, 10)), interval '30 minutes')
+        where e.outbox_id = v_calls[1];
       begin
         perform push.void_unsent(v_calls);
       exception when query_canceled or others then null;
       end;
-      raise warning 'call % has ended, and its end failed (SQLSTATE %); its phones and users are told nothing more',
-        coalesce((select o.call_id from push.outbox o where o.id = v_calls[1]), v_calls[1]::text), sqlstate;
+      raise warning 'call % has ended, and its end failed (SQLSTATE %); %',
+        coalesce((select o.call_id from push.outbox o where o.id = v_calls[1]), v_calls[1]::text), sqlstate,
+        case when v_is_over then 'its phones and users are told nothing more' else 'it is tried again' end;
     end;
     v_taken := v_taken + v_bite;
     v_seen := v_seen + v_count;
@@ -748,7 +778,7 @@ $$;
 comment on function push.check_ends is
   'checks again at most p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions that '
   'may not have seen all deliveries. The remaining invites become void, devices that may ring get a cancel, and then '
-  'missed calls are announced. Returns how many calls were checked';
+  'missed calls are announced. What fails is tried again for four hours. Returns how many calls were checked';
 
 -- Not "update of state": PostgreSQL gives no transition tables to a trigger with a column list.
 create or replace trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls

@@ -248,8 +248,7 @@ begin
                 where x.token = e.apns_token and x.app = e.app and x.provider = 'apns') is null
               -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
               and (e.is_call
-                or e.apns_token <> all (e.dirty_voip_tokens)
-                  and not e.recipients @> jsonb_build_array(jsonb_build_object('voipPushToken', e.apns_token))
+                or e.apns_token <> all (e.voip_tokens)
                   and (select true from push.devices x
                     where sha256(x.token::bytea) = sha256(e.apns_token::bytea) and x.app = e.app
                       and x.provider = 'apns' and x.voip) is null)
@@ -266,7 +265,7 @@ begin
         from (
           -- Usable tokens: they have the right form and belong to a provider that the app has (push.recipient_token).
           select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
-            t.dirty_voip_tokens, t.providers, t.entry, t.ordinal,
+            t.voip_tokens, t.providers, t.entry, t.ordinal,
             case when push.is_apns_token(t.apns_text) and push.serves(t.providers, 'apns') then t.apns_text end as apns_token,
             case when push.is_fcm_token(t.fcm_text) and push.serves(t.providers, 'fcm') then t.fcm_text end as fcm_token,
             case when push.is_expo_token(t.expo_text) and push.serves(t.providers, 'expo') then t.expo_text end as expo_token,
@@ -283,7 +282,7 @@ begin
                 c.kind = 'missed_call'
                   and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = c.app), false) as is_unwanted,
                 (select a.providers from push.apps a where a.app = c.app) as providers,
-                case when not c.is_call then push.dirty_voip_tokens(c.recipients) end as dirty_voip_tokens,
+                case when not c.is_call then push.voip_tokens(c.recipients) end as voip_tokens,
                 -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
                 case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
               from (

@@ -42,7 +42,7 @@ begin
         and exists (select from push.outbox o where o.state = 'ringing' and o.deadline_at <= statement_timestamp());
     when 'check_ends' then
       v_more := push.check_ends(500) > 0;
-      v_more := v_more and exists (select from push.ends_unchecked);
+      v_more := v_more and exists (select from push.ends_unchecked e where e.due_at <= clock_timestamp());
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;

@@ -338,6 +338,11 @@ begin
       case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
       'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
     from (select push.oldest_ringing() as age) o;
+  return query
+    select 'ends that failed', case when c.count = 0 then 'none' else c.count::text end,
+      case when c.count = 0 then 'ok' else 'bad' end,
+      'Their missed calls are not announced yet. The log of Postgres names the calls and the errors. Each is tried again for 4 hours.'
+    from (select count(distinct e.outbox_id) as count from push.ends_unchecked e where e.tries > 0) c;
   -- Calls from before a restore are left as they are.
   return query
     select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',

@@ -78,6 +78,7 @@ create table if not exists push.webhook_event (
   created_at timestamptz not null default clock_timestamp(),
   due_at     timestamptz not null default clock_timestamp(),
   attempts   int not null default 0,
+  tries      int not null default 0,
   data       jsonb not null,
   constraint webhook_event_unique unique (event),
   constraint webhook_event_type_known check (type in ('delivery.finished', 'delivery.receipt', 'call.answered', 'call.declined',
@@ -108,6 +109,8 @@ comment on column push.webhook_event.created_at is 'when it was recorded';
 comment on column push.webhook_event.due_at is
   'when it is sent next. While a gateway sends it: the end of the lease. Behind another event of its call: when it is examined again';
 comment on column push.webhook_event.attempts is 'how often it was claimed; together with id, the fencing token against a slow gateway';
+comment on column push.webhook_event.tries is
+  'how often it was sent in vain since it was recorded, or since push.resume_webhooks';
 comment on column push.webhook_event.data is
   'the member data of the request body. Only token.dead has the whole token; in all other types it is masked';
 
@@ -349,7 +352,7 @@ comment on function push.set_webhooks is
   'left as they are. Returns the apps whose row another transaction has locked: they are unchanged, so call it again';
 
 create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
-returns table (id bigint, app text, attempt int, event text, body text)
+returns table (id bigint, app text, attempt int, tries int, event text, body text)
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off
@@ -429,7 +432,7 @@ begin
         where e.id = any (v_mine)
         returning e.*
       )
-      select t.id, t.app, t.attempts, t.event,
+      select t.id, t.app, t.attempts, t.tries, t.event,
         json_build_object('type', t.type, 'timestamp', push.webhook_time(t.at), 'data', t.data)::text
       from taken t
       order by t.id;
@@ -439,8 +442,8 @@ $$;
 comment on function push.claim_webhooks is
   'takes due events, of each call only the first; after the lease they are due again. Arrays, by app: p_app: the app; '
   'p_url_digest: SHA-256 of the URL that the gateway sends to, in hex: 410 of another URL does not stop it; p_room: maximum '
-  'number of events; p_lease_ms: the lease in milliseconds. Returns each event, how often it was taken, and its id and body for '
-  'the receiver. After five failures in a row it takes one event at a time';
+  'number of events; p_lease_ms: the lease in milliseconds. Returns each event, how often it was taken and sent in vain, and its '
+  'id and body for the receiver. After five failures in a row it takes one event at a time';
 
 create or replace function push.hurry_webhooks(p_calls bigint[], p_waits boolean default true) returns void
 language plpgsql volatile set search_path = push, pg_temp
@@ -499,7 +502,7 @@ begin
       when lock_not_available then perform push.hurry_webhooks(v_calls, false);
     end;
   end if;
-  update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms'
+  update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms', tries = e.tries + 1
     from generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i] and e.id = any (v_free);
   -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
@@ -538,8 +541,9 @@ begin
           where w.app = v_app.app and w.url_digest = v_app.url_digest;
       end if;
     exception
-      -- An operator has paused or resumed the app in a transaction that is open. The next result is noted.
-      when lock_not_available then null;
+      -- An operator has paused or resumed the app in a transaction that is open. The next result is noted. There may be
+      -- many such apps: only for the first one it waits.
+      when lock_not_available then perform set_config('lock_timeout', '1ms', true);
     end;
   end loop;
 end
@@ -724,7 +728,7 @@ begin
     where w.app = v_app and (w.paused or w.gone_at is not null or w.failures > 0 or w.retry_at is not null);
   changed := found;
   -- A gateway that is sending one of them sends it again if that fails; another gateway may send it twice.
-  update push.webhook_event e set due_at = clock_timestamp()
+  update push.webhook_event e set due_at = clock_timestamp(), tries = 0
     where e.id = any (array(select x.id from push.webhook_event x where x.app = v_app and x.due_at > clock_timestamp()
       for no key update skip locked));
   get diagnostics v_count = row_count;
