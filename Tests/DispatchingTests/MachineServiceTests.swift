@@ -204,20 +204,22 @@ import Testing
     #expect(backlog.rig.now < MachineRig.start + .milliseconds(1_500))
   }
 
-  @Test("a push that alone may not be sent leaves the question to the next one")
+  @Test("a push that alone may not be sent leaves the question to the next one, at once")
   func suspectAsks() throws {
-    var rig = try Self.open()
-    try rig.bring((1...3).map { rig.delivery($0, token: Self.token("a.example", $0)) })
-    let requests = rig.sends()
-    try #require(requests.count == 3)
-    Self.rest(&rig, requests, .milliseconds(400))
-    rig.pass(.milliseconds(400))
-    let first = rig.sends()
-    #expect(first.count == 1)
-    // It is put off, and the service takes pushes to others.
-    rig.answer(first, .deferred(reason: "TimedOut", after: .milliseconds(1_900)), concernsLane: false)
-    rig.pass(.milliseconds(500))
-    #expect(rig.sends().count == 1)
+    var backlog = Backlog(rig: try Self.open())
+    backlog.rows = (1...3).map { backlog.rig.delivery($0, token: Self.token("a.example", $0)) }
+    backlog.run(.milliseconds(200)) { $0.sent.count == 3 }
+    Self.rest(&backlog.rig, backlog.sent, .milliseconds(400))
+    backlog.sent = []
+    backlog.run(.milliseconds(450)) { $0.sent.count == 1 }
+    // While it asks, the next one waits. When it is put off, the service takes pushes to others.
+    backlog.rows = [backlog.rig.delivery(4, token: Self.token("a.example", 4))]
+    backlog.run(.milliseconds(100))
+    try #require(backlog.sent.count == 1)
+    backlog.rig.answer(backlog.sent, .deferred(reason: "TimedOut", after: .milliseconds(1_900)), concernsLane: false)
+    backlog.rows = [backlog.rig.delivery(5, token: Self.token("a.example", 5))]
+    backlog.run(.milliseconds(100))
+    #expect(backlog.sent.count == 2)
   }
 
   @Test("at a shutdown, what waits for a service that rests goes back to the outbox")
