@@ -77,6 +77,8 @@ public struct PushResult: Sendable {
   /// Whether the outcome says something about the whole lane. False if it concerns at most one of several services behind the
   /// lane: then `unavailable`, `unauthorized` and `unknown` must not stop the lane.
   public var concernsLane = true
+  /// Until when the service behind the lane takes no push at all; nil if that is not known. Only with `deferred`.
+  public var serviceRestsUntil: Instant?
 
   /// Whether the provider answered.
   public var isAnswered: Bool {

@@ -145,4 +145,99 @@ import Testing
     #expect(parked[0].reason == "errno_201")
     #expect(parked[1].attempts == 1 && parked[1].delay == .seconds(9) && parked[1].failures.map(\.attempt) == [1])
   }
+
+  /// The service of these requests rests, as its provider has found out.
+  private static func rest(_ rig: inout MachineRig, _ requests: [PushRequest], _ time: Nanoseconds) {
+    let results = requests.map {
+      var result = PushResult(
+        tag: $0.tag, outcome: .deferred(reason: "TimedOut", after: time), sentAt: nil, answeredAt: rig.now)
+      result.concernsLane = false
+      result.serviceRestsUntil = rig.now + time
+      return result
+    }
+    rig.hear(.provider(.results(results), lane: 0))
+  }
+
+  @Test("of the pushes that wait for a service that rests, one asks each half second, and each expires in time")
+  func resting() throws {
+    var backlog = Backlog(rig: try Self.open())
+    backlog.rows = (1...1_000).map { backlog.rig.delivery($0, seconds: 30, token: Self.token("silent.example", $0)) }
+    backlog.run(.milliseconds(200)) { $0.sent.count == 200 }
+    var asked = 0
+    while backlog.rig.now < MachineRig.start + .seconds(31) {
+      let requests = backlog.sent
+      backlog.sent = []
+      Self.rest(&backlog.rig, requests, .milliseconds(500))
+      asked += requests.count
+      backlog.run(.milliseconds(5))
+    }
+    // The first 200 were sent before it was known that the service rests.
+    #expect((250...270).contains(asked))
+    #expect(backlog.settled.count + backlog.parked.count == 1_000)
+    #expect(backlog.settled.allSatisfy { $0.outcome == .expired && $0.attempts == 1 && $0.failures.isEmpty })
+    #expect(backlog.rig.counters.lanes[0].attempts.total(of: .refused) == 0)
+    #expect(backlog.rig.inFlight == 0)
+  }
+
+  @Test("after a rest one push asks, and the others follow its answer one after the other")
+  func afterRest() throws {
+    var backlog = Backlog(rig: try Self.open())
+    backlog.rows = (1...200).map { backlog.rig.delivery($0, token: Self.token("a.example", $0)) }
+    backlog.run(.milliseconds(200)) { $0.sent.count == 200 }
+    Self.rest(&backlog.rig, backlog.sent, .milliseconds(400))
+    backlog.sent = []
+    backlog.run(.milliseconds(395))
+    #expect(backlog.sent.isEmpty)
+    backlog.run(.milliseconds(100))
+    #expect(backlog.sent.count == 1)
+    // The others have their turn half a second later, within 200 ms, and at most ten at a time.
+    var taken = 0
+    while taken < 200, backlog.rig.now < MachineRig.start + .seconds(5) {
+      let requests = backlog.sent
+      backlog.sent = []
+      #expect(requests.count <= 10)
+      taken += requests.count
+      backlog.rig.answer(requests)
+      backlog.run(.milliseconds(5))
+    }
+    #expect(taken == 200)
+    #expect(backlog.rig.now < MachineRig.start + .milliseconds(1_500))
+  }
+
+  @Test("a push that alone may not be sent leaves the question to the next one, at once")
+  func suspectAsks() throws {
+    var backlog = Backlog(rig: try Self.open())
+    backlog.rows = (1...3).map { backlog.rig.delivery($0, token: Self.token("a.example", $0)) }
+    backlog.run(.milliseconds(200)) { $0.sent.count == 3 }
+    Self.rest(&backlog.rig, backlog.sent, .milliseconds(400))
+    backlog.sent = []
+    backlog.run(.milliseconds(450)) { $0.sent.count == 1 }
+    // While it asks, the next one waits. When it is put off, the service takes pushes to others.
+    backlog.rows = [backlog.rig.delivery(4, token: Self.token("a.example", 4))]
+    backlog.run(.milliseconds(100))
+    try #require(backlog.sent.count == 1)
+    backlog.rig.answer(backlog.sent, .deferred(reason: "TimedOut", after: .milliseconds(1_900)), concernsLane: false)
+    backlog.rows = [backlog.rig.delivery(5, token: Self.token("a.example", 5))]
+    backlog.run(.milliseconds(100))
+    #expect(backlog.sent.count == 2)
+  }
+
+  @Test("at a shutdown, what waits for a service that rests goes back to the outbox")
+  func restingAtTheEnd() throws {
+    var rig = try Self.open()
+    try rig.bring((1...3).map { rig.delivery($0, token: Self.token("a.example", $0)) })
+    Self.rest(&rig, rig.sends(), .milliseconds(400))
+    rig.pass(.milliseconds(400))
+    let asking = rig.sends()
+    #expect(asking.count == 1)
+    rig.hear(.drain)
+    #expect(rig.withdrawals() == Set(asking.map(\.tag)))
+    rig.answer(asking, .refused(reason: "Withdrawn"), concernsLane: false)
+    rig.pass(.milliseconds(5))
+    let parked = rig.parkings()
+    #expect(parked.flatMap(\.parkings).count { $0.attempts == 0 && $0.failures.isEmpty } == 2)
+    for (batch, parkings) in parked { rig.hear(.written(batch: batch, .success(.count(parkings.count)))) }
+    for (batch, leases) in rig.releases() { rig.hear(.written(batch: batch, .success(.count(leases.count)))) }
+    #expect(rig.inFlight == 0)
+  }
 }

@@ -219,10 +219,84 @@ import Testing
   }
 
   @Test mutating func `ten subscriptions in a row that get too many pushes pause the origin`() {
-    for _ in 0..<9 { health.didThrottle("HTTP429", after: .seconds(2), start) }
+    for other in 0..<9 { health.didThrottle("HTTP429", to: other, after: .seconds(2), start) }
     #expect(health.admit(start) == .send)
     health.didAnswer()
-    for _ in 0..<10 { health.didThrottle("HTTP429", after: .seconds(2), start) }
+    for other in 0..<10 { health.didThrottle("HTTP429", to: other, after: .seconds(2), start) }
     #expect(health.admit(start) == .wait(until: start + .seconds(2), reason: "HTTP429"))
+  }
+
+  @Test mutating func `one subscription that gets too many pushes pauses nothing, however often it does`() {
+    for _ in 0..<100 { health.didThrottle("HTTP429", to: 1, after: .seconds(60), start) }
+    #expect(health.admit(start, to: 2) == .send)
+  }
+
+  @Test mutating func `the time that subscriptions ask for pauses the origin for at most five seconds`() {
+    for other in 0..<10 { health.didThrottle("HTTP429", to: other, after: .seconds(60), start) }
+    #expect(health.admit(start) == .wait(until: start + .seconds(5), reason: "HTTP429"))
+    // After that, one of them alone does not pause it again.
+    health.didThrottle("HTTP429", to: 1, after: .seconds(60), after(5_000))
+    #expect(health.admit(after(5_000), to: 2) == .send)
+  }
+
+  @Test mutating func `one or two subscriptions that fail do not let the origin rest, however often they do`() {
+    for _ in 0..<100 {
+      for failing in 1...2 { health.didFail("HTTP503", to: failing, start) }
+    }
+    #expect(!health.isResting)
+    health.didFail("HTTP503", to: 3, start)
+    #expect(health.isResting)
+  }
+
+  @Test mutating func `subscriptions that fail leave the probe to others`() {
+    for failing in [1, 2, 3, 1, 2] { health.didFail("HTTP503", to: failing, start) }
+    #expect(!isSent(health.admit(start, to: 100)))
+    #expect(!isSent(health.admit(after(1_500), to: 1)))
+    #expect(health.admit(after(1_500), to: 100) == .send)
+    health.didAnswer(to: 100)
+    #expect(health.admit(after(1_600), to: 1) == .send)
+  }
+
+  @Test mutating func `others wait for at most a second after a failure, however long the rest of those that fail`() {
+    for failing in [1, 2, 3, 1, 2] { health.didFail("HTTP503", to: failing, start) }
+    var now = start
+    for _ in 0..<5 {
+      guard case .wait(let until, _) = health.admit(now, to: 1) else {
+        _ = Issue.record("sent while it rests")
+        return
+      }
+      now = until
+      #expect(health.admit(now, to: 1) == .send)
+      health.didFail("HTTP503", to: 1, now)
+    }
+    #expect(health.admit(now + .seconds(1), to: 100) == .send)
+  }
+
+  @Test mutating func `those that fail while the origin answers to others say nothing about it until they succeed`() {
+    for failing in 1...4 { health.didFail("HTTP503", to: failing, start) }
+    health.didAnswer(to: 100)
+    for _ in 0..<10 {
+      for failing in 1...4 { health.didFail("HTTP503", to: failing, start) }
+    }
+    #expect(!health.isResting)
+    for failing in 1...4 { health.didAnswer(to: failing) }
+    health.didAnswer(to: 1)
+    for failing in 5...8 { health.didFail("HTTP503", to: failing, start) }
+    #expect(!health.isResting)
+    health.didFail("HTTP503", to: 1, start)
+    #expect(health.isResting)
+  }
+
+  @Test mutating func `it says until when nobody is admitted, whoever asked`() {
+    #expect(health.restsUntil(start) == nil)
+    for failing in [1, 2, 3, 1, 2] { health.didFail("HTTP503", to: failing, start) }
+    #expect(!isSent(health.admit(start, to: 100)))
+    #expect(health.restsUntil(start).map { $0 > start && $0 <= after(1_000) } == true)
+    #expect(!isSent(health.admit(after(1_000), to: 1)))
+    #expect(health.restsUntil(after(1_000)) == nil)  // another would be admitted
+    #expect(health.admit(after(1_000), to: 100) == .send)
+    #expect(health.restsUntil(after(1_000)) == after(1_500))
+    health.didPause("errno_201", for: .seconds(7), after(1_000))
+    #expect(health.restsUntil(after(1_000)) == after(8_000))
   }
 }

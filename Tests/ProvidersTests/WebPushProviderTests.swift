@@ -332,6 +332,26 @@ import Testing
     await bench.stop()
   }
 
+  @Test func `an origin that rests is asked before the key of the push is read, and says until when`() async throws {
+    let bad = try HTTP2TestServer { $0.respond(503) }
+    let bench = try ProviderBench.webPush(bad.port)
+    await bench.start()
+    var tag = 0
+    var result = await bench.push(tag, to: WebPushFixture.token(bad.port, "0"))
+    while result.sentAt != nil, tag < 10 {
+      tag += 1
+      result = await bench.push(tag, to: WebPushFixture.token(bad.port, "\(tag)"))
+    }
+    guard case .deferred("HTTP503", _) = result.outcome else {
+      _ = Issue.record("\(result.outcome)")
+      return
+    }
+    #expect(result.serviceRestsUntil.map { $0 > result.answeredAt } == true)
+    let keyless = await bench.push(tag + 1, to: "https://127.0.0.1:\(bad.port)/push/x")
+    #expect(keyless.outcome.word == "deferred")
+    await bench.stop()
+  }
+
   @Test func `an origin whose server cannot be reached does not delay the other, and is used again when it is back`()
     async throws
   {

@@ -1,5 +1,6 @@
 import Foundation
 import Runtime
+import Synchronization
 import TestSeed
 import Testing
 
@@ -102,6 +103,31 @@ struct EventLoopTests {
       }
     }
     #expect(order == ["job", "end"])
+  }
+
+  @Test
+  func `work that is deferred again and again keeps no job waiting, and runs once more each turn`() async {
+    let loop = EventLoop(name: "test")
+    defer { loop.stop() }
+    let flag = Atomic<Bool>(false)
+    let count: Int = await withCheckedContinuation { continuation in
+      loop.execute {
+        nonisolated(unsafe) var rounds = 0
+        nonisolated(unsafe) var again: () -> Void = {}
+        again = {
+          rounds += 1
+          // Ends at last even if the job never runs.
+          guard !flag.load(ordering: .relaxed), rounds < 1_000_000 else {
+            again = {}
+            return continuation.resume(returning: rounds)
+          }
+          loop.atEndOfTurn { again() }
+        }
+        loop.atEndOfTurn { again() }
+        loop.execute { flag.store(true, ordering: .relaxed) }
+      }
+    }
+    #expect(count < 100)
   }
 }
 

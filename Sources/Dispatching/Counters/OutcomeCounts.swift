@@ -43,7 +43,7 @@ where Outcome.RawValue == UInt8 {
 public enum AttemptOutcome: UInt8, CaseIterable, Sendable {
   case accepted, invalid, rejected, unauthorized, throttled, unavailable, unknown, refused
 
-  /// The outcome and its reason; nil if nothing was tried because the deadline had passed.
+  /// The outcome and its reason; nil if nothing was tried: the deadline had passed, or the service takes no push now.
   static func reading(_ outcome: PushOutcome) -> (AttemptOutcome, reason: String?)? {
     switch outcome {
     case .accepted: (.accepted, nil)
@@ -53,8 +53,8 @@ public enum AttemptOutcome: UInt8, CaseIterable, Sendable {
     case .throttled(let reason, _, _): (.throttled, reason)
     case .unavailable(let reason, _): (.unavailable, reason)
     case .unknown(let reason): (.unknown, reason)
-    case .refused(let reason), .deferred(let reason, _): (.refused, reason)
-    case .expired: nil
+    case .refused(let reason): (.refused, reason)
+    case .deferred, .expired: nil
     }
   }
 }

@@ -43,7 +43,7 @@ extension DispatcherMachine {
       outgoing[entry.lane].append(request)
       if !entry.isPaid { scheduler.didResend(entry.delivery.lane) }
       comeBack(entry)
-      if let service = entry.service { places[entry.lane].didSend(to: service) }
+      if let service = entry.service { places[entry.lane].didSend(to: service, now) }
       entry.didSend()
       traffic[entry.lane].inFlight += 1
     case .failure(let failure):
@@ -52,16 +52,21 @@ extension DispatcherMachine {
     }
   }
 
-  /// Whether the service to which it goes has a place for it. If not, it asks again soon, or expires.
+  /// Whether the service to which it goes does not rest, and has a place for it. If not, it asks again later, or expires.
   private mutating func hasPlace(_ entry: HeldDelivery, _ now: Instant) -> Bool {
     let lane = entry.lane
-    guard let service = entry.service,
-      !places[lane].isFree(at: service, ofRoom: scheduler.room(of: entry.delivery.lane))
-    else { return true }
+    guard let service = entry.service else { return true }
+    let outcome: PushOutcome
+    if let rest = places[lane].wait(for: service, now) {
+      outcome = .deferred(reason: rest.reason, after: rest.time)
+    } else if !places[lane].isFree(at: service, ofRoom: scheduler.room(of: entry.delivery.lane)) {
+      outcome = .deferred(reason: WebPushRefusal.originBusy.rawValue, after: settings.policy.placeWait)
+    } else {
+      return true
+    }
     putOff(entry)
     let disposition = settings.policy.disposition(
-      of: .deferred(reason: WebPushRefusal.originBusy.rawValue, after: settings.policy.placeWait),
-      attempts: Int(entry.attempts), deadline: entry.delivery.deadline, answeredAt: now, random: 0)
+      of: outcome, attempts: Int(entry.attempts), deadline: entry.delivery.deadline, answeredAt: now, random: 0)
     switch disposition {
     case .settle(let ending, let reason): finish(entry, ending, reason: reason, now)
     case .retry(let wait, let reason, _), .park(let wait, let reason, _):
@@ -117,7 +122,7 @@ extension DispatcherMachine {
   /// Counts what a result says about the connection: whether it brought an answer or was lost.
   private mutating func noteTraffic(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
     traffic[entry.lane].inFlight -= 1
-    if let service = entry.service { places[entry.lane].didReturn(from: service) }
+    if let service = entry.service { places[entry.lane].didReturn(from: service, result, now) }
     let isLost = if case .unknown(PushOutcome.connectionLostReason) = result.outcome { true } else { false }
     // The first losses of a delivery do not hold back suspects. Otherwise a lane with many losses would never send them.
     if isLost, entry.hasTurn { turns[entry.lane].didLose(now) }

@@ -14,6 +14,10 @@
 // Refused subscriptions are remembered: as suspects until the origin accepts a push to another one, as foreign after that. Pushes to
 // suspects leave the probe to others, which wait for at most a second. A foreign subscription that is refused again says nothing
 // about the origin. Otherwise a user could stop the pushes to all browsers with subscriptions that were made with another key.
+//
+// The same holds for a push that fails with a temporary error or without an answer: the fault may be that of its subscription. Two
+// failures in a row count for one, it leaves the probe to others, and once the origin has answered to another, its further failures
+// say nothing about the origin.
 
 internal import Runtime
 
@@ -27,19 +31,23 @@ struct WebPushOriginHealth {
 
   /// Number of consecutive failures after which the origin rests.
   static let failuresMax = 5
+  /// Maximum number of consecutive failures that count for one subscription. The fault may be its own.
+  static let failuresOfOneMax = 2
   /// Number of consecutive refusals of the token that are attributed to subscriptions.
   static let refusalsMax = 3
-  /// Number of consecutive pushes that were too many for their subscription, after which the origin gets a pause.
+  /// Number of different subscriptions in a row that got too many pushes, after which the origin gets a pause.
   static let throttlesMax = 10
+  /// Maximum pause that is inferred from them. The time that they ask for is their own.
+  static let throttledPauseMax = Nanoseconds.seconds(5)
   /// Maximum pause at the origin's request. Then it is asked again.
   static let pauseMax = Nanoseconds.seconds(60)
   /// How long others wait while one push probes the origin.
   static let probeWait = Nanoseconds.milliseconds(500)
   /// How long the pushes to suspects leave the probe to others that wait.
   static let suspectWait = Nanoseconds.seconds(2)
-  /// How long others than suspects wait after a refusal of the token.
+  /// How long others than suspects wait after a refusal of the token, or after a failure.
   static let othersWaitMax = Nanoseconds.seconds(1)
-  /// Maximum number of remembered suspects, and of foreign subscriptions.
+  /// Maximum number of remembered subscriptions of each kind.
   static let refusedMax = 1_024
   /// The rests after failures. They are short because a call may come at any time.
   static let outages: ReconnectBackoff = {
@@ -57,7 +65,8 @@ struct WebPushOriginHealth {
   private var random: SplitMix64
   private var failures = 0
   private var refusals = 0
-  private var throttles = 0
+  /// Subscriptions that got too many pushes since the last other answer.
+  private var throttled: Set<Int> = []
   /// The connection whose loss was counted last. A lost connection counts once, however many requests it carried.
   private var lostConnection: Int?
   /// Whether the origin has accepted our token since the token itself was last held to be refused.
@@ -74,6 +83,10 @@ struct WebPushOriginHealth {
   private var suspects: Set<Int> = []
   /// Subscriptions that were refused, while the same token was accepted for others.
   private var foreign: Set<Int> = []
+  /// Failures in a row by subscription since the origin last answered.
+  private var failing: [Int: Int] = [:]
+  /// Subscriptions that failed, while the origin answered to others.
+  private var faulty: Set<Int> = []
   /// Whether a push to another subscription had to wait since the origin last accepted one.
   private var othersWait = false
   /// When others than suspects may probe; nil: at the end of the rest.
@@ -96,7 +109,7 @@ struct WebPushOriginHealth {
       self.pause = nil
     }
     guard let rest else { return .send }
-    let isSuspect = subscription.map { suspects.contains($0) || foreign.contains($0) } ?? false
+    let isSuspect = subscription.map(isSuspect) ?? false
     var until = rest.until
     if isSuspect {
       if othersWait { until = until + Self.suspectWait }
@@ -112,17 +125,37 @@ struct WebPushOriginHealth {
     return .send
   }
 
+  /// Until when it admits no push at all; nil if it would admit one now.
+  func restsUntil(_ now: Instant) -> Instant? {
+    if let pause, pause.until > now { return pause.until }
+    guard let rest else { return nil }
+    let until = min(rest.until, othersFrom ?? rest.until)
+    if until > now { return until }
+    return isProbing ? now + Self.probeWait : nil
+  }
+
+  private func isSuspect(_ subscription: Int) -> Bool {
+    suspects.contains(subscription) || foreign.contains(subscription) || failing[subscription] != nil
+      || faulty.contains(subscription)
+  }
+
   /// A push was answered, and our token was accepted.
   mutating func didAnswer(to subscription: Int? = nil) {
     if let subscription {
       suspects.remove(subscription)
       foreign.remove(subscription)
+      failing[subscription] = nil
+      faulty.remove(subscription)
     }
     if foreign.count + suspects.count > Self.refusedMax { foreign = [] }
     foreign.formUnion(suspects)
     suspects = []
+    if faulty.count + failing.count > Self.refusedMax { faulty = [] }
+    faulty.formUnion(failing.keys)
+    failing = [:]
     othersWait = false
-    (failures, refusals, throttles, rests) = (0, 0, 0, 0)
+    throttled = []
+    (failures, refusals, rests) = (0, 0, 0)
     isProven = true
     isProbing = false
     rest = nil
@@ -134,18 +167,32 @@ struct WebPushOriginHealth {
   /// The origin has a temporary problem, or did not answer.
   ///
   /// - Parameters:
+  ///   - subscription: a hash of its endpoint; nil if it is not known.
   ///   - connection: the connection that was lost, if that is the problem.
   ///   - after: the origin's Retry-After.
-  mutating func didFail(_ reason: String, lost connection: Int? = nil, after: Nanoseconds? = nil, _ now: Instant) {
+  mutating func didFail(
+    _ reason: String, to subscription: Int? = nil, lost connection: Int? = nil, after: Nanoseconds? = nil,
+    _ now: Instant
+  ) {
     if let after { pause(reason, for: after, now) }
     if let connection {
       guard connection != lostConnection else { return isProbing = false }
       lostConnection = connection
     }
-    failures += 1
+    if subscription.map({ isCounted($0) }) ?? true { failures += 1 }
     // Requests that were in flight when the rest began end during it. They do not prolong it.
     guard isProbing || failures >= Self.failuresMax && rest == nil else { return }
     rest(reason, Self.outages, now)
+    if subscription != nil { othersFrom = now + Self.othersWaitMax }
+  }
+
+  /// Whether another failure of the subscription may be the origin's.
+  private mutating func isCounted(_ subscription: Int) -> Bool {
+    guard !faulty.contains(subscription) else { return false }
+    let count = failing[subscription, default: 0] + 1
+    guard count <= Self.failuresOfOneMax else { return false }
+    if count > 1 || failing.count < Self.refusedMax { failing[subscription] = count }
+    return true
   }
 
   /// No connection could be opened in time. Returns the end of the rest.
@@ -189,10 +236,11 @@ struct WebPushOriginHealth {
 
   /// Too many pushes to one subscription.
   mutating func didThrottle(_ reason: String, to subscription: Int? = nil, after: Nanoseconds?, _ now: Instant) {
-    let count = throttles + 1
+    var all = throttled
+    if let subscription { all.insert(subscription) }
     didAnswer(to: subscription)
-    throttles = count
-    if count >= Self.throttlesMax { didPause(reason, for: after ?? .seconds(1), now) }
+    guard all.count >= Self.throttlesMax else { return throttled = all }
+    didPause(reason, for: min(after ?? .seconds(1), Self.throttledPauseMax), now)
   }
 
   /// The origin asks for a pause of all pushes.

@@ -68,7 +68,7 @@ public actor WebPushProvider: PushProvider {
       switch route(request, now) {
       case .success(let connections):
         if connections.outgoing.count == 1 { touched.append(connections) }
-      case .failure(let refusal): finish(request.tag, refusal.outcome, now)
+      case .failure(let refusal): finish(request.tag, refusal, now)
       }
     }
     for connections in touched {
@@ -131,15 +131,47 @@ public actor WebPushProvider: PushProvider {
   /// The outcome of a push that is not sent.
   private struct Refusal: Error {
     let outcome: PushOutcome
+    /// `PushResult.serviceRestsUntil`.
+    var restsUntil: Instant?
 
     init(_ outcome: PushOutcome) { self.outcome = outcome }
     init(_ refusal: WebPushRefusal) { outcome = .rejected(reason: refusal.rawValue) }
   }
 
-  /// Encrypts a push and adds it to the outgoing ones of its origin.
+  /// Adds a push to the outgoing ones of its origin, encrypted.
   private func route(_ request: PushRequest, _ now: Instant) -> Result<WebPushOriginConnections, Refusal> {
     guard !isShuttingDown else { return .failure(Refusal(.refused(reason: "ShuttingDown"))) }
     guard request.deadline > now else { return .failure(Refusal(.expired)) }
+    let hash = WebPushSubscription.hash(ofToken: request.token)
+    // Many pushes may wait for one origin, so it is asked before the key is read, which takes long. A new origin takes all.
+    let open = WebPushSubscription.origin(ofToken: request.token).flatMap { origins[$0] }
+    if let open, let refusal = refusal(of: open, to: hash, now) { return .failure(refusal) }
+    switch seal(request, now) {
+    case .success(let (connections, sealed)):
+      connections.outgoing.append(sealed)
+      connections.subscriptions[request.tag] = hash
+      return .success(connections)
+    case .failure(let refusal):
+      open?.health.didNotSend()
+      return .failure(refusal)
+    }
+  }
+
+  /// Why an origin takes no push to this subscription now; nil if it does.
+  private func refusal(of connections: WebPushOriginConnections, to hash: Int, _ now: Instant) -> Refusal? {
+    guard connections.inFlight + connections.outgoing.count < configuration.requestsPerOriginMax else {
+      return Refusal(Self.originBusy)
+    }
+    guard case .wait(let until, let reason) = connections.health.admit(now, to: hash) else { return nil }
+    var refusal = Refusal(.deferred(reason: reason, after: until - now))
+    refusal.restsUntil = connections.health.restsUntil(now)
+    return refusal
+  }
+
+  /// Encrypts a push, and finds the connections to its origin.
+  private func seal(
+    _ request: PushRequest, _ now: Instant
+  ) -> Result<(WebPushOriginConnections, PushRequest), Refusal> {
     guard let subscription = try? WebPushSubscription(token: request.token) else {
       return .failure(Refusal(.malformedSubscription))
     }
@@ -148,15 +180,7 @@ public actor WebPushProvider: PushProvider {
     guard let connections = connections(to: subscription.origin, now) else {
       return .failure(Refusal(Self.tooManyOrigins))
     }
-    guard connections.inFlight + connections.outgoing.count < configuration.requestsPerOriginMax else {
-      return .failure(Refusal(Self.originBusy))
-    }
-    let hash = subscription.path.hashValue
-    if case .wait(let until, let reason) = connections.health.admit(now, to: hash) {
-      return .failure(Refusal(.deferred(reason: reason, after: until - now)))
-    }
     guard let body = WebPushEncryption.encrypt(request.body, for: subscription) else {
-      connections.health.didNotSend()
       return .failure(Refusal(.unavailable(reason: WebPushRefusal.encryptionFailed.rawValue, after: nil)))
     }
     let sealed = PushRequest(
@@ -165,9 +189,7 @@ public actor WebPushProvider: PushProvider {
       expiresAtMilliseconds: request.expiresAtMilliseconds, manner: request.manner,
       avoidedConnection: request.avoidedConnection.flatMap(connections.ownNumber))
     sealed.permit = request.permit
-    connections.outgoing.append(sealed)
-    connections.subscriptions[request.tag] = hash
-    return .success(connections)
+    return .success((connections, sealed))
   }
 
   // MARK: - Origins
@@ -292,10 +314,10 @@ public actor WebPushProvider: PushProvider {
     case .throttled(let reason, let after, isLaneWide: true):
       connections.health.didPause(reason, for: after ?? .seconds(1), now)
       result.outcome = .unavailable(reason: reason, after: after ?? .seconds(1))
-    case .unavailable(let reason, let after): connections.health.didFail(reason, after: after, now)
+    case .unavailable(let reason, let after): connections.health.didFail(reason, to: subscription, after: after, now)
     case .unknown(let reason):
       let lost = reason == PushOutcome.connectionLostReason ? result.connection : nil
-      connections.health.didFail(reason, lost: lost, now)
+      connections.health.didFail(reason, to: subscription, lost: lost, now)
     case .unauthorized(let reason):
       if connections.health.didRefuseToken(reason, to: subscription, now) {
         result.outcome = .rejected(reason: reason)
@@ -305,6 +327,7 @@ public actor WebPushProvider: PushProvider {
     case .refused(let reason) where reason == Self.noConnectionReason:
       // It was not sent, so it waits like the pushes that come later.
       result.outcome = .deferred(reason: reason, after: connections.health.hasNoConnection(reason, now) - now)
+      result.serviceRestsUntil = connections.health.restsUntil(now)
     case .refused where !isShuttingDown && origins[connections.origin] !== connections:
       // The origin has made room for another. If its pushes were sent again at once, it would displace the next origin, and so on.
       result.outcome = Self.tooManyOrigins
@@ -344,8 +367,9 @@ public actor WebPushProvider: PushProvider {
 
   // MARK: - Results, reported once a turn
 
-  private func finish(_ tag: UInt64, _ outcome: PushOutcome, _ now: Instant) {
-    var result = PushResult(tag: tag, outcome: outcome, sentAt: nil, answeredAt: now)
+  private func finish(_ tag: UInt64, _ refusal: Refusal, _ now: Instant) {
+    var result = PushResult(tag: tag, outcome: refusal.outcome, sentAt: nil, answeredAt: now)
+    result.serviceRestsUntil = refusal.restsUntil
     result.concernsLane = false
     results.append(result)
     scheduleReport()

@@ -72,6 +72,9 @@ public struct WebPushSubscription: Sendable {
     return WebPushOrigin(authority: token.dropFirst(scheme.count).prefix { $0 != UInt8(ascii: "/") })
   }
 
+  /// A hash of the endpoint of a device token, without a check of the token.
+  static func hash(ofToken token: ArraySlice<UInt8>) -> Int { token.prefix { $0 != UInt8(ascii: "#") }.hashValue }
+
   private init(endpoint: ArraySlice<UInt8>, auth: [UInt8], p256dh: [UInt8]) throws(Fault) {
     guard endpoint.starts(with: Self.scheme), endpoint.allSatisfy(Self.isURLByte) else { throw .endpoint }
     let rest = endpoint.dropFirst(Self.scheme.count)

@@ -81,6 +81,8 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
   private var ready: [ReadyDescriptor] = []
   private var timers = DeadlineHeap<Timer>()
   private var endOfTurn: [() -> Void] = []
+  /// How often deferred work may defer more before descriptors are looked at again.
+  private static let roundsMax = 8
 
   /// Starts a loop on a new thread.
   public init(name: String, clock: any GatewayClock = SystemClock()) {
@@ -241,7 +243,10 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
       swap(&inbox.work, &batch)
       return inbox.isStopping
     }
-    if isStopping { return false }
+    if isStopping {
+      while !endOfTurn.isEmpty { finishTurn() }
+      return false
+    }
     runBatch()
     fireTimers()
     finishTurn()
@@ -271,8 +276,11 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     }
   }
 
+  /// Runs the deferred work, and what that defers in turn. If there is no end of it, the rest waits until descriptors and timers
+  /// have been looked at.
   private func finishTurn() {
-    while !endOfTurn.isEmpty {
+    for _ in 0..<Self.roundsMax {
+      if endOfTurn.isEmpty { return }
       let handlers = endOfTurn
       endOfTurn.removeAll(keepingCapacity: true)
       for handler in handlers { handler() }
@@ -284,7 +292,7 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
       inbox.isAwake = !inbox.work.isEmpty || inbox.isStopping
       return !inbox.isAwake
     }
-    poller.wait(milliseconds: mayBlock ? timeout() : 0, into: &ready)
+    poller.wait(milliseconds: mayBlock && endOfTurn.isEmpty ? timeout() : 0, into: &ready)
     inbox.withLock { $0.isAwake = true }
     for found in ready {
       // An earlier handler may have ended this watch, and another descriptor may have its number.
