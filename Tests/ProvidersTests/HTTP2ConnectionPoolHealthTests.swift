@@ -227,7 +227,7 @@ extension MachineDriver {
 
   @Test func `connections given up one after another because of their requests are replaced within half a second`() {
     var pool = proven()
-    for connection in 0..<8 {
+    for connection in 0..<12 {
       _ = pool.submit(0)
       pool.now = pool.now + .seconds(2)
       var actions = pool.feed(.healthChanged(connection, .doubtful))
