@@ -4,7 +4,8 @@
 // claim, so that no claim delays a result. Results that arrive while a statement runs are written together.
 //
 // The database keeps the order of the events of a call: it hands out only the first one (push.claim_webhooks). This
-// machine limits how many requests each app has under way, and decides when a failed one is repeated.
+// machine limits how many requests each app has under way, and decides when a failed one is repeated. An event has one request
+// at a time: if it is claimed again meanwhile, it is made due again when that request fails.
 
 package import Runtime
 
@@ -140,8 +141,8 @@ package struct WebhookMachine: Sendable {
   private struct Sending {
     /// Of the URL to which the event is being sent.
     let urlDigest: String
-    /// The last claim of the event.
-    var attempt: Int32
+    /// `ClaimedWebhook.attempt` of the last claim of the event.
+    let attempt: Int32
     /// The event was claimed again meanwhile, because push.resume_webhooks made it due. It is due as soon as this request fails.
     var isDue = false
   }

@@ -11,7 +11,7 @@
 internal import Providers
 internal import Runtime
 
-/// Counts the deliveries of one lane that are with each service.
+/// Counts the deliveries of one lane that are with each service, and remembers which services rest.
 struct ServicePlaces {
   /// A service has at most this part of the room. Below a quarter, the streams of its connections would not be used.
   static let parts = 4
