@@ -20,10 +20,24 @@ def call(call_id, app=APP):
 
 
 def fresh(app, limit):
-    """A quota with empty meters."""
+    """A quota whose meters are at zero in this minute. Sessions that begin a minute at once may lose what the others count."""
     owner("select message from push.set_quota(%s, %s)", app, limit)
-    owner("""select count(setval(push.meter(q.id, w), 0, false))
+    owner("""select count(setval(push.meter(q.id, w), push.meter_at(0, floor(date_part('epoch', clock_timestamp()) / 60)::bigint)))
       from push.quota q, unnest(push.meter_names()) w where q.app = %s""", app)
+
+
+def within_a_minute(attempt):
+    """What attempt(number) returns, from an attempt during which no minute began: from then on, a count is an estimate."""
+    number = 0
+    while True:
+        begun, number = minute(), number + 1
+        result = attempt(number)
+        if minute() == begun:
+            return result
+
+
+def minute():
+    return owner("select floor(date_part('epoch', clock_timestamp()) / 60)")
 
 
 def used(app):
@@ -43,43 +57,40 @@ def there(like):
 
 
 # Producers at once, each with transactions of its own.
-fresh(APP, 3)
 
 
-def produce(number):
-    with connect(autocommit=True) as db:
-        return [outcome(db, INSERT, call(f"at-once-{number}-{index}")) for index in range(8)]
+def producers_at_once(attempt):
+    fresh(APP, 3)
+
+    def produce(number):
+        with connect(autocommit=True) as db:
+            return [outcome(db, INSERT, call(f"at-once-{attempt}-{number}-{index}")) for index in range(8)]
+
+    with ThreadPoolExecutor(8) as pool:
+        ended = sum(pool.map(produce, range(8)), [])
+    return ended.count("taken"), ended.count("53Q01"), there(f"at-once-{attempt}-%")
 
 
-with ThreadPoolExecutor(8) as pool:
-    ended = sum(pool.map(produce, range(8)), [])
-check("of producers at once, as many calls are taken as the quota allows",
-    (ended.count("taken"), ended.count("53Q01"), there("at-once-%")), (3, 61, 3))
+check("of producers at once, as many calls are taken as the quota allows", within_a_minute(producers_at_once), (3, 61, 3))
 
 # Statements that race for the last of a quota. They ask before they count; here they count at once, so that each one races.
 
 
-def race(_):
+def race(count, times=1):
     with psycopg.connect(OWNER, autocommit=True) as db:
-        return [outcome(db, "select push.use_quota(array[%s], '{3}', '{0}', '{0}')", (APP,)) for _ in range(300)]
+        return [outcome(db, "select push.use_quota(array[%s], array[%s], '{0}', '{0}')", (APP, count)) for _ in range(times)]
 
 
-def minute():
-    return owner("select floor(date_part('epoch', clock_timestamp()) / 60)")
-
-
-begun = None
-# Once more if a minute has begun meanwhile, when a count becomes an estimate.
-while begun != minute():
-    begun = minute()
+def races(_):
     fresh(APP, 30)
-    # The first of a minute are not among those that race.
-    with psycopg.connect(OWNER, autocommit=True) as db:
-        ended = [outcome(db, f"select push.use_quota('{{{APP}}}', '{{{count}}}', '{{0}}', '{{0}}')") for count in (3, 30)]
+    ended = race(3) + race(30)
     with ThreadPoolExecutor(6) as pool:
-        ended = sum(pool.map(race, range(6)), ended)
-    counted = used(APP)
-check("of statements that race, as many are taken as there is room for", (ended.count("taken"), ended.count("53Q01")), (10, 1792))
+        ended = sum(pool.map(lambda _: race(3, 300), range(6)), ended)
+    return ended.count("taken"), ended.count("53Q01"), used(APP)
+
+
+taken, refused, counted = within_a_minute(races)
+check("of statements that race, as many are taken as there is room for", (taken, refused), (10, 1792))
 check("and those that are refused leave nothing counted, and take off nothing that others have", counted, "30/1792")
 
 # A statement of several apps, or with several limits, that loses such a race.

@@ -133,5 +133,6 @@ equal "the pool is left with no session's remains" \
 cat "$results"
 passed=$(grep -c '^ok - ' "$results" || true)
 failed=$(grep -c '^not ok - ' "$results" || true)
+[ "$failed" -eq 0 ] || { echo "Failed:"; grep '^not ok - ' "$results"; }
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -526,5 +526,6 @@ fi
 cat "$results"
 passed=$(grep -c '^ok - ' "$results" || true)
 failed=$(grep -c '^not ok - ' "$results" || true)
+[ "$failed" -eq 0 ] || { echo "Failed:"; grep '^not ok - ' "$results"; }
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
