@@ -4619,6 +4619,12 @@ CREATE FUNCTION push.is_traceparent(p_text text) RETURNS boolean
 
 COMMENT ON FUNCTION push.is_traceparent(p_text text) IS 'whether a text is a traceparent of version 00: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2, neither id all zeros (w3.org/TR/trace-context)';
 
+CREATE FUNCTION push.is_urgent(p_job text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select p_job in ('promote', 'escalate') $$;
+
+COMMENT ON FUNCTION push.is_urgent(p_job text) IS 'whether rings wait for a job: retries that are due, and users whose phones were not heard. p_job: push.job.name';
+
 CREATE FUNCTION push.is_webpush_token(p_token text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -7581,7 +7587,7 @@ $$;
 
 COMMENT ON FUNCTION push.take_call_key(p_call_id text, p_app text) IS 'reserves the key of a call for this transaction, and waits for other transactions that have it. Returns false if the call exists. p_call_id, p_app: push.outbox.call_id and app';
 
-CREATE FUNCTION push.take_job(p_gateway integer) RETURNS text
+CREATE FUNCTION push.take_job(p_gateway integer, p_urgent boolean DEFAULT NULL::boolean) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -7596,13 +7602,14 @@ begin
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
+        and coalesce(push.is_urgent(x.name) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
     returning j.name into v_name;
   return v_name;
 end
 $$;
 
-COMMENT ON FUNCTION push.take_job(p_gateway integer) IS 'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the gateway was declared dead. p_gateway: what push.register_gateway returned';
+COMMENT ON FUNCTION push.take_job(p_gateway integer, p_urgent boolean) IS 'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent (push.is_urgent), or one that is not; null: any';
 
 CREATE FUNCTION push.take_receipts(p_app text, p_ticket text[]) RETURNS TABLE(batch bigint, ticket text, outbox_id bigint, n integer, user_id text, token text, sent_at timestamp with time zone, give_up_at timestamp with time zone, attempts integer)
     LANGUAGE plpgsql

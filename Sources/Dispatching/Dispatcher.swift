@@ -217,9 +217,10 @@ public actor Dispatcher {
     case .lookUpEnded(let calls):
       return .endedFound(await result { store throws(OutboxError) in try await store.ended(among: calls) })
     case .sync: return .synced(await result { store throws(OutboxError) in try await store.sync() })
-    case .claimJob: return .jobClaimed(await result { store throws(OutboxError) in try await store.claimJob() })
-    case .runJob(let name):
-      return .jobRan(await result { store throws(OutboxError) in try await store.run(job: name) })
+    case .claimJob(let kind):
+      return .jobClaimed(kind, await result { store throws(OutboxError) in try await store.claimJob(kind) })
+    case .runJob(let kind, let name):
+      return .jobRan(kind, await result { store throws(OutboxError) in try await store.run(kind, job: name) })
     case .report(let conditions):
       return .reported(await result { store throws(OutboxError) in try await store.report(conditions) })
     case .send, .withdraw, .permit, .tell, .log: return nil

@@ -313,8 +313,8 @@ public protocol OutboxStore: Sendable {
   /// Reports the conditions of this gateway's lanes, for ops. Called every second.
   func report(_ conditions: [LaneCondition]) async throws(OutboxError)
 
-  /// The maintenance job that is due, if any. The gateway that asks first runs it.
-  func claimJob() async throws(OutboxError) -> String?
+  /// The job of this kind that is due, if any. The gateway that asks first runs it.
+  func claimJob(_ kind: JobKind) async throws(OutboxError) -> String?
   /// Runs one bounded step of a job. Returns what SQL did without a gateway, if that is the job.
-  func run(job name: String) async throws(OutboxError) -> [Tally]
+  func run(_ kind: JobKind, job name: String) async throws(OutboxError) -> [Tally]
 }

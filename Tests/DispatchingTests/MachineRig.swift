@@ -160,7 +160,7 @@ struct MachineRig {
       }
     }) {
       switch action {
-      case .claimJob: hear(.jobClaimed(.success(nil)))
+      case .claimJob(let kind): hear(.jobClaimed(kind, .success(nil)))
       case .report: hear(.reported(.success(())))
       case .lookUpEnded: hear(.endedFound(.success([])))
       default: hear(.scanned(.success(ClaimedPage(leases: [], next: nil))))

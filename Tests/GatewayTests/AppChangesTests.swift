@@ -93,7 +93,7 @@ import Testing
     try await GatewayHarness.with(watchesFiles: true) { gateway in
       let connections =
         "select count(*) from pg_stat_activity where application_name similar to "
-        + "'push-gateway (claims|settlements|control|maintenance|listener)' and datname = current_database()"
+        + "'push-gateway (claims|settlements|control|maintenance|jobs|listener)' and datname = current_database()"
       let requests = await gateway.simulators.fcm.counters.requests
       await gateway.simulators.fcm.setFaults(FaultPlan([FaultRule(provider: .fcm, fault: Fault(.hang))]))
       var most = 0
@@ -114,7 +114,7 @@ import Testing
         most = max(most, Int(try await gateway.database.value(connections)) ?? 0)
       }
       // Those of four services.
-      #expect(most <= 20)
+      #expect(most <= 24)
     }
   }
 

@@ -1,6 +1,6 @@
 // Maintenance jobs, done when they are due by the first gateway that asks.
 
-internal import Queue
+public import Queue
 
 extension MemoryOutbox {
   /// `push.job`: names and how often each is due, in microseconds.
@@ -10,9 +10,11 @@ extension MemoryOutbox {
 
   /// `push.take_job`: the job that has been due longest; its due time moves on. A job that is due later than its
   /// interval allows dates from before a step of the clock.
-  public mutating func claimJob(_ gateway: Int32, at now: DatabaseTime) -> String? {
+  public mutating func claimJob(_ gateway: Int32, _ kind: JobKind, at now: DatabaseTime) -> String? {
     guard gateways[gateway]?.isAlive ?? false else { return nil }
-    let due = jobs.values.filter { $0.dueAt <= now || $0.dueAt > now + $0.everyMicroseconds }
+    let due = jobs.values.filter {
+      ($0.name == "promote") == (kind == .urgent) && ($0.dueAt <= now || $0.dueAt > now + $0.everyMicroseconds)
+    }
     guard var job = due.min(by: { ($0.dueAt, $0.name) < ($1.dueAt, $1.name) }) else { return nil }
     job.dueAt = now + job.everyMicroseconds
     jobs[job.name] = job

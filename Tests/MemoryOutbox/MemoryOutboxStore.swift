@@ -101,12 +101,12 @@ public actor MemoryOutboxStore: OutboxStore {
   public func correct(_ environments: [EnvironmentCorrection]) async throws(OutboxError) -> Int { environments.count }
   public func report(_ conditions: [LaneCondition]) async throws(OutboxError) {}
 
-  public func claimJob() async throws(OutboxError) -> String? {
+  public func claimJob(_ kind: JobKind) async throws(OutboxError) -> String? {
     let id = try gateway()
-    return try await server.execute { outbox, now in outbox.claimJob(id, at: now) }
+    return try await server.execute { outbox, now in outbox.claimJob(id, kind, at: now) }
   }
 
-  public func run(job name: String) async throws(OutboxError) -> [Tally] {
+  public func run(_ kind: JobKind, job name: String) async throws(OutboxError) -> [Tally] {
     try await server.execute { outbox, now in outbox.run(job: name, at: now) }
     return []
   }

@@ -203,12 +203,51 @@ struct PostgresOutboxTests {
     try await withOutbox { database, outbox, _, _ in
       _ = try await database.value(Self.enqueue("call-6"))
       var seen: [String] = []
-      while let job = try await outbox.claimJob(), !seen.contains(job) {
-        seen.append(job)
-        let tallies = try await outbox.run(job: job)
-        if job == "tally" { #expect(tallies.contains { $0.event == .enqueued && $0.app == "porteiro" }) }
+      for kind in JobKind.allCases {
+        while let job = try await outbox.claimJob(kind), !seen.contains(job) {
+          seen.append(job)
+          let tallies = try await outbox.run(kind, job: job)
+          if job == "tally" { #expect(tallies.contains { $0.event == .enqueued && $0.app == "porteiro" }) }
+        }
       }
       #expect(Set(seen).isSuperset(of: ["tally", "promote", "expire", "miss"]))
+    }
+  }
+
+  @Test("a call whose end takes seconds delays no retry, no dead token and no visible push")
+  func slowEnd() async throws {
+    try await withOutbox { database, outbox, _, lane in
+      _ = try await database.value(Self.enqueue("call-slow"))
+      // The call is late, and its end waits until the test says so, in another session.
+      try await database.execute(
+        """
+        set session_replication_role = replica;
+        update push.outbox set created_at = created_at - interval '1 hour', deadline_at = deadline_at - interval '1 hour';
+        set session_replication_role = origin;
+        create table public.patience (is_over boolean);
+        create function public.wait() returns trigger language plpgsql as $$
+        begin
+          while not exists (select from public.patience) loop
+            perform pg_sleep(0.01);
+          end loop;
+          return new;
+        end $$;
+        create trigger wait before update on push.outbox for each row when (new.state = 'missed')
+        execute function public.wait();
+        """)
+      let isEnding =
+        "select count(*) from pg_stat_activity where application_name = 'push-gateway jobs' and state = 'active'"
+        + " and datname = current_database()"
+      async let ended = outbox.run(.upkeep, job: "miss")
+      while try await database.value(isEnding) == "0" { try await Task.sleep(for: .milliseconds(5)) }
+      _ = try await outbox.run(.urgent, job: "promote")
+      try await outbox.sync()
+      let dead = TokenInvalidation(lane: lane, token: ArraySlice(Self.token.utf8), since: nil, reason: "Unregistered")
+      _ = try await outbox.invalidate([dead])
+      #expect(try await database.value(isEnding) == "1")
+      try await database.execute("insert into public.patience values (true)")
+      _ = try await ended
+      #expect(try await database.value("select state from push.outbox") == "missed")
     }
   }
 

@@ -329,9 +329,20 @@ extension OutboxStoreConformance {
       try await server.advance(by: .seconds(3600))
       _ = try await gateway.beat(mayReap: false)
       _ = try await other.beat(mayReap: false)
-      let (first, second) = (try await gateway.claimJob(), try await other.claimJob())
+      let (first, second) = (try await gateway.claimJob(.upkeep), try await other.claimJob(.upkeep))
       try expect(first != nil, "there is a job")
       try expect(first != second, "another gets another")
+    },
+    OutboxStoreRule("urgent jobs are claimed beside the others") { server in
+      let gateway = try await server.gateway()
+      try await server.advance(by: .seconds(3600))
+      _ = try await gateway.beat(mayReap: false)
+      var (urgent, upkeep): (Set<String>, Set<String>) = ([], [])
+      while let job = try await gateway.claimJob(.urgent), urgent.insert(job).inserted {}
+      while let job = try await gateway.claimJob(.upkeep), upkeep.insert(job).inserted {}
+      try expect(urgent.contains("promote"), "rings wait for retries that are due")
+      try expect(upkeep.isSuperset(of: ["miss", "expire"]), "no ring waits for these")
+      try expect(urgent.isDisjoint(with: upkeep), "each job is of one kind")
     },
     OutboxStoreRule("a job ends unclaimed deliveries after their deadline as expired") { server in
       let call = try await server.call(seconds: 1)

@@ -114,9 +114,11 @@ extension OutboxUnderTest {
 
   /// Does every job that is due.
   func runJobs(_ gateway: any OutboxStore) async throws {
-    for _ in 0..<100 {
-      guard let job = try await gateway.claimJob() else { return }
-      _ = try await gateway.run(job: job)
+    for kind in JobKind.allCases {
+      for _ in 0..<100 {
+        guard let job = try await gateway.claimJob(kind) else { break }
+        _ = try await gateway.run(kind, job: job)
+      }
     }
   }
 }

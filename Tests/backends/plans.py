@@ -114,7 +114,7 @@ class Session:
         does("settle_receipts", "select push.settle_receipts('plan', '{m}', '{DeviceNotRegistered}')")
         for name in ("promote", "miss", "expire", "expire_all", "escalate", "prune"):
             does(name, "select push.run_job(%s)", name)
-        does("take_job", "select push.take_job(%s)", self.gateway)
+        does("take_job", "select push.take_job(%s, false)", self.gateway)
         # A gateway died with one of them.
         other = self.one("select push.register_gateway('died', '1')")[0]
         self.one("select count(*) from push.claim(%s, 1, %s::smallint[], '{1,1,1}', '{-infinity,-infinity,-infinity}', '0')", other,

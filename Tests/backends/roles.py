@@ -166,7 +166,7 @@ STATEMENTS = {
     "select push.sync(1)": {"gateway"},
     "select push.give_back(1, '{}', '{}')": set(),
     "select push.claimed_places('{1}')": set(),
-    "select push.take_job(1)": {"gateway"},
+    "select push.take_job(1, true)": {"gateway"},
     "select push.run_job(name) from "
     "unnest('{promote,miss,expire,expire_all,escalate,tally,prune,erase,ensure_partitions,drop_partitions}'::text[]) name": {"gateway"},
     "select push.claim(1, 3, '{1}', '{10}', '{-infinity}'), push.settle(1, null, array[id], '{0}', '{1}', '{1}', '{4}', '{404}', "

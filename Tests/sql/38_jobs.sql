@@ -26,6 +26,16 @@ select test.equal('a gateway that was declared dead gets none', push.take_job(:g
 select test.equal('nor does an unknown gateway', push.take_job(0), null);
 select test.equal('a living gateway does', push.take_job(:g1), 'miss');
 
+-- Rings wait for two of them, so that a gateway runs one of each kind at a time.
+update push.job set due_at = now() - interval '1 minute' where name <> 'miss';
+update push.job set due_at = now() - interval '2 minutes' where name in ('tally', 'escalate');
+select test.equal('the urgent one that is due first', push.take_job(:g1, true), 'escalate');
+select test.equal('then the other', push.take_job(:g1, true), 'promote');
+select test.equal('no other is urgent', push.take_job(:g1, true), null);
+select test.equal('the first of the rest', push.take_job(:g1, false), 'tally');
+select test.equal('an earlier release asks for any', push.take_job(:g1) is not null, true);
+update push.job set due_at = now() + interval '1 hour';
+
 select test.equal('each can be run, and there is not much to do', (select string_agg(name, ' ') from push.job where push.run_job(name)), null);
 select test.equal('an unknown job is an error', pg_temp.error($$select push.run_job('x')$$), '20000');
 select test.call('late-' || i, 1, p_ring => 1) from generate_series(1, 3) i;

@@ -3,7 +3,23 @@
 -- one job by its interval. Two gateways may run the same job at once if a step takes longer than the interval: every job
 -- skips locked rows.
 
-create or replace function push.take_job(p_gateway int) returns text
+-- Jobs that rings wait for, push.is_urgent, run beside the others: a gateway takes one of each kind at a time, so that a call
+-- whose end takes seconds delays no ring.
+create or replace function push.is_urgent(p_job text) returns boolean language sql immutable parallel safe as
+$$ select p_job in ('promote', 'escalate') $$;
+comment on function push.is_urgent is
+  'whether rings wait for a job: retries that are due, and users whose phones were not heard. p_job: push.job.name';
+
+-- It had one argument in release 0.1.0.
+do $$
+begin
+  if to_regprocedure('push.take_job(int)') is not null then
+    drop function push.take_job(int);
+  end if;
+end
+$$;
+
+create or replace function push.take_job(p_gateway int, p_urgent boolean default null) returns text
 language plpgsql volatile security definer set search_path = push, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -16,6 +32,7 @@ begin
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
+        and coalesce(push.is_urgent(x.name) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
     returning j.name into v_name;
   return v_name;
@@ -23,7 +40,8 @@ end
 $$;
 comment on function push.take_job is
   'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the '
-  'gateway was declared dead. p_gateway: what push.register_gateway returned';
+  'gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent '
+  '(push.is_urgent), or one that is not; null: any';
 
 create or replace function push.run_job(p_name text) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off

@@ -54,8 +54,8 @@ public enum DispatcherAction: Sendable {
   case lookUpEnded([Int64])
   /// Waits until everything committed so far is on the server's disk.
   case sync
-  case claimJob
-  case runJob(String)
+  case claimJob(JobKind)
+  case runJob(JobKind, String)
   case report([LaneCondition])
 
   /// Hands requests to the provider of a lane, by its index. Each comes back as one result.

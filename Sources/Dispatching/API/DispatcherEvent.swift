@@ -43,9 +43,9 @@ public enum DispatcherEvent: Sendable {
   /// The answer to `sync`.
   case synced(Result<Void, OutboxError>)
   /// The answer to `claimJob`.
-  case jobClaimed(Result<String?, OutboxError>)
+  case jobClaimed(JobKind, Result<String?, OutboxError>)
   /// The answer to `runJob`.
-  case jobRan(Result<[Tally], OutboxError>)
+  case jobRan(JobKind, Result<[Tally], OutboxError>)
   /// The answer to `report`.
   case reported(Result<Void, OutboxError>)
 

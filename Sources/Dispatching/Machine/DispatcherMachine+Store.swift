@@ -202,29 +202,29 @@ extension DispatcherMachine {
 
   mutating func keepHouse(_ now: Instant) {
     guard !isDraining else { return }
-    if housekeeping.claimsJob(now) { actions.append(.claimJob) }
+    for kind in JobKind.allCases where housekeeping.claimsJob(kind, now) { actions.append(.claimJob(kind)) }
     if housekeeping.reports(now) { actions.append(.report(scheduler.conditions(now))) }
   }
 
-  mutating func didTakeJob(_ result: Result<String?, OutboxError>, _ now: Instant) {
+  mutating func didTakeJob(_ kind: JobKind, _ result: Result<String?, OutboxError>, _ now: Instant) {
     switch result {
-    case .success(let name?): actions.append(.runJob(name))
-    case .success(nil): housekeeping.didFindNoJob(now)
-    case .failure(let error): didFailJob(error, now)
+    case .success(let name?): actions.append(.runJob(kind, name))
+    case .success(nil): housekeeping.didFindNoJob(kind, now)
+    case .failure(let error): didFailJob(kind, error, now)
     }
   }
 
-  mutating func didRunJob(_ result: Result<[Tally], OutboxError>, _ now: Instant) {
+  mutating func didRunJob(_ kind: JobKind, _ result: Result<[Tally], OutboxError>, _ now: Instant) {
     switch result {
     case .success(let tallies):
       for tally in tallies { counters.note(tally) }
-      housekeeping.didRunJob(now)
-    case .failure(let error): didFailJob(error, now)
+      housekeeping.didRunJob(kind, now)
+    case .failure(let error): didFailJob(kind, error, now)
     }
   }
 
-  private mutating func didFailJob(_ error: OutboxError, _ now: Instant) {
-    housekeeping.didFailJob(now)
+  private mutating func didFailJob(_ kind: JobKind, _ error: OutboxError, _ now: Instant) {
+    housekeeping.didFailJob(kind, now)
     log(.warning, "Maintenance of the outbox failed; it is tried again", ["reason": "\(error)"])
   }
 

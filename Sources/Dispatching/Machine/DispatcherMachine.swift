@@ -112,8 +112,8 @@ public struct DispatcherMachine {
     case .written(let batch, let result): didWrite(batch, result, now)
     case .endedFound(let result): didLookUp(result, now)
     case .synced(let result): didSync(result, now)
-    case .jobClaimed(let result): didTakeJob(result, now)
-    case .jobRan(let result): didRunJob(result, now)
+    case .jobClaimed(let kind, let result): didTakeJob(kind, result, now)
+    case .jobRan(let kind, let result): didRunJob(kind, result, now)
     case .reported(let result): didReport(result)
     case .provider(.capacity(let capacity), let lane): scheduler.setCapacity(capacity, of: lanes[lane].id)
     case .provider(.results(let results), _): for result in results { handle(result, now) }

@@ -3,11 +3,18 @@
 internal import Queue
 internal import Runtime
 
-/// Runs at most one job and one report at a time.
+/// Runs at most one job of each kind and one report at a time.
 struct Housekeeping {
+  private struct Slot {
+    var isAtJob = false
+    var nextJob = Instant(nanoseconds: .min)
+
+    var due: Instant { isAtJob ? .distantFuture : nextJob }
+  }
+
   private let settings: DispatcherSettings
-  private var isAtJob = false
-  private var nextJob = Instant(nanoseconds: .min)
+  private var urgent = Slot()
+  private var upkeep = Slot()
   private var isReporting = false
   private var nextReport = Instant(nanoseconds: .min)
 
@@ -15,31 +22,31 @@ struct Housekeeping {
     self.settings = settings
   }
 
-  /// When the next job or report is due; distant future while both are under way.
-  var due: Instant { min(isAtJob ? .distantFuture : nextJob, isReporting ? .distantFuture : nextReport) }
+  /// When the next job or report is due; distant future while all are under way.
+  var due: Instant { min(urgent.due, upkeep.due, isReporting ? .distantFuture : nextReport) }
 
-  /// Whether to look for a job now. `didFindJob` or `didFail` follows.
-  mutating func claimsJob(_ now: Instant) -> Bool {
-    guard !isAtJob, nextJob <= now else { return false }
-    isAtJob = true
+  private subscript(kind: JobKind) -> Slot {
+    get { kind == .urgent ? urgent : upkeep }
+    set { if kind == .urgent { urgent = newValue } else { upkeep = newValue } }
+  }
+
+  /// Whether to look for a job of this kind now. `didFindNoJob`, `didRunJob` or `didFailJob` follows.
+  mutating func claimsJob(_ kind: JobKind, _ now: Instant) -> Bool {
+    guard self[kind].due <= now else { return false }
+    self[kind].isAtJob = true
     return true
   }
 
   /// No job was due.
-  mutating func didFindNoJob(_ now: Instant) {
-    isAtJob = false
-    nextJob = now + settings.jobInterval
+  mutating func didFindNoJob(_ kind: JobKind, _ now: Instant) {
+    self[kind] = Slot(nextJob: now + settings.jobInterval)
   }
 
   /// A step of a job was done. Another job may be due.
-  mutating func didRunJob(_ now: Instant) {
-    isAtJob = false
-    nextJob = now
-  }
+  mutating func didRunJob(_ kind: JobKind, _ now: Instant) { self[kind] = Slot(nextJob: now) }
 
-  mutating func didFailJob(_ now: Instant) {
-    isAtJob = false
-    nextJob = now + settings.reportInterval
+  mutating func didFailJob(_ kind: JobKind, _ now: Instant) {
+    self[kind] = Slot(nextJob: now + settings.reportInterval)
   }
 
   /// Whether to report the lanes' conditions now. `didReport` follows.

@@ -2,7 +2,7 @@
 
 internal import Runtime
 
-/// A reason is logged when it is new and at intervals while it lasts. Otherwise five connections that retry every two seconds would
+/// A reason is logged when it is new and at intervals while it lasts. Otherwise six connections that retry every two seconds would
 /// fill the log.
 struct Complaints {
   private static let interval = Nanoseconds.seconds(60)

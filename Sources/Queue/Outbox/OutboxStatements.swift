@@ -144,7 +144,7 @@ enum OutboxStatements {
 
   // MARK: - Maintenance
 
-  static let claimJob = PostgresStatement(name: "take_job", sql: "select push.take_job($1)")
+  static let claimJob = PostgresStatement(name: "take_job", sql: "select push.take_job($1, $2::text::boolean)")
   static let runJob = PostgresStatement(name: "run_job", sql: "select push.run_job($1)")
   static let takeTally = PostgresStatement(
     name: "take_tally",

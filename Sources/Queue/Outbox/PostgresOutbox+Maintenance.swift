@@ -9,23 +9,29 @@ extension PostgresOutbox {
 
   // MARK: - Jobs
 
-  public func claimJob() async throws(OutboxError) -> String? {
+  public func claimJob(_ kind: JobKind) async throws(OutboxError) -> String? {
     var parameters = PostgresParameters()
     parameters.append(try identity())
-    let result = try await maintenance.query(OutboxStatements.claimJob, parameters, isolation: self)
+    parameters.append(kind == .urgent ? "true" : "false")
+    let result = try await link(for: kind).query(OutboxStatements.claimJob, parameters, isolation: self)
     return result.rowCount == 0 || result.isNull(0, 0) ? nil : result.text(0, 0)
   }
 
-  public func run(job name: String) async throws(OutboxError) -> [Tally] {
+  public func run(_ kind: JobKind, job name: String) async throws(OutboxError) -> [Tally] {
+    try checkAvailable()
+    let link = link(for: kind)
     if name == Self.tallyJob {
-      let result = try await perform(OutboxStatements.takeTally, PostgresParameters())
+      let result = try await link.query(OutboxStatements.takeTally, PostgresParameters(), isolation: self)
       return (0..<result.rowCount).compactMap { Tally(result, $0) }
     }
     var parameters = PostgresParameters()
     parameters.append(name)
-    _ = try await perform(OutboxStatements.runJob, parameters)  // if there is more to do, the job is due again at once
+    // If there is more to do, the job is due again at once.
+    _ = try await link.query(OutboxStatements.runJob, parameters, isolation: self)
     return []
   }
+
+  private func link(for kind: JobKind) -> OutboxLink { kind == .urgent ? maintenance : jobs }
 
   // MARK: - Apps and lanes
 

@@ -1,9 +1,10 @@
-// The outbox in Postgres: five connections, our identity, and the batches between.
+// The outbox in Postgres: six connections, our identity, and the batches between.
 //
 //   claims       push.claim, forget                                      one statement for all lanes
 //   settlements  push.settle, park, release, reclaim, ended
 //   control      register_gateway, beat                                  never behind anything slow
-//   maintenance  jobs, tokens, receipts, what ops see                    may wait
+//   maintenance  urgent jobs, tokens, receipts, what ops see             may wait a little
+//   jobs         the other jobs                                          may wait for seconds
 //   listener     LISTEN                                                  always drained; closed for a while when it is flooded
 //
 // The first three are needed to work. A beat must not queue behind a settlement that waits for a lock: it would come too late, and
@@ -48,6 +49,7 @@ public actor PostgresOutbox: OutboxStore {
   let settlements: OutboxLink
   let control: OutboxLink
   let maintenance: OutboxLink
+  let jobs: OutboxLink
   private let listener: OutboxLink
   private var notificationLimit = NotificationLimit()
   /// Whether the listener was closed for too many notifications and has not reconnected since.
@@ -84,10 +86,11 @@ public actor PostgresOutbox: OutboxStore {
     settlements = link("settlements", OutboxStatements.setUpWork)
     control = link("control", OutboxStatements.setUpWork)
     maintenance = link("maintenance", OutboxStatements.setUpWork)
+    jobs = link("jobs", OutboxStatements.setUpWork)
     listener = link("listener", OutboxStatements.setUpWork, [OutboxStatements.listen, OutboxStatements.listenControl])
   }
 
-  private var links: [OutboxLink] { [claims, settlements, control, maintenance, listener] }
+  private var links: [OutboxLink] { [claims, settlements, control, maintenance, jobs, listener] }
 
   /// Counters since the start.
   public var counters: OutboxCounters {
@@ -117,7 +120,8 @@ public actor PostgresOutbox: OutboxStore {
       self.linkIsUp()
     }
     listener.onDown = { self.listenerIsDown($0) }
-    maintenance.onDown = { self.maintenanceIsDown($0) }
+    maintenance.onDown = { self.maintenanceIsDown($0, "maintenance") }
+    jobs.onDown = { self.maintenanceIsDown($0, "jobs") }
     listener.onNotification = { self.hear($0, $1) }
     for link in links { link.open() }
   }
@@ -156,10 +160,10 @@ public actor PostgresOutbox: OutboxStore {
     report?(.unavailable(reason: error.description))
   }
 
-  /// The maintenance link is down. Work continues without it, but cannot begin: it registers apps and lanes.
-  private func maintenanceIsDown(_ error: PostgresError) {
+  /// The link for maintenance or for jobs is down. Work continues without it, but cannot begin.
+  private func maintenanceIsDown(_ error: PostgresError, _ purpose: String) {
     guard isAvailable else { return linkIsDown(error) }
-    logger.warning("The connection for maintenance is lost; reconnecting", metadata: ["reason": "\(error)"])
+    logger.warning("The connection for \(purpose) is lost; reconnecting", metadata: ["reason": "\(error)"])
   }
 
   /// The listener is down. Work continues by polling.

@@ -48,7 +48,7 @@ extension Statement {
       case .lookUpEnded(let calls): "ended? \(calls)"
       case .sync: "sync"
       case .claimJob: "take job"
-      case .runJob(let name): "run \(name)"
+      case .runJob(_, let name): "run \(name)"
       case .report: "report"
       case .send, .withdraw, .permit, .tell, .log: ""
       }

@@ -62,8 +62,8 @@ struct Statement {
     case .write(_, let write): return try execute(write, gateway, &outbox, at: now)
     case .lookUpEnded(let ids): return .ended(outbox.ended(among: ids))
     case .sync: outbox.sync()
-    case .claimJob: return .job(outbox.claimJob(gateway, at: now))
-    case .runJob(let name): outbox.run(job: name, at: now)
+    case .claimJob(let kind): return .job(outbox.claimJob(gateway, kind, at: now))
+    case .runJob(_, let name): outbox.run(job: name, at: now)
     case .register, .claim, .report, .send, .withdraw, .permit, .tell, .log: break
     }
     return .done
@@ -115,8 +115,9 @@ struct Statement {
       }.map { .written(batch: batch, $0) }
     case .lookUpEnded: return mapped { if case .ended(let ids) = $0 { ids } else { nil } }.map { .endedFound($0) }
     case .sync: return mapped { _ in () }.map { .synced($0) }
-    case .claimJob: return mapped { if case .job(let name) = $0 { .some(name) } else { nil } }.map { .jobClaimed($0) }
-    case .runJob: return mapped { _ in [Tally]() }.map { .jobRan($0) }
+    case .claimJob(let kind):
+      return mapped { if case .job(let name) = $0 { .some(name) } else { nil } }.map { .jobClaimed(kind, $0) }
+    case .runJob(let kind, _): return mapped { _ in [Tally]() }.map { .jobRan(kind, $0) }
     case .report: return mapped { _ in () }.map { .reported($0) }
     case .send, .withdraw, .permit, .tell, .log: return nil
     }
