@@ -259,6 +259,28 @@ select test.equal('nor by an acknowledgement', (select format('%s %s', failures,
   '0 t');
 select push.resume_webhooks('hooked');
 
+-- Requests that were under way when the receiver stopped answering, and fail one after the other.
+create function pg_temp.fails(p_events bigint[]) returns void language sql as $$
+  select push.settle_webhooks(array[e.id], array[e.app], array[w.url_digest], array[e.attempts], '{1}', '{null}', '{TimedOut}', '{0}', '{null}')
+  from push.webhook_event e join push.webhook w on w.app = e.app where e.id = any (p_events) $$;
+create function pg_temp.rest() returns text language sql as $$
+  select format('%s failures, %s s', failures, round(extract(epoch from retry_at - clock_timestamp()))) from push.webhook where app = 'hooked' $$;
+update push.webhook_event set due_at = clock_timestamp();
+select pg_temp.take(8) is not null as took \gset
+select array_agg(id order by id) as ids from push.webhook_event where due_at > clock_timestamp() + interval '10 s' \gset
+select pg_temp.fails((:'ids'::bigint[])[1:5]);
+select test.equal('five failures make the app wait', cardinality(:'ids'::bigint[]) || ' ' || pg_temp.rest(), '8 5 failures, 5 s');
+select pg_temp.fails((:'ids'::bigint[])[6:7]);
+select test.equal('more of requests sent before make the wait no longer', pg_temp.rest(), '5 failures, 5 s');
+update push.webhook set retry_at = clock_timestamp() where app = 'hooked';
+select test.equal('a probe is sent', (select count(*) from push.claim_webhooks('{hooked}', '{other}', '{10}', '{20000}')), 1::bigint);
+select e.id as probe from push.webhook_event e join push.webhook w on w.app = e.app and w.retry_at = e.due_at \gset
+select pg_temp.fails((:'ids'::bigint[])[8:8]);
+select test.equal('which the last of them leaves alone', pg_temp.rest(), '5 failures, 20 s');
+select pg_temp.fails(array[:probe]);
+select test.equal('its failure makes the wait longer', pg_temp.rest(), '6 failures, 10 s');
+select push.resume_webhooks('hooked');
+
 -- 410.
 select pg_temp.take(1);
 select pg_temp.result(2, 410);

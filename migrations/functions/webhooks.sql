@@ -369,6 +369,7 @@ declare
   v_app  text;
   v_room int;
   v_mine bigint[];
+  v_due  timestamptz;
 begin
   for v_i in 1..cardinality(p_app) loop
     v_app := p_app[v_i];
@@ -419,16 +420,18 @@ begin
       limit v_room
     ) m;
     continue when v_mine is null;
+    v_due := clock_timestamp() + p_lease_ms[v_i] * interval '1 ms';
     if v_hook.failures >= c_open then
       -- Whoever has locked the row sends a probe, or is an operator: then the probe is sent after the operator's transaction.
-      update push.webhook w set retry_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms'
+      -- By this time push.settle_webhooks knows the probe among requests that were sent before.
+      update push.webhook w set retry_at = v_due
         where w.app = (select x.app from push.webhook x where x.app = v_app and x.failures >= c_open for no key update skip locked);
       continue when not found;
     end if;
     return query
       with taken as (
         update push.webhook_event e
-        set due_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms', attempts = e.attempts + 1
+        set due_at = v_due, attempts = e.attempts + 1
         where e.id = any (v_mine)
         returning e.*
       )
@@ -478,13 +481,19 @@ declare
   c_open     constant int := 5;
   c_probe    constant interval := '5 s';
   c_wait_max constant interval := '5 minutes';
-  v_free  bigint[];
-  v_calls bigint[];
-  v_app   record;
+  v_free   bigint[];
+  v_probes bigint[];
+  v_calls  bigint[];
+  v_app    record;
 begin
   -- One statement writes results of several apps. A backend that registers a dead token again, or an operator, may lock one of
   -- the events in a transaction that stays open: that event is left out, and sent again after its lease.
   v_free := array(select e.id from push.webhook_event e where e.id = any (p_id) order by e.id for update skip locked);
+  v_probes := array(
+    select e.id from push.webhook_event e cross join lateral (
+      select from push.webhook w where w.app = e.app and w.retry_at = e.due_at offset 0
+    ) w
+    where e.id = any (p_id));
   with gone as (
     delete from push.webhook_event e
     using generate_subscripts(p_id, 1) r(i)
@@ -508,10 +517,12 @@ begin
   -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
   -- if it comes from the URL that was registered last. An acknowledgement always counts.
   -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
-  -- way at that time do not end it.
+  -- way at that time do not end it. After it, only the failure of a probe makes the next wait longer: the others are of
+  -- requests that were sent before the first wait began, and end one after the other.
   for v_app in
     select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
       count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
+      bool_or(p_id[r.i] = any (v_probes)) as is_probe,
       (array_agg(p_status[r.i] order by r.i desc))[1] as status, (array_agg(p_reason[r.i] order by r.i desc))[1] as reason
     from generate_subscripts(p_id, 1) r(i)
     group by 1, 2 order by 1, 2
@@ -528,15 +539,17 @@ begin
               or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
       else
         update push.webhook w
-          set failures = least(w.failures + v_app.failures, greatest(w.failures + 1, c_open)),
+          set failures = case when w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or v_app.is_probe
+              then least(w.failures + v_app.failures, greatest(w.failures + 1, c_open)) else w.failures end,
             failing_since = coalesce(w.failing_since, clock_timestamp()),
             last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
             gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
             -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
             retry_at = greatest(
-              case when w.failures < c_open then w.retry_at end,
+              case when w.failures < c_open or not v_app.is_probe then w.retry_at end,
               clock_timestamp() + v_app.pause_ms * interval '1 ms',
-              case when w.failures + v_app.failures >= c_open then
+              case when w.failures + v_app.failures >= c_open
+                  and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or v_app.is_probe) then
                 clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
           where w.app = v_app.app and w.url_digest = v_app.url_digest;
       end if;
