@@ -497,6 +497,7 @@ declare
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
   v_looked  push.delivery[];
   v_stuck   push.delivery[];
+  v_locked  bigint[];
 begin
   if push.restored_at() is not null then
     return 0;
@@ -540,13 +541,16 @@ begin
         and h.finished_at >= v_since limit 1) is null
       and (select true from push.ring_reports r where r.outbox_id = x.outbox_id and r.user_id = x.user_id) is null);
   if v_stuck <> '{}' then
-    perform push.fall_back(v_stuck, true);
+    v_locked := array(select f.outbox_id from push.fall_back_unheard(v_stuck) f where f.n is null);
+    update push.delivery d set bypassed_at = null
+      from unnest(v_stuck) s
+      where s.outbox_id = any (v_locked) and d.outbox_id = s.outbox_id and d.n = s.n;
   end if;
   return cardinality(v_looked);
 end
 $$;
 
-COMMENT ON FUNCTION push.bypass(p_max integer) IS 'for at most p_max invites that are at least 2 s old and on a stuck lane (push.stuck_lanes), or that failed and wait for their next attempt: makes one invite over the user''s next channel, while the first one goes on waiting, unless a phone of the user has reported that it rings. Returns how many invites were checked; each is checked only once';
+COMMENT ON FUNCTION push.bypass(p_max integer) IS 'for at most p_max invites that are at least 2 s old and on a stuck lane (push.stuck_lanes), or that failed and wait for their next attempt: makes one invite over the user''s next channel, while the first one goes on waiting, unless a phone of the user has reported that it rings. Returns how many invites were checked; each is checked only once, unless another transaction has the turn of its call';
 
 CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text, after_n integer DEFAULT NULL::integer, devices integer DEFAULT NULL::integer) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1050,14 +1054,23 @@ begin
     v_calls := null;
     begin
       with unchecked as materialized (
-        select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
-        from push.ends_unchecked x
-        -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
-        where x.due_at <= v_begun and ((select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
-          or (select true from push.outbox o where o.id = x.outbox_id for share skip locked))
-        limit least(v_size, p_max - v_taken) for update of x skip locked
+        select x.tid, x.tries, x.due_at,
+          coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
+        from (
+          -- Those that failed before come last.
+          select e.ctid as tid, e.outbox_id, e.tries, e.due_at from push.ends_unchecked e
+          where e.due_at <= v_begun
+          order by e.tries, e.due_at
+        ) x cross join lateral (
+          select from push.ends_unchecked e
+          -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
+          where e.ctid = x.tid and ((select true from push.outbox o where o.id = e.outbox_id and o.ended_at is null) is null
+            or (select true from push.outbox o where o.id = e.outbox_id for share skip locked))
+          for update skip locked
+        ) l
+        limit least(v_size, p_max - v_taken)
       ), bite as (
-        select u.tid, u.count, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
+        select u.tid, u.count, sum(u.count) over (order by u.tries, u.due_at, u.tid) - u.count as before from unchecked u
       ), chosen as materialized (
         select b.tid, b.count from bite b where b.before < c_recipients - v_seen
       ), taken as (
@@ -1579,6 +1592,7 @@ declare
   v_app  text;
   v_room int;
   v_mine bigint[];
+  v_due  timestamptz;
 begin
   for v_i in 1..cardinality(p_app) loop
     v_app := p_app[v_i];
@@ -1629,16 +1643,18 @@ begin
       limit v_room
     ) m;
     continue when v_mine is null;
+    v_due := clock_timestamp() + p_lease_ms[v_i] * interval '1 ms';
     if v_hook.failures >= c_open then
       -- Whoever has locked the row sends a probe, or is an operator: then the probe is sent after the operator's transaction.
-      update push.webhook w set retry_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms'
+      -- By this time push.settle_webhooks knows the probe among requests that were sent before.
+      update push.webhook w set retry_at = v_due
         where w.app = (select x.app from push.webhook x where x.app = v_app and x.failures >= c_open for no key update skip locked);
       continue when not found;
     end if;
     return query
       with taken as (
         update push.webhook_event e
-        set due_at = clock_timestamp() + p_lease_ms[v_i] * interval '1 ms', attempts = e.attempts + 1
+        set due_at = v_due, attempts = e.attempts + 1
         where e.id = any (v_mine)
         returning e.*
       )
@@ -2190,6 +2206,12 @@ end
 $_$;
 
 COMMENT ON FUNCTION push.device_token(p_app text, p_device text) IS 'the token of a device; raises an error if there is no such device. p_app: the app; p_device: a token, or push.devices.id; null gives null';
+
+CREATE FUNCTION push.devices_max() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select 100 $$;
+
+COMMENT ON FUNCTION push.devices_max() IS 'maximum number of living devices of one user in one app';
 
 CREATE FUNCTION push.dirty_voip_tokens(p_recipients jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3248,15 +3270,21 @@ begin
     ) i
     where (select true from push.ring_reports r where r.outbox_id = c.id and r.user_id = i.user_id) is null);
   if v_unheard <> '{}' then
+    with made as materialized (
+      select f.* from push.fall_back_unheard(v_unheard) f
+    ), again as (
+      insert into push.escalations_due (outbox_id, due_at)
+      select m.outbox_id, clock_timestamp() + interval '1 s' from made m where m.n is null
+    )
     insert into push.escalations (outbox_id, n, user_id)
-    select f.outbox_id, f.n, f.user_id from push.fall_back(v_unheard, true) f;
+    select m.outbox_id, m.n, m.user_id from made m where m.n is not null;
     get diagnostics v_made = row_count;
   end if;
   return v_made;
 end
 $$;
 
-COMMENT ON FUNCTION push.escalate(p_max integer) IS 'for calls that still ring and whose app''s escalate_after_seconds have passed, at most p_max calls with about 2,000 recipients in all: makes one invite over the next channel for each user who has not declined and of whom no phone has reported that it rings (push.report_ringing). Each call is handled once. Returns how many invites were made';
+COMMENT ON FUNCTION push.escalate(p_max integer) IS 'for calls that still ring and whose app''s escalate_after_seconds have passed, at most p_max calls with about 2,000 recipients in all: makes one invite over the next channel for each user who has not declined and of whom no phone has reported that it rings (push.report_ringing). Each call is handled once, but again after a second if another transaction has its turn. Returns how many invites were made';
 
 CREATE FUNCTION push.expire(p_max integer DEFAULT 5000, p_slack interval DEFAULT '00:00:00'::interval, p_since timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3497,7 +3525,34 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean) IS 'for invites that failed for good: makes an invite over the user''s next channel while the call still rings. It never goes to an APNs token, twice to one token in a call, or to a user who has declined. Returns the invites that it made. p_failed: the invites as they were in push.delivery. p_unheard: the invites did not fail, but no phone reported that it rings (for push.escalate and push.bypass); their tokens may be masked';
+COMMENT ON FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean) IS 'for invites that failed for good: makes an invite over the user''s next channel while the call still rings. It never goes to an APNs token, twice to one token in a call, or to a user who has declined. Returns the invites that it made. p_failed: the invites as they were in push.delivery. p_unheard: the invites did not fail, but no phone reported that it rings (for push.fall_back_unheard); their tokens may be masked';
+
+CREATE FUNCTION push.fall_back_unheard(p_unheard push.delivery[]) RETURNS TABLE(outbox_id bigint, user_id text, n integer)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET lock_timeout TO '100ms'
+    AS $$
+#variable_conflict use_column
+declare
+  v_call bigint;
+begin
+  begin
+    return query select f.outbox_id, f.user_id, f.n from push.fall_back(p_unheard, true) f;
+    return;
+  exception when lock_not_available then perform set_config('lock_timeout', '10ms', true);
+  end;
+  for v_call in select distinct u.outbox_id from unnest(p_unheard) u order by 1 loop
+    begin
+      return query select f.outbox_id, f.user_id, f.n
+        from push.fall_back(array(select u from unnest(p_unheard) u where u.outbox_id = v_call), true) f;
+    exception when lock_not_available then
+      return query select v_call, null::text, null::int;
+    end;
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION push.fall_back_unheard(p_unheard push.delivery[]) IS 'push.fall_back for invites that did not fail, but of which no phone reported that it rings. Returns the invites that it made, and a row without user_id and n for each call that was left out because another transaction has its turn. p_unheard: the invites; their tokens may be masked';
 
 CREATE FUNCTION push.falls_back(p_provider text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4787,6 +4842,35 @@ CREATE FUNCTION push.length_ms(p_length interval) RETURNS bigint
 
 COMMENT ON FUNCTION push.length_ms(p_length interval) IS 'an interval, p_length, in milliseconds';
 
+CREATE FUNCTION push.limit_devices() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+begin
+  -- The update runs this trigger once more.
+  if exists (select from changed c where c.enabled and c.invalidated_at is null) then
+    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
+    where d.ctid = any (array(
+      select x.tid
+      from (select distinct c.user_id, c.app from changed c where c.enabled and c.invalidated_at is null) u
+      cross join lateral (
+        select o.ctid as tid from push.devices o
+        where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
+        order by o.registered_at desc, o.id desc
+        offset push.devices_max()
+      ) x
+      cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.limit_devices() IS 'of a user with more than push.devices_max() living devices in an app, puts aside those that were registered longest ago';
+
 CREATE FUNCTION push.lock_table_used() RETURNS double precision
     LANGUAGE sql STABLE
     AS $$
@@ -5784,6 +5868,8 @@ begin
     where g.alive and g.started_at < v_restored;
   delete from push.reclaimed r where r.asked_at < v_restored;
   delete from push.life l where l.began_at < v_restored;
+  -- Ends that were still to be announced then, or told to phones.
+  delete from push.ends_unchecked e where e.ended_at < v_restored;
   with gone as (
     delete from push.delivery d
     where d.ctid = any (array(
@@ -7171,13 +7257,19 @@ declare
   c_open     constant int := 5;
   c_probe    constant interval := '5 s';
   c_wait_max constant interval := '5 minutes';
-  v_free  bigint[];
-  v_calls bigint[];
-  v_app   record;
+  v_free   bigint[];
+  v_probes bigint[];
+  v_calls  bigint[];
+  v_app    record;
 begin
   -- One statement writes results of several apps. A backend that registers a dead token again, or an operator, may lock one of
   -- the events in a transaction that stays open: that event is left out, and sent again after its lease.
   v_free := array(select e.id from push.webhook_event e where e.id = any (p_id) order by e.id for update skip locked);
+  v_probes := array(
+    select e.id from push.webhook_event e cross join lateral (
+      select from push.webhook w where w.app = e.app and w.retry_at = e.due_at offset 0
+    ) w
+    where e.id = any (p_id));
   with gone as (
     delete from push.webhook_event e
     using generate_subscripts(p_id, 1) r(i)
@@ -7201,10 +7293,12 @@ begin
   -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
   -- if it comes from the URL that was registered last. An acknowledgement always counts.
   -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
-  -- way at that time do not end it.
+  -- way at that time do not end it. After it, only the failure of a probe makes the next wait longer: the others are of
+  -- requests that were sent before the first wait began, and end one after the other.
   for v_app in
     select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
       count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
+      bool_or(p_id[r.i] = any (v_probes)) as is_probe,
       (array_agg(p_status[r.i] order by r.i desc))[1] as status, (array_agg(p_reason[r.i] order by r.i desc))[1] as reason
     from generate_subscripts(p_id, 1) r(i)
     group by 1, 2 order by 1, 2
@@ -7221,15 +7315,17 @@ begin
               or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
       else
         update push.webhook w
-          set failures = least(w.failures + v_app.failures, greatest(w.failures + 1, c_open)),
+          set failures = case when w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or v_app.is_probe
+              then least(w.failures + v_app.failures, greatest(w.failures + 1, c_open)) else w.failures end,
             failing_since = coalesce(w.failing_since, clock_timestamp()),
             last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
             gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
             -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
             retry_at = greatest(
-              case when w.failures < c_open then w.retry_at end,
+              case when w.failures < c_open or not v_app.is_probe then w.retry_at end,
               clock_timestamp() + v_app.pause_ms * interval '1 ms',
-              case when w.failures + v_app.failures >= c_open then
+              case when w.failures + v_app.failures >= c_open
+                  and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or v_app.is_probe) then
                 clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
           where w.app = v_app.app and w.url_digest = v_app.url_digest;
       end if;
@@ -10672,6 +10768,10 @@ CREATE TRIGGER fan_out AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_
 CREATE TRIGGER fill_call BEFORE INSERT ON push.outbox FOR EACH ROW EXECUTE FUNCTION push.fill_call();
 
 CREATE TRIGGER keep_closed BEFORE INSERT OR UPDATE OF opened_at ON push.life FOR EACH ROW WHEN ((new.opened_at IS NOT NULL)) EXECUTE FUNCTION push.keep_closed();
+
+CREATE TRIGGER limit_changed_devices AFTER UPDATE ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.limit_devices();
+
+CREATE TRIGGER limit_new_devices AFTER INSERT ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.limit_devices();
 
 CREATE TRIGGER plan_escalation AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.plan_escalation();
 

@@ -290,3 +290,19 @@ select test.equal('a malformed token is refused without printing it', pg_temp.er
   '22023 push.devices.token: must have the form of a token of provider apns');
 select test.equal('drop_device', push.drop_device('tokens', 'apns', pg_temp.hex('d01')), true);
 select test.equal('once', push.drop_device('tokens', 'apns', pg_temp.hex('d01')), false);
+select push.register_device('many', 'tokens', 'fcm', 'many-token-0123456789-' || i) from generate_series(1, 100) i;
+update push.devices set registered_at = now() - interval '1 day' where token = 'many-token-0123456789-7';
+select push.register_device('many', 'tokens', 'apns', pg_temp.hex('dae'), platform => 'ios');
+create function pg_temp.many() returns text language sql as $$
+  select count(*) filter (where invalidated_at is null) || ' ' || string_agg(right(token, 2), ' ' order by token) filter (where
+    invalid_reason = 'TooManyDevices') from push.devices where user_id = 'many' $$;
+select test.equal('of more than a hundred devices, the one registered longest ago is put aside', pg_temp.many(), '100 -7');
+select push.register_device('many', 'tokens', 'fcm', 'many-token-0123456789-7');
+select test.equal('it comes back when it is registered again', pg_temp.many(), '100 -1');
+insert into push.devices (user_id, app, provider, token) select case when i % 2 = 0 then 'many' else 'more' end, 'tokens', 'fcm',
+  'more-token-0123456789-' || i from generate_series(1, 240) i;
+select test.equal('of many in one statement, too, and for each user',
+  (select string_agg(n::text, ' ') from (select count(*) as n from push.devices where user_id in ('many', 'more') and invalidated_at is null
+  group by user_id) x), '100 100');
+select test.equal('no token is noted as dead', (select count(*) from push.token_invalidations where token like 'm%-token%'), 0::bigint);
+delete from push.devices where user_id in ('many', 'more');

@@ -146,4 +146,9 @@ select test.equal('and told once', (select string_agg(user_id, ' ') from push.de
 delete from push.outbox;
 delete from push.history where lane in (select id from push.lane where app = 'ends');
 drop trigger fail on push.delivery;
+-- Calls whose end failed before wait for those that have not failed.
+insert into push.ends_unchecked (outbox_id, tries, due_at) values (-1, 1, now() - interval '1 hour'), (-2, 0, now());
+select push.check_ends(1) \g /dev/null
+select test.equal('what failed before comes last', (select string_agg(outbox_id::text, ' ') from push.ends_unchecked), '-1');
+delete from push.ends_unchecked;
 reset client_min_messages;

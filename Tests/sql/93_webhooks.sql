@@ -491,8 +491,10 @@ set local session_replication_role = replica;
 update push.outbox set created_at = now() - interval '1 hour' where call_id = 'restored';
 set local session_replication_role = origin;
 insert into push.origin (made_at) values ('-infinity');
+insert into push.ends_unchecked (outbox_id, ended_at, is_unannounced) values (-1, now() - interval '1 minute', true);
 select push.put_away();
 select test.equal('what a restored database puts away is told', pg_temp.waiting('restored'), 'delivery.finished:void:Restored call.missed:restored');
+select test.equal('no end of before is announced', (select count(*) from push.ends_unchecked), 0::bigint);
 delete from push.origin where made_at = '-infinity';
 
 -- Rights.

@@ -396,6 +396,35 @@ equal "a replica claims receipts" "$(one "begin; select count(*) from push.claim
 equal "another passes those by" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 1
 one "rollback;" >"$work/out"
 equal "unfinished work of a replica is due again" "$(two "select count(*) from push.claim_receipts('end', 9, 60000);")" 2
+# --- The turn of one call in a batch of others: an operator requeues it, and leaves the transaction open ---
+sql -c "select push.register_app('turns', 60, 1)" -c "select push.register_lane('turns', 'apns'), push.register_lane('turns', 'fcm')" >"$work/out"
+sql -c "insert into push.outbox (app, payload, recipients) select 'turns', jsonb_build_object('callId', 'turn-' || g, 'from', 'x'),
+  jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', repeat(g::text, 64), 'fcmToken', 'turn-token-0123456789-' || g))
+  from generate_series(1, 3) g"
+sql -c "update push.escalations_due set due_at = now() - interval '1 s'"
+escalated() { sql -c "select string_agg(o.call_id || ':' || d.provider, ' ' order by o.call_id) from push.escalations e join push.outbox o on o.id = e.outbox_id
+  join push.deliveries d on d.call_id = o.call_id and d.n = e.n where o.app = 'turns'"; }
+two "set lock_timeout = '700ms';" >"$work/out"
+one "begin; select requeued from push.requeue('turn-2', 'turns');" >"$work/out"
+equal "the others are escalated" "$(two "select push.escalate();")/$(escalated)" "2/turn-1:fcm turn-3:fcm"
+one "commit;" >"$work/out"
+equal "and it a second later" "$(sql -c "update push.escalations_due set due_at = due_at - interval '1 s' returning due_at between now() - interval '1 s' and now();
+  select push.escalate()" | tr '\n' ' ')/$(escalated)" "t 1 /turn-1:fcm turn-2:fcm turn-3:fcm"
+sql -c "delete from push.outbox where app = 'turns'" -c "insert into push.outbox (app, payload, recipients)
+  select 'turns', jsonb_build_object('callId', 'bypassed-' || g, 'from', 'x'),
+  jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', repeat(g::text, 64), 'fcmToken', 'turn-token-0123456789-' || g))
+  from generate_series(1, 3) g"
+sql -c "update push.delivery d set state = 2, ready_lane = null, last_reason = 'Unavailable', due_at = now() + interval '5 s',
+  created_at = now() - interval '3 s' from push.outbox o where o.id = d.outbox_id and o.app = 'turns'"
+bypassed() { sql -c "select string_agg(d.call_id, ' ' order by d.call_id) from push.deliveries d where d.app = 'turns' and d.provider = 'fcm'"; }
+one "begin; select push.take_turns(array[id]) from push.outbox where call_id = 'bypassed-2';" >"$work/out"
+equal "the others are bypassed" "$(two "select push.bypass();")/$(bypassed)" "3/bypassed-1 bypassed-3"
+equal "it is looked at again" "$(two "select push.bypass();")/$(bypassed)" "1/bypassed-1 bypassed-3"
+one "commit;" >"$work/out"
+equal "until its turn is free" "$(two "select push.bypass();")/$(bypassed)" "1/bypassed-1 bypassed-2 bypassed-3"
+equal "then no more" "$(two "select push.bypass();")" 0
+two "reset lock_timeout;" >"$work/out"
+sql -c "delete from push.outbox where app = 'turns'"
 . "$here/claims.sh"
 exec 3>&- 5>&-
 wait $one $two || true

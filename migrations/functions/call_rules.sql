@@ -711,14 +711,23 @@ begin
     v_calls := null;
     begin
       with unchecked as materialized (
-        select x.ctid as tid, coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
-        from push.ends_unchecked x
-        -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
-        where x.due_at <= v_begun and ((select true from push.outbox o where o.id = x.outbox_id and o.ended_at is null) is null
-          or (select true from push.outbox o where o.id = x.outbox_id for share skip locked))
-        limit least(v_size, p_max - v_taken) for update of x skip locked
+        select x.tid, x.tries, x.due_at,
+          coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
+        from (
+          -- Those that failed before come last.
+          select e.ctid as tid, e.outbox_id, e.tries, e.due_at from push.ends_unchecked e
+          where e.due_at <= v_begun
+          order by e.tries, e.due_at
+        ) x cross join lateral (
+          select from push.ends_unchecked e
+          -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
+          where e.ctid = x.tid and ((select true from push.outbox o where o.id = e.outbox_id and o.ended_at is null) is null
+            or (select true from push.outbox o where o.id = e.outbox_id for share skip locked))
+          for update skip locked
+        ) l
+        limit least(v_size, p_max - v_taken)
       ), bite as (
-        select u.tid, u.count, sum(u.count) over (order by u.tid) - u.count as before from unchecked u
+        select u.tid, u.count, sum(u.count) over (order by u.tries, u.due_at, u.tid) - u.count as before from unchecked u
       ), chosen as materialized (
         select b.tid, b.count from bite b where b.before < c_recipients - v_seen
       ), taken as (

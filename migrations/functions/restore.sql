@@ -59,6 +59,8 @@ begin
     where g.alive and g.started_at < v_restored;
   delete from push.reclaimed r where r.asked_at < v_restored;
   delete from push.life l where l.began_at < v_restored;
+  -- Ends that were still to be announced then, or told to phones.
+  delete from push.ends_unchecked e where e.ended_at < v_restored;
   with gone as (
     delete from push.delivery d
     where d.ctid = any (array(

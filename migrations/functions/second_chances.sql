@@ -184,7 +184,36 @@ comment on function push.fall_back is
   'for invites that failed for good: makes an invite over the user''s next channel while the call still rings. It never '
   'goes to an APNs token, twice to one token in a call, or to a user who has declined. Returns the invites that it made. '
   'p_failed: the invites as they were in push.delivery. p_unheard: the invites did not fail, but no phone reported that it '
-  'rings (for push.escalate and push.bypass); their tokens may be masked';
+  'rings (for push.fall_back_unheard); their tokens may be masked';
+
+-- A batch has calls of all apps. An operator who requeues one of them in a transaction that stays open has the turn of that
+-- call alone.
+create or replace function push.fall_back_unheard(p_unheard push.delivery[])
+returns table (outbox_id bigint, user_id text, n int)
+language plpgsql volatile security definer set search_path = push, pg_temp set lock_timeout = '100ms' as $$
+#variable_conflict use_column
+declare
+  v_call bigint;
+begin
+  begin
+    return query select f.outbox_id, f.user_id, f.n from push.fall_back(p_unheard, true) f;
+    return;
+  exception when lock_not_available then perform set_config('lock_timeout', '10ms', true);
+  end;
+  for v_call in select distinct u.outbox_id from unnest(p_unheard) u order by 1 loop
+    begin
+      return query select f.outbox_id, f.user_id, f.n
+        from push.fall_back(array(select u from unnest(p_unheard) u where u.outbox_id = v_call), true) f;
+    exception when lock_not_available then
+      return query select v_call, null::text, null::int;
+    end;
+  end loop;
+end
+$$;
+comment on function push.fall_back_unheard is
+  'push.fall_back for invites that did not fail, but of which no phone reported that it rings. Returns the invites that it made, '
+  'and a row without user_id and n for each call that was left out because another transaction has its turn. p_unheard: the '
+  'invites; their tokens may be masked';
 
 -- The phone says that it rings ----------------------------------------------------------------------------------------
 
@@ -305,8 +334,14 @@ begin
     ) i
     where (select true from push.ring_reports r where r.outbox_id = c.id and r.user_id = i.user_id) is null);
   if v_unheard <> '{}' then
+    with made as materialized (
+      select f.* from push.fall_back_unheard(v_unheard) f
+    ), again as (
+      insert into push.escalations_due (outbox_id, due_at)
+      select m.outbox_id, clock_timestamp() + interval '1 s' from made m where m.n is null
+    )
     insert into push.escalations (outbox_id, n, user_id)
-    select f.outbox_id, f.n, f.user_id from push.fall_back(v_unheard, true) f;
+    select m.outbox_id, m.n, m.user_id from made m where m.n is not null;
     get diagnostics v_made = row_count;
   end if;
   return v_made;
@@ -315,7 +350,8 @@ $$;
 comment on function push.escalate is
   'for calls that still ring and whose app''s escalate_after_seconds have passed, at most p_max calls with about 2,000 '
   'recipients in all: makes one invite over the next channel for each user who has not declined and of whom no phone has '
-  'reported that it rings (push.report_ringing). Each call is handled once. Returns how many invites were made';
+  'reported that it rings (push.report_ringing). Each call is handled once, but again after a second if another transaction '
+  'has its turn. Returns how many invites were made';
 
 -- A channel that sends nothing ------------------------------------------------------------------------------------------
 
@@ -354,6 +390,7 @@ declare
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
   v_looked  push.delivery[];
   v_stuck   push.delivery[];
+  v_locked  bigint[];
 begin
   if push.restored_at() is not null then
     return 0;
@@ -397,7 +434,10 @@ begin
         and h.finished_at >= v_since limit 1) is null
       and (select true from push.ring_reports r where r.outbox_id = x.outbox_id and r.user_id = x.user_id) is null);
   if v_stuck <> '{}' then
-    perform push.fall_back(v_stuck, true);
+    v_locked := array(select f.outbox_id from push.fall_back_unheard(v_stuck) f where f.n is null);
+    update push.delivery d set bypassed_at = null
+      from unnest(v_stuck) s
+      where s.outbox_id = any (v_locked) and d.outbox_id = s.outbox_id and d.n = s.n;
   end if;
   return cardinality(v_looked);
 end
@@ -405,4 +445,5 @@ $$;
 comment on function push.bypass is
   'for at most p_max invites that are at least 2 s old and on a stuck lane (push.stuck_lanes), or that failed and wait for '
   'their next attempt: makes one invite over the user''s next channel, while the first one goes on waiting, unless a phone '
-  'of the user has reported that it rings. Returns how many invites were checked; each is checked only once';
+  'of the user has reported that it rings. Returns how many invites were checked; each is checked only once, unless another '
+  'transaction has the turn of its call';

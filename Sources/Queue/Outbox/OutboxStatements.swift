@@ -114,12 +114,23 @@ enum OutboxStatements {
 
   // MARK: - Tokens and lanes
 
+  // A backend may have registered some of the tokens, and an operator may have paused the lane, in a transaction that stays open.
+  // Retries and visible pushes share the connection, so these do not wait for it: what is locked is tried again.
+
   static let invalidate = PostgresStatement(
-    name: "invalidate", sql: "select push.invalidate_tokens($1, $2, $3, $4)")
+    name: "invalidate",
+    sql: """
+      with patience as materialized (select set_config('lock_timeout', '10ms', true))
+      select push.invalidate_tokens($1, $2, $3, $4) from patience
+      """)
   static let holdInvalidation = PostgresStatement(
     name: "hold_invalidation", sql: "select push.hold_invalidation($1, $2 * interval '1 ms', $3)")
   static let correctEnvironment = PostgresStatement(
-    name: "correct_environment", sql: "select push.correct_environment($1, $2, $3)")
+    name: "correct_environment",
+    sql: """
+      with patience as materialized (select set_config('lock_timeout', '10ms', true))
+      select push.correct_environment($1, $2, $3) from patience
+      """)
   static let reportLanes = PostgresStatement(
     name: "report_lanes", sql: "select push.report_lanes($1, $2, $3, $4, $5, $6, $7, $8)")
 
