@@ -161,6 +161,9 @@ public struct OutboxError: Error, Sendable, CustomStringConvertible {
     /// Another transaction held a lock for longer than `lock_timeout` (SQLSTATE 55P03), usually on one of the rows. Nothing was
     /// changed.
     case locked
+    /// The statement reached its time limit, or someone cancelled it (SQLSTATE 57014). Nothing was changed. With fewer rows it may
+    /// end in time.
+    case tooSlow
     /// The server refused the statement for another temporary reason (deadlock, restart, read-only server). Nothing was changed.
     case transient
     /// The server refused the data of the statement (SQLSTATE class 22, 23 or 54). It would refuse the same rows again.

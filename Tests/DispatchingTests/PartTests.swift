@@ -259,6 +259,35 @@ private func settled(_ id: Int64, _ kind: PushKind = .invite) -> Settlement {
     #expect(queue.due == .distantFuture)
   }
 
+  @Test("a batch that takes too long is written in smaller ones; what is slow alone delays no other")
+  func slow() {
+    var queue = WriteQueue<Int>()
+    for element in 1...4 { queue.add(element, start) }
+    var now = start
+    func drain() -> [[Int]] {
+      var tried: [[Int]] = []
+      while let batch = queue.next(now, isLast: true) {
+        tried.append(batch.elements)
+        if batch.elements.contains(3) { _ = queue.didFail(batch, .tooSlow, now) } else { queue.didWrite(batch) }
+      }
+      return tried
+    }
+    #expect(drain() == [[1, 2, 3, 4]])
+    #expect(queue.due == now + .milliseconds(250))
+    now = queue.due
+    #expect(drain() == [[1, 2], [3, 4]])
+    now = queue.due
+    #expect(drain() == [[3], [4]])
+    queue.add(5, now)
+    #expect(drain() == [[5]])
+    for milliseconds: Int64 in [500, 1000, 2000, 4000, 4000] {
+      #expect(queue.due == now + .milliseconds(milliseconds))
+      now = queue.due
+      #expect(drain() == [[3]])
+    }
+    #expect(queue.count == 1)
+  }
+
   @Test("pauses after failures grow from 250 ms to 4 s, and end with a success")
   func pauses() {
     var queue = WriteQueue<Int>()

@@ -8,7 +8,7 @@ struct OutboxErrorTests {
     "the SQLSTATE decides whether a statement may have been executed, may be retried, or has faulty rows",
     arguments: [
       ("40001", .transient), ("40P01", .transient),  // serialization failure, deadlock
-      ("55P03", .locked), ("57014", .transient),  // lock timeout, statement timeout
+      ("55P03", .locked), ("57014", .tooSlow),  // lock timeout, statement timeout
       ("57P01", .transient), ("57P02", .transient), ("57P03", .transient),  // shutting down, crashing, starting
       ("53100", .transient), ("53200", .transient), ("53300", .transient),  // disk, memory, connections
       ("25006", .transient), ("26000", .transient),  // a standby, a statement it does not know

@@ -152,18 +152,18 @@ select test.equal('all lanes are right', (select count(*) from push.delivery whe
 -- does.
 delete from push.gateways where alive;
 select pg_temp.gateway('first') as first, pg_temp.gateway('second') as second \gset
-update push.gateways set heartbeat_at = now() - interval '6 s', steady_since = '-infinity' where alive;
+update push.gateways set heartbeat_at = clock_timestamp() - interval '6 s', steady_since = '-infinity' where alive;
 select push.beat(:first, true);
 select push.beat(:first, true);
 select test.equal('all live after a pause', (select count(*) from push.gateways where alive), 2::bigint);
-update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
+update push.gateways set heartbeat_at = clock_timestamp(), steady_since = clock_timestamp() - interval '3 s' where id = :first;
 select push.beat(:first, true);
 select push.beat(:first, true);
 select test.equal('no gateway is declared dead at the first check, nor at one right after it',
   (select count(*) from push.gateways where alive), 2::bigint);
 update push.gateways set doubted_at = doubted_at - interval '1 s' where id = :second;
 select push.beat(:second, false);
-update push.gateways set heartbeat_at = now() - interval '6 s' where id = :second;
+update push.gateways set heartbeat_at = clock_timestamp() - interval '6 s' where id = :second;
 select push.beat(:first, true);
 select test.equal('a beat takes the doubt away', (select count(*) from push.gateways where alive), 2::bigint);
 update push.gateways set doubted_at = now() + interval '1 hour' where id = :second;
@@ -174,13 +174,13 @@ select test.equal('a gateway without a heartbeat since then is declared dead', (
 
 -- The server crashed and lost the last heartbeats of one gateway: the first heartbeat in the new life also waits.
 select pg_temp.gateway('second') as second \gset
-update push.gateways set heartbeat_at = case id when :second then now() - interval '4 s' else clock_timestamp() end, steady_since = '-infinity'
-  where alive;
+update push.gateways set heartbeat_at = case id when :second then clock_timestamp() - interval '4 s' else clock_timestamp() end,
+  steady_since = '-infinity' where alive;
 truncate push.life, push.reclaimed;
 select push.beat(:first, true);
 select test.equal('all live after a crash that lost beats', (select count(*) from push.gateways where alive), 2::bigint);
 select push.confirm_reclaimed(:first);
-update push.gateways set doubted_at = now() - interval '1 s', steady_since = now() - interval '3 s' where alive;
+update push.gateways set doubted_at = clock_timestamp() - interval '1 s', steady_since = clock_timestamp() - interval '3 s' where alive;
 select push.beat(:first, true);
 select test.equal('a gateway without a heartbeat in the new life is declared dead',
   (select ended_reason from push.gateways where id = :second), 'silent');
@@ -199,8 +199,8 @@ select pg_temp.gateway('second') as second \gset
 update push.gateways set heartbeat_at = now() + interval '1 hour' where alive;
 select push.beat(:first, true);
 select test.equal('no gateway is dead after a step back of the clock', (select count(*) from push.gateways where alive), 2::bigint);
-update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '3 s' where id = :first;
-update push.gateways set doubted_at = now() - interval '1 s' where id = :second;
+update push.gateways set heartbeat_at = clock_timestamp(), steady_since = clock_timestamp() - interval '3 s' where id = :first;
+update push.gateways set doubted_at = clock_timestamp() - interval '1 s' where id = :second;
 select push.beat(:first, true);
 select test.equal('a heartbeat from before the crash does not count', (select ended_reason from push.gateways where id = :second), 'silent');
 update push.job set every = '1 hour', due_at = now() + case name when 'prune' then interval '1 day' else interval '30 minutes' end;

@@ -26,7 +26,7 @@ update push.gateways set heartbeat_at = now() - interval '10 s', doubted_at = no
 select push.beat(:g2, true), push.beat(:g2, true);
 select test.equal('a gateway that seems silent itself, as after a standstill of the server, declares none dead',
   (select alive from push.gateways where id = :g1), true);
-update push.gateways set heartbeat_at = now() + interval '5 s', steady_since = now() + interval '5 s' where id = :g2;
+update push.gateways set heartbeat_at = clock_timestamp() + interval '5 s', steady_since = clock_timestamp() + interval '5 s' where id = :g2;
 select push.beat(:g2, true);
 select test.equal('nor does one whose last heartbeat is in the future: the clock was set',
   (select alive and (select steady_since <= clock_timestamp() from push.gateways where id = :g2) from push.gateways where id = :g1), true);

@@ -414,13 +414,13 @@ select test.equal('if another replica still has it, it is on', :'took' || ' ' ||
   't on true');
 select test.equal('and health says that they differ', (select state || ' ' || substring(value from 'hooked: on.*') from push.health where item =
   'webhooks'), 'warn hooked: on (not in the configuration of every replica), 100000 wait');
-update push.webhook set lent_at = now() - interval '50 s';
+update push.webhook set lent_at = clock_timestamp() - interval '50 s';
 select push.trim_webhooks() \g /dev/null
 select test.equal('as long as that one claims', (select state from push.webhooks), 'on');
-update push.webhook set lent_at = now() - interval '70 s';
+update push.webhook set lent_at = clock_timestamp() - interval '70 s';
 select push.trim_webhooks() \g /dev/null
 select test.equal('and off a minute after its last claim', (select state || ' ' || replicas_differ from push.webhooks), 'off false');
-update push.webhook set off_at = now() - interval '20 s';
+update push.webhook set off_at = clock_timestamp() - interval '20 s';
 delete from push.webhook_event where attempts > 0;
 select push.trim_webhooks() as trimmed \gset
 select test.equal('without its webhook, an app''s events go in bites', :'trimmed' || ' ' || (select state || ' ' || dropped from push.webhooks),
@@ -459,10 +459,10 @@ select test.equal('otherwise it is about to be off', pg_temp.trimmed(), 'on true
 select test.call('unserved', 1, 'hooked');
 select push.end_call('unserved');
 select test.equal('events are recorded meanwhile', pg_temp.waiting('unserved'), 'call.ended:ended delivery.finished:void:CallEnded');
-update push.webhook set lent_at = now() - interval '70 s';
+update push.webhook set lent_at = clock_timestamp() - interval '70 s';
 select pg_temp.take(1) is not null as took \gset
 select test.equal('a gateway that has it keeps it on', :'took' || ' ' || pg_temp.trimmed(), 't on true');
-update push.webhook set lent_at = now() - interval '70 s', off_at = now() - interval '70 s';
+update push.webhook set lent_at = clock_timestamp() - interval '70 s', off_at = clock_timestamp() - interval '70 s';
 select test.equal('without one it is off', pg_temp.trimmed(), 'off false');
 select test.equal('and its events are gone', (select count(*) from push.webhook_event), 0::bigint);
 

@@ -218,6 +218,12 @@ struct BatchWriter {
           .warning, "A result waits for another transaction, which has locked its row; the others are written",
           Self.about(batch.elements[0], ["reason": "\(error)"])))
       return nil
+    case .slow:
+      lines.append(
+        DispatcherLogEntry(
+          .warning, "A result takes too long to write; the others are written",
+          Self.about(batch.elements[0], ["reason": "\(error)"])))
+      return nil
     case .split:
       lines.append(
         DispatcherLogEntry(

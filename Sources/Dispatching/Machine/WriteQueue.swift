@@ -1,7 +1,7 @@
 // A queue of elements of one kind that wait to be written into the outbox. Pure.
 //
-// If the database refuses a batch for its data, or because another transaction holds a lock, the batch is split in halves until the
-// culprit is alone. So one bad or locked row never stops the others. If a batch fails for any other reason, it is written again
+// If the database refuses a batch for its data, because another transaction holds a lock, or because it takes too long, the batch is
+// split in halves until the culprit is alone. So one bad, locked or slow row never stops the others. If a batch fails for any other reason, it is written again
 // after a pause. Nothing is dropped.
 
 internal import Queue
@@ -17,6 +17,8 @@ struct WriteQueue<Element> {
     case split
     /// This element is locked: it is written again, alone, after a pause.
     case locked
+    /// The same for an element that takes too long.
+    case slow
     /// The database refuses this element: the caller decides.
     case culprit(Element)
   }
@@ -26,8 +28,8 @@ struct WriteQueue<Element> {
   /// The pause before elements that were set apart are tried again, and how many are tried at a time.
   private static var apartPause: Nanoseconds { .seconds(5) }
   private static var apartAtOnce: Int { 10 }
-  /// Pauses before locked elements are tried again: 500 ms, doubling, at most 4 s. Each try blocks the connection while the server
-  /// waits for the lock.
+  /// Pauses before locked and slow elements are tried again: 500 ms, doubling, at most 4 s. Each try blocks the connection while the
+  /// server waits for the lock, or works.
   private static var lockPauses: (first: Nanoseconds, doublings: Int) { (.milliseconds(500), 3) }
 
   private var batcher: SettlementBatcher<Element>
@@ -39,7 +41,7 @@ struct WriteQueue<Element> {
   /// Elements that are refused even alone and without texts.
   private(set) var apart: [Element] = []
   private var nextApart = Instant.distantFuture
-  /// Elements that another transaction has locked.
+  /// Elements that another transaction has locked, or that alone reach the time limit of a statement.
   private var locked: [Element] = []
   private var nextLocked = Instant.distantFuture
   private var lockFailures = 0
@@ -104,22 +106,32 @@ struct WriteQueue<Element> {
   /// A batch was not written.
   mutating func didFail(_ batch: WriteBatch<Element>, _ code: OutboxError.Code, _ now: Instant) -> Trouble {
     finish(batch)
-    guard code == .refusedRows || code == .locked else {
-      notBefore = now + Nanoseconds(Self.pauses.first.count << min(failures, Self.pauses.doublings))
-      failures += 1
+    let isAlone = batch.elements.count == 1
+    switch code {
+    case .refusedRows, .locked: break
+    case .tooSlow:
+      // The server may be slow as a whole.
+      if !isAlone { pause(now) }
+    default:
+      pause(now)
       parts.insert(batch.elements, at: 0)
       return .passing
     }
-    if batch.elements.count == 1 {
-      guard code == .locked else { return .culprit(batch.elements[0]) }
+    if isAlone {
+      guard code != .refusedRows else { return .culprit(batch.elements[0]) }
       locked.append(batch.elements[0])
       nextLocked = now + Nanoseconds(Self.lockPauses.first.count << min(lockFailures, Self.lockPauses.doublings))
       lockFailures += 1
-      return .locked
+      return code == .locked ? .locked : .slow
     }
     let half = batch.elements.count / 2
     parts.insert(contentsOf: [Array(batch.elements[..<half]), Array(batch.elements[half...])], at: 0)
     return .split
+  }
+
+  private mutating func pause(_ now: Instant) {
+    notBefore = now + Nanoseconds(Self.pauses.first.count << min(failures, Self.pauses.doublings))
+    failures += 1
   }
 
   private mutating func finish(_ batch: WriteBatch<Element>) {

@@ -139,7 +139,7 @@ final class DatabaseService: Sendable {
       do throws(OutboxError) {
         return try await ask()
       } catch {
-        guard [.unavailable, .answerLost, .locked, .transient].contains(error.code) else { throw error }
+        guard [.unavailable, .answerLost, .locked, .tooSlow, .transient].contains(error.code) else { throw error }
         logger.warning(
           "The database does not accept the configuration yet; trying again", metadata: ["reason": "\(error)"])
       }

@@ -13,6 +13,7 @@ extension OutboxError {
     case .unexpectedResult: return .refused
     case .server(let sqlState):
       if sqlState == "55P03" { return .locked }
+      if sqlState == "57014" { return .tooSlow }
       if error.isTransient { return .transient }
       // Data exception, integrity constraint violation, program limit exceeded.
       return ["22", "23", "54"].contains(String(sqlState.prefix(2))) ? .refusedRows : .refused

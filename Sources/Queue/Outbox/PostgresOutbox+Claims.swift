@@ -49,7 +49,7 @@ extension PostgresOutbox {
         isolation: self)
       return (result, scanned.map { Int($0.int64(0, 0)) })
     } catch {
-      floor.didFail(cost: loop.now - asked, isRefused: error.code == .transient, loop.now)
+      floor.didFail(cost: loop.now - asked, isRefused: [.transient, .tooSlow].contains(error.code), loop.now)
       throw error
     }
   }
