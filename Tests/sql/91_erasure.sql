@@ -373,13 +373,14 @@ create or replace function push.bite_time() returns interval language sql immuta
 delete from push.erasure;
 select push.register_device('ringer', 'erase', 'fcm', 'ringer-token-0123456789') \g /dev/null
 insert into push.outbox (app, payload, recipients) select 'erase', jsonb_build_object('callId', 'round-' || i, 'from', 'x'),
-  jsonb_build_array('other', case i when 2 then to_jsonb('ringer'::text) when 4 then '{"userId": "ringer"}' else '"nobody"' end) from generate_series(1, 4) i;
+  jsonb_build_array('other', case i when 2 then '"ringer"' when 4 then '{"userId": "ringer"}' else '"nobody"' end::jsonb)
+  from generate_series(1, 4) i;
 create function pg_temp.round() returns text language sql as $$
   select format('%s: %s %s %s', (select right(o.call_id, 1) from push.outbox o where o.id = e.rings_after),
     (select string_agg(right(o.call_id, 1), '' order by o.id) from push.outbox o where o.declined ? 'ringer'),
     cardinality(e.waiting), (select count(*) from push.devices d where d.user_id = 'ringer')) from push.erasure e $$;
-select test.equal('push.erase_user stops when the time is over, too', (select string_agg(waiting::text, ' ') from push.erase_user('ringer', 'erase', 0)
-  where place in ('outbox', 'devices')) || ', ' || pg_temp.round(), '1 1, 1: 2 1 1');
+select test.equal('push.erase_user stops when the time is over, too', (select string_agg(waiting::text, ' ')
+  from push.erase_user('ringer', 'erase', 0) where place in ('outbox', 'devices')) || ', ' || pg_temp.round(), '1 1, 1: 2 1 1');
 select push.finish_erasures() \g /dev/null
 select test.equal('so does the job', pg_temp.round(), '2: 2 1 1');
 insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "round-5", "from": "x"}', '["other", "ringer"]');
