@@ -706,9 +706,9 @@ comment on function push.erase_user is
   'table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a '
   'delivery of the user that is still owed, or that there was no time for; for devices, 1 if a device is locked or is kept for '
   'calls that ring and are locked or not yet looked at. Gateways do what is waiting within a quarter of an hour, or after the '
-  'call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is declined in the user''s name, and the user''s '
-  'phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new '
-  'pass';
+  'call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is '
+  'declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running '
+  'it again is harmless and starts a new pass';
 
 -- What had to wait ------------------------------------------------------------------------------------------------------
 
