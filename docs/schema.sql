@@ -1886,7 +1886,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.continue_erasure(p_id bigint, p_until timestamp with time zone, p_declines boolean) IS 'continues one erasure that waits. p_id: push.erasure.id; p_until: stops about then; p_declines: as for push.decline_rings. Returns false, and does nothing, if the erasure is locked or finished, or has a call to decline and may not. For push.finish_erasures';
+COMMENT ON FUNCTION push.continue_erasure(p_id bigint, p_until timestamp with time zone, p_declines boolean) IS 'continues one erasure that waits. p_id: push.erasure.id; p_until: stops about then; p_declines: as for push.decline_rings. Returns false, and changes nothing, if the erasure is locked or finished, or a call can be declined and may not. For push.finish_erasures';
 
 CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2242,9 +2242,7 @@ begin
         select from push.outbox o
         where o.id = v_id and o.state = 'ringing' and o.ended_at is null and not coalesce(o.declined ? v_user, false)
           and (o.recipients @> jsonb_build_array(v_user) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user))));
-      if not p_declines then
-        return false;
-      elsif v_declined > 0 and clock_timestamp() >= p_until then
+      if v_declined > 0 and clock_timestamp() >= p_until then
         v_is_left := true;
         exit;
       end if;
@@ -2252,6 +2250,8 @@ begin
       if not found then
         v_is_left := true;
         continue;
+      elsif not p_declines then
+        return false;
       end if;
       v_declined := v_declined + 1;
       -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
@@ -2270,7 +2270,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.decline_rings(p_erasures bigint[], p_user_ids text[], p_until timestamp with time zone, p_declines boolean) IS 'looks for calls that ring users who are being erased, notes them in push.erasure.waiting, and declines them in the users'' names. Locked calls are skipped. p_erasures: push.erasure.id; p_user_ids: the users'' ids in the same order, null where one is not known; p_until: stops then; p_declines: false declines nothing, and returns false, without a change, if there is a call to decline. has_devices of an erasure is false after it if no call is left. For push.erase_user and push.continue_erasure';
+COMMENT ON FUNCTION push.decline_rings(p_erasures bigint[], p_user_ids text[], p_until timestamp with time zone, p_declines boolean) IS 'looks for calls that ring users who are being erased, notes them in push.erasure.waiting, and declines them in the users'' names. Locked calls are skipped. p_erasures: push.erasure.id; p_user_ids: the users'' ids in the same order, null where one is not known; p_until: stops then; p_declines: false declines nothing, and returns false, without a change but with a lock, if a call can be declined. has_devices of an erasure is false after it if no call is left. For push.erase_user and push.continue_erasure';
 
 CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_n integer, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint, p_user_id text, p_device text, p_attempts integer, p_sent_at timestamp with time zone) RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -3915,12 +3915,16 @@ begin
     limit p_max)
   loop
     exit when v_touched > 0 and clock_timestamp() >= v_begun + 3 * push.bite_time();
+    v_done := true;
     begin
       -- Only the first one may decline a call, and so wait for locks: see push.decline_rings. Another one that has a call to decline
       -- stays where it is in the line, and is the first next time.
       v_done := push.continue_erasure(v_id, clock_timestamp() + push.bite_time(), v_touched = 0);
-      continue when not v_done;
+      if not v_done then
+        raise exception 'its locks are given back';
+      end if;
     exception when query_canceled or others then
+      continue when not v_done;
       -- The limit of a statement counts from its begin, so only the first has had nearly all of it. A shorter time is someone who
       -- cancels.
       if sqlstate = '57014' and not push.is_culprit(sqlstate, v_begun, v_touched) then
