@@ -198,8 +198,8 @@ def of_a_line():
             for user in users:
                 db.execute("select push.erase_user(%s, %s, 60000)", (user, APP))
         freed.rollback()
-        owner("update push.erasure e set looked_at = now() - (10 - u.i) * interval '1 day' from unnest(%s::text[]) with ordinality u(name, i) "
-            "where e.user_digest = push.user_digest(u.name) returning null", users)
+        owner("update push.erasure e set looked_at = now() - (10 - u.i) * interval '1 day' "
+            "from unnest(%s::text[]) with ordinality u(name, i) where e.user_digest = push.user_digest(u.name) returning null", users)
         for _ in range(2):
             owner("select push.finish_erasures()")
         check("a call that is free is declined in the second run, however many locked ones are before it",
