@@ -1217,8 +1217,9 @@ begin
         case when exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') then 'all send'
           else 'wait for a replica' end),
       case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'These send nothing. push.resume_lane ends a pause (push.audit says whose); a throttled one sends again by itself; for the '
-      'others see push.lanes, push.failures and the replicas'' logs.'
+      'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
+      'the configuration of a replica; a throttled one sends again by itself; for the others see push.lanes, push.failures and the '
+      'replicas'' logs.'
     from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
   return query
     -- Overdue since the due time, but not from before there was a gateway.
@@ -1250,10 +1251,17 @@ begin
       'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
     from (select push.oldest_ringing() as age) o;
   return query
-    select 'ends that failed', case when c.count = 0 then 'none' else c.count::text end,
-      case when c.count = 0 then 'ok' else 'bad' end,
-      'Their missed calls are not announced yet. The log of Postgres names the calls and the errors. Each is tried again for 4 hours.'
-    from (select count(distinct e.outbox_id) as count from push.ends_unchecked e where e.tries > 0) c;
+    select 'ends that failed', coalesce(string_agg(format('%s/%s', c.app, c.call_id), ', ' order by c.place) filter (where c.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'none'),
+      case when count(*) = 0 then 'ok' else 'bad' end,
+      'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
+      'See docs/operations.md, "Ends that failed".'
+    from (
+      -- A call that was deleted has nobody to tell. Its row is removed at its next try.
+      select o.app, o.call_id, row_number() over (order by e.ended_at, e.outbox_id) as place
+      from (select x.outbox_id, min(x.ended_at) as ended_at from push.ends_unchecked x where x.tries > 0 group by x.outbox_id) e
+        cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
+    ) c;
   -- Calls from before a restore are left as they are.
   return query
     select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
@@ -1818,6 +1826,84 @@ $$;
 
 COMMENT ON FUNCTION push.confirm_reclaimed(p_gateway integer) IS 'a gateway that push.beat told to reclaim has done so: with push.reclaim, for all deliveries that it holds, has queued to write or remembers as settled. p_gateway: what push.register_gateway returned';
 
+CREATE FUNCTION push.continue_erasure(p_id bigint, p_until timestamp with time zone, p_declines boolean) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
+  c_last    constant interval := '10 minutes';
+  c_calls   constant int := 100;
+  v_erasure push.erasure;
+  v_id      bigint;
+  v_user    text;
+  v_done    boolean;
+  v_again   bigint[] := '{}';
+  v_looks   bigint[];
+  v_looked  int := 0;
+  v_is_last boolean;
+begin
+  select e.* into v_erasure from push.erasure e where e.id = p_id and e.finished_at is null for update skip locked;
+  if not found then
+    return false;
+  end if;
+  if v_erasure.has_devices then
+    -- Calls that began since are declined, too.
+    if not push.decline_rings(array[p_id], array[null]::text[], p_until, p_declines) then
+      return false;
+    end if;
+    select e.* into v_erasure from push.erasure e where e.id = p_id;
+    if not v_erasure.has_devices then
+      select e.p_counts, e.p_hashes, not e.is_done into v_erasure.counts, v_erasure.token_hashes, v_erasure.has_devices
+        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
+    end if;
+  end if;
+  v_is_last := v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last and not v_erasure.has_devices
+    and cardinality(v_erasure.waiting) <= c_calls;
+  -- The last step checks all calls that rang, each once.
+  v_looks := v_erasure.waiting[:c_calls] || case when v_is_last then array(
+    select unnest(v_erasure.rang) except select unnest(v_erasure.waiting)) else '{}' end;
+  foreach v_id in array v_looks loop
+    exit when v_looked > 0 and clock_timestamp() >= p_until;
+    v_looked := v_looked + 1;
+    v_user := push.erased_user(v_id, v_erasure.user_digest);
+    continue when v_user is null;
+    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
+      from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
+    if not v_done then
+      v_again := v_again || v_id;
+    end if;
+  end loop;
+  -- Calls that still wait go to the end of the list.
+  v_erasure.waiting := v_erasure.waiting[v_looked + 1:] || v_again;
+  if v_is_last then
+    v_erasure.rang := array(select unnest(v_erasure.rang) except select unnest(v_looks[:v_looked]));
+  end if;
+  v_done := false;
+  if v_is_last and v_erasure.waiting = '{}' and v_erasure.rang = '{}' then
+    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
+      from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, false, v_erasure.counts, v_erasure.token_hashes) e;
+  end if;
+  if v_done then
+    perform push.note_audit('finish_erasure', v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
+      jsonb_build_object('counts', v_erasure.counts));
+  end if;
+  update push.erasure e
+    set waiting = v_erasure.waiting, rang = v_erasure.rang, has_devices = v_erasure.has_devices,
+      looked_at = clock_timestamp(), counts = v_erasure.counts,
+      token_hashes = case when v_done then '{}' else v_erasure.token_hashes end,
+      finished_at = case when v_done then clock_timestamp() end
+    where e.id = p_id;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION push.continue_erasure(p_id bigint, p_until timestamp with time zone, p_declines boolean) IS 'continues one erasure that waits. p_id: push.erasure.id; p_until: stops about then; p_declines: as for push.decline_rings. Returns false, and changes nothing, if the erasure is locked or finished, or a call can be declined and may not. For push.finish_erasures';
+
 CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -2134,42 +2220,73 @@ $$;
 
 COMMENT ON FUNCTION push.decline_call(call_id text, user_id text, app text, reason text, device text) IS 'a user declines the call, or is busy: nothing more is sent to this user''s phones, those that may ring get a cancel, and the user gets no missed call. The phones of other users ring on. When the last user whose phones were rung has declined, the call ends with the reason declined. call_id: payload.callId; user_id: as in the call''s recipients; app: needed only if several apps have a call with this id; reason: declined or busy; device: the phone that declined, if known, by its token or push.devices.id: it gets no cancel. Returns false if the user had declined before, or the call had ended';
 
-CREATE FUNCTION push.decline_rings(p_erasures bigint[]) RETURNS void
+CREATE FUNCTION push.decline_rings(p_erasures bigint[], p_user_ids text[], p_until timestamp with time zone, p_declines boolean) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
     AS $$
 declare
-  v_calls bigint[];
-  v_ring  record;
+  v_erasure  push.erasure;
+  v_user     text;
+  v_found    bigint[];
+  v_calls    bigint[];
+  v_id       bigint;
+  v_is_end   boolean;
+  v_is_left  boolean;
+  v_declined int := 0;
 begin
-  v_calls := array(
-    select o.id from push.outbox o
-    where o.state = 'ringing' and o.ended_at is null and o.id = any (array(
-      select r.outbox_id from push.erasure e cross join lateral push.rings_of(e.app, e.user_digest) r
-      where e.id = any (p_erasures) and not r.is_declined))
-    for no key update skip locked);
-  for v_ring in
-    select o.id, o.call_id, o.app, r.user_id
-    from push.erasure e
-      cross join lateral push.rings_of(e.app, e.user_digest) r
-      join push.outbox o on o.id = r.outbox_id
-    where e.id = any (p_erasures) and not r.is_declined and o.id = any (v_calls)
-    order by o.id
-  loop
-    -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
-    perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
-    perform push.hand_over(v_ring.id, v_ring.user_id);
-    if push.decline(v_ring.id, v_ring.user_id, 'declined', 'none-of-the-phones-declined', true) then
-      perform push.withdraw_decline(v_ring.app, v_ring.id, v_ring.user_id);
+  for v_place in 1..cardinality(p_erasures) loop
+    select e.* into v_erasure from push.erasure e where e.id = p_erasures[v_place];
+    v_user := p_user_ids[v_place];
+    if v_user is null then
+      -- Most of the calls that wait name the user.
+      select x.name into v_user
+        from unnest(v_erasure.waiting[:10]) w(id)
+          cross join lateral (select push.erased_user(w.id, v_erasure.user_digest) as name offset 0) x
+        where x.name is not null
+        limit 1;
     end if;
+    select r.p_user_id, r.p_after, r.calls, r.is_end into v_user, v_erasure.rings_after, v_found, v_is_end
+      from push.rings_of(v_erasure.app, v_erasure.user_digest, p_until, v_user, v_erasure.rings_after) r;
+    v_calls := array(select c.id from unnest(v_erasure.waiting || v_found) with ordinality c(id, i) group by c.id order by min(c.i));
+    v_is_left := false;
+    for v_id in select c.id from unnest(v_calls) c(id) where v_user is not null order by c.id loop
+      continue when not exists (
+        select from push.outbox o
+        where o.id = v_id and o.state = 'ringing' and o.ended_at is null and not coalesce(o.declined ? v_user, false)
+          and (o.recipients @> jsonb_build_array(v_user) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user))));
+      if v_declined > 0 and clock_timestamp() >= p_until then
+        v_is_left := true;
+        exit;
+      end if;
+      perform from push.outbox o where o.id = v_id and o.state = 'ringing' and o.ended_at is null for no key update skip locked;
+      if not found then
+        v_is_left := true;
+        continue;
+      elsif not p_declines then
+        return false;
+      end if;
+      v_declined := v_declined + 1;
+      -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
+      perform from push.delivery d where d.outbox_id = v_id and d.user_id = v_user order by d.n for update;
+      perform push.hand_over(v_id, v_user);
+      if push.decline(v_id, v_user, 'declined', 'none-of-the-phones-declined', true) then
+        perform push.withdraw_decline(v_erasure.app, v_id, v_user);
+      end if;
+    end loop;
+    update push.erasure e
+      set waiting = v_calls, rang = array(select unnest(e.rang) union select unnest(v_calls)), is_known = e.is_known or v_found <> '{}',
+        has_devices = v_is_left or not v_is_end, rings_after = case when v_is_end then 0 else v_erasure.rings_after end
+      where e.id = v_erasure.id;
   end loop;
+  return true;
 end
 $$;
 
-COMMENT ON FUNCTION push.decline_rings(p_erasures bigint[]) IS 'declines, in their name, the calls that ring users who are being erased. Locked calls are skipped. p_erasures: push.erasure.id. For push.erase_user and push.finish_erasures';
+COMMENT ON FUNCTION push.decline_rings(p_erasures bigint[], p_user_ids text[], p_until timestamp with time zone, p_declines boolean) IS 'looks for calls that ring users who are being erased, notes them in push.erasure.waiting, and declines them in the users'' names. Locked calls are skipped. p_erasures: push.erasure.id; p_user_ids: the users'' ids in the same order, null where one is not known; p_until: stops then; p_declines: false declines nothing, and returns false, without a change but with a lock, if a call can be declined. has_devices of an erasure is false after it if no call is left. For push.erase_user and push.continue_erasure';
 
 CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_n integer, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint, p_user_id text, p_device text, p_attempts integer, p_sent_at timestamp with time zone) RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -3052,6 +3169,11 @@ begin
       if not v_done then
         v_erasure.waiting := v_erasure.waiting || v_id;
       end if;
+      -- A hundred large calls take seconds.
+      if clock_timestamp() >= v_until and v_id < v_calls[cardinality(v_calls)] then
+        v_erasure.after_id := v_id;
+        exit;
+      end if;
     end loop;
     v_step := case when clock_timestamp() - v_from > interval '20 ms' then greatest(v_step / 2, 1) else least(v_step * 2, 5000) end;
   end loop;
@@ -3089,20 +3211,24 @@ begin
     v_erasure.after_page := case when v_erasure.after_page + 1000 < v_pages then v_erasure.after_page + 1000 else 0 end;
   end loop;
 
-  perform push.decline_rings(array[v_erasure.id]);
-  select array_agg(r.outbox_id), coalesce(bool_or(not r.is_declined), false), v_erasure.is_known or count(*) > 0
-    into v_calls, v_erasure.has_devices, v_erasure.is_known
-    from push.rings_of(v_app, v_digest) r;
-  v_erasure.rang := array(select unnest(v_erasure.rang || v_calls) union select unnest(v_erasure.waiting));
-  v_calls := array(select c.id from unnest(v_erasure.waiting || v_calls) c(id) group by c.id order by c.id);
+  -- However much time the scan took, the calls that ring get some.
+  v_until := greatest(v_until, clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 4000.0));
+  update push.erasure e set waiting = v_erasure.waiting, rang = v_erasure.rang, is_known = v_erasure.is_known where e.id = v_erasure.id;
+  perform push.decline_rings(array[v_erasure.id], array[v_user], v_until, true);
+  select e.waiting, e.rang, e.is_known, e.has_devices into v_calls, v_erasure.rang, v_erasure.is_known, v_erasure.has_devices
+    from push.erasure e where e.id = v_erasure.id;
   v_erasure.waiting := '{}';
+  v_steps := 0;
   foreach v_id in array v_calls loop
+    exit when v_steps > 0 and clock_timestamp() >= v_until;
+    v_steps := v_steps + 1;
     select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
       from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
     if not v_done then
       v_erasure.waiting := v_erasure.waiting || v_id;
     end if;
   end loop;
+  v_erasure.waiting := v_calls[v_steps + 1:] || v_erasure.waiting;
 
   -- A call that could not be declined may need the devices for its cancels.
   if not v_erasure.has_devices then
@@ -3158,7 +3284,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a delivery of the user that is still owed; for devices, 1 if a device is locked or is kept for a locked call that rings. Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new pass';
+COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a delivery of the user that is still owed, or that there was no time for; for devices, 1 if a device is locked or is kept for calls that ring and are locked or not yet looked at. Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new pass';
 
 CREATE FUNCTION push.erased_user(p_outbox_id bigint, p_user_digest bytea) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -3831,76 +3957,51 @@ CREATE FUNCTION push.finish_erasures(p_max integer DEFAULT 10) RETURNS bigint
     SET jit TO 'off'
     AS $$
 declare
-  -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
-  c_last    constant interval := '10 minutes';
-  c_calls   constant int := 100;
-  v_erasure push.erasure;
+  v_begun   timestamptz := clock_timestamp();
   v_id      bigint;
-  v_user    text;
   v_done    boolean;
-  v_calls   bigint[];
-  v_looks   bigint[];
-  v_is_last boolean;
   v_touched bigint := 0;
 begin
-  perform push.decline_rings(array(
-    select e.id from push.erasure e where e.finished_at is null and e.has_devices order by e.looked_at limit p_max for update skip locked));
-  for v_erasure in
-    select e.* from push.erasure e
-    where e.finished_at is null and (e.waiting <> '{}' or e.has_devices or e.scanned_at is not null and e.asked_at < clock_timestamp() - c_last)
+  foreach v_id in array array(
+    select e.id from push.erasure e
+    where e.finished_at is null
+      and (e.waiting <> '{}' or e.has_devices or e.scanned_at is not null and e.asked_at < clock_timestamp() - interval '10 minutes')
     order by e.looked_at
-    limit p_max
-    for update skip locked
+    limit p_max)
   loop
-    v_touched := v_touched + 1;
-    -- Calls that still wait go to the end of the list.
-    v_calls := v_erasure.waiting[c_calls + 1:];
-    if v_erasure.has_devices and not exists (
-      select from push.rings_of(v_erasure.app, v_erasure.user_digest) r where not r.is_declined)
-    then
-      -- Calls that began since are declined, too.
-      v_erasure.waiting := array(
-        select unnest(v_erasure.waiting) union select r.outbox_id from push.rings_of(v_erasure.app, v_erasure.user_digest) r);
-      v_erasure.rang := array(select unnest(v_erasure.rang) union select unnest(v_erasure.waiting));
-      v_calls := v_erasure.waiting[c_calls + 1:];
-      select e.p_counts, e.p_hashes, not e.is_done into v_erasure.counts, v_erasure.token_hashes, v_erasure.has_devices
-        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
-    end if;
-    v_is_last := v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last and not v_erasure.has_devices
-      and cardinality(v_erasure.waiting) <= c_calls;
-    -- The last step checks all calls that rang.
-    v_looks := case when v_is_last then array(select unnest(v_erasure.waiting) union select unnest(v_erasure.rang))
-      else v_erasure.waiting[:c_calls] end;
-    foreach v_id in array v_looks loop
-      v_user := push.erased_user(v_id, v_erasure.user_digest);
-      continue when v_user is null;
-      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
+    exit when v_touched > 0 and clock_timestamp() >= v_begun + 3 * push.bite_time();
+    v_done := true;
+    begin
+      -- Only the first one may decline a call, and so wait for locks: see push.decline_rings. Another one that has a call to decline
+      -- stays where it is in the line, and is the first next time.
+      v_done := push.continue_erasure(v_id, clock_timestamp() + push.bite_time(), v_touched = 0);
       if not v_done then
-        v_calls := v_calls || v_id;
+        raise exception 'its locks are given back';
       end if;
-    end loop;
-    v_done := false;
-    if v_is_last and v_calls = '{}' then
-      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, false, v_erasure.counts, v_erasure.token_hashes) e;
-    end if;
-    if v_done then
-      perform push.note_audit('finish_erasure', v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
-        jsonb_build_object('counts', v_erasure.counts));
-    end if;
-    update push.erasure e
-      set waiting = v_calls, rang = case when v_done then '{}' else v_erasure.rang end, has_devices = v_erasure.has_devices,
-        looked_at = clock_timestamp(), counts = v_erasure.counts,
-        token_hashes = case when v_done then '{}' else v_erasure.token_hashes end,
-        finished_at = case when v_done then clock_timestamp() end
-      where e.id = v_erasure.id;
+    exception when query_canceled or others then
+      continue when not v_done;
+      -- The limit of a statement counts from its begin, so only the first has had nearly all of it. A shorter time is someone who
+      -- cancels.
+      if sqlstate = '57014' and not push.is_culprit(sqlstate, v_begun, v_touched) then
+        if v_touched = 0 then
+          raise;
+        end if;
+        exit;
+      end if;
+      update push.erasure e set looked_at = clock_timestamp()
+        where e.id = (select x.id from push.erasure x where x.id = v_id for no key update skip locked);
+      raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_id, sqlstate;
+      v_touched := v_touched + 1;
+      exit when sqlstate = '57014';
+      continue;
+    end;
+    v_touched := v_touched + 1;
   end loop;
   return v_touched;
 end
 $$;
 
-COMMENT ON FUNCTION push.finish_erasures(p_max integer) IS 'continues at most p_max erasures that wait (push.erasure): declines calls that ring and were locked, then removes devices, and masks calls that have ended and owe the user nothing more. Ten minutes after push.erase_user, it checks the calls that rang once more and removes what was stored about the user''s tokens meanwhile. Returns how many erasures it worked on. It waits for locks as push.decline_call does';
+COMMENT ON FUNCTION push.finish_erasures(p_max integer) IS 'continues at most p_max erasures that wait (push.erasure), for about 1.5 s: declines calls that ring and were locked, then removes devices, and masks calls that have ended and owe the user nothing more. Ten minutes after push.erase_user, it checks the calls that rang once more and removes what was stored about the user''s tokens meanwhile. Returns how many erasures it worked on. It waits for locks as push.decline_call does';
 
 CREATE FUNCTION push.first_channels() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4802,7 +4903,8 @@ declare
 begin
   return query
     select l.app, l.provider,
-      case when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
+      case when l.paused and s.lane is null and v_any_alive then 'paused, and no replica serves it'
+        when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
         when t.until > now() then 'throttled until ' || date_trunc('second', t.until) else 'no connection' end,
       case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end
     from push.lane l
@@ -6549,7 +6651,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.requeue(call_id text, app text) IS 'tries a call again that still rings: makes a new invite for each device whose last one failed (dead or expired) and whose token is not known to be dead, and makes waiting invites ready. call_id: payload.callId; app: needed only if several apps have a call with this id. Returns how many became ready, and a sentence that says what was done. Running it twice is harmless: invites that are owed or were delivered are left alone';
+COMMENT ON FUNCTION push.requeue(call_id text, app text) IS 'tries a call again that still rings: makes a new invite for each device whose last one failed (dead or expired) and whose token is not known to be dead, and makes waiting invites ready. call_id: payload.callId; app: needed only if several apps have a call with this id. Returns how many became ready, and a sentence that says what was done. Running it twice is harmless: invites that are owed or were delivered are left alone. Commit at once: until then the call cannot end, and a gateway that has a failed push of it to settle waits';
 
 CREATE FUNCTION push.resend_webhooks(app text, call_id text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(recorded bigint, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6869,23 +6971,53 @@ $$;
 
 COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit. It is a hint: they poll as well. Does nothing in the sessions of gateways, which have set push.is_gateway';
 
-CREATE FUNCTION push.rings_of(p_app text, p_user_digest bytea) RETURNS TABLE(outbox_id bigint, user_id text, is_declined boolean)
-    LANGUAGE sql STABLE SECURITY DEFINER
+CREATE FUNCTION push.rings_of(p_app text, p_user_digest bytea, p_until timestamp with time zone, INOUT p_user_id text, INOUT p_after bigint, OUT calls bigint[], OUT is_end boolean) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
     AS $$
-  select o.id, n.name, coalesce(o.declined ? n.name, false)
-  from push.outbox o
-    cross join lateral (
-      select distinct r.name
-      from (select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end from jsonb_array_elements(o.recipients) e) r(name)
-      where push.user_digest(r.name) = p_user_digest) n
-  where o.state = 'ringing' and o.ended_at is null and o.app = p_app
+declare
+  -- Not in the order of their numbers at once: that could be planned as a walk through all calls.
+  v_ids  bigint[] := array(
+    select r.id
+    from (select o.id from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = p_app offset 0) r
+    where r.id > p_after
+    order by r.id);
+  v_id   bigint;
+  v_name text;
+begin
+  calls := '{}';
+  is_end := v_ids = '{}';
+  foreach v_id in array v_ids loop
+    if p_user_id is null then
+      select n.name into v_name
+        from push.outbox o
+          cross join lateral (select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as name
+            from jsonb_array_elements(o.recipients) e) n
+        where o.id = v_id and push.user_digest(n.name) = p_user_digest
+        limit 1;
+    else
+      -- A name is compared fifty times as fast as a digest is made.
+      select p_user_id into v_name
+        from push.outbox o
+        where o.id = v_id and (o.recipients @> jsonb_build_array(p_user_id)
+          or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id)));
+    end if;
+    if v_name is not null then
+      calls := calls || v_id;
+      p_user_id := v_name;
+    end if;
+    p_after := v_id;
+    is_end := v_id = v_ids[cardinality(v_ids)];
+    exit when clock_timestamp() >= p_until;
+  end loop;
+end
 $$;
 
-COMMENT ON FUNCTION push.rings_of(p_app text, p_user_digest bytea) IS 'the calls that ring a user: push.outbox.id, the user''s id, and whether the user has declined. p_app: the app; p_user_digest: as push.erasure.user_digest';
+COMMENT ON FUNCTION push.rings_of(p_app text, p_user_digest bytea, p_until timestamp with time zone, INOUT p_user_id text, INOUT p_after bigint, OUT calls bigint[], OUT is_end boolean) IS 'the calls that ring a user, calls: push.outbox.id, as far as there is time to look. p_app: the app; p_user_digest: as push.erasure.user_digest; p_until: when to stop; p_user_id: the user''s id, null if it is not known, which takes longer; it is returned if a call has it; p_after: push.erasure.rings_after. is_end: all calls that ring were looked at';
 
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7990,6 +8122,12 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
     select c.id, (s.said ->> 'at')::timestamptz, 7, -1, s.said ->> 'reason', null, c.kind, s.user_id, null, null, null, null,
       null
     from call c cross join lateral jsonb_each(c.declined) s(user_id, said) where timeline.first_n is null
+    union all
+    -- Listed at the time of its next try, like a delivery that waits.
+    select c.id, max(e.due_at), 8, -1, 'end failed', null, c.kind, null, max(e.tries), null, null, null, null
+    from call c join push.ends_unchecked e on e.outbox_id = c.id
+    where timeline.first_n is null and e.tries > 0 and isfinite(e.due_at)
+    group by c.id, c.kind
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
@@ -7997,7 +8135,7 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
   order by e.at, e.step, e.n, e.user_id
 $$;
 
-COMMENT ON FUNCTION push.timeline(call_id text, app text, first_n integer, last_n integer) IS 'the events of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only pushes with these numbers, for pages of a large call; events that belong to no push are included only without first_n. ms: milliseconds since the call was enqueued; event: enqueued, skipped (no delivery was made for this user, or a part of recipients could not be used; field names it, for example recipients[1].fcmToken), fallback (the channel before failed for this reason), escalation (no phone had reported that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone reported it), declined or busy (the user declined, push.decline_call); trace_id: the trace of the call, from push.outbox.traceparent';
+COMMENT ON FUNCTION push.timeline(call_id text, app text, first_n integer, last_n integer) IS 'the events of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only pushes with these numbers, for pages of a large call; events that belong to no push are included only without first_n. ms: milliseconds since the call was enqueued; event: enqueued, skipped (no delivery was made for this user, or a part of recipients could not be used; field names it, for example recipients[1].fcmToken), fallback (the channel before failed for this reason), escalation (no phone had reported that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone reported it), declined or busy (the user declined, push.decline_call), end failed (its missed calls are not announced yet; attempt: how often that failed; at: when it is tried next); trace_id: the trace of the call, from push.outbox.traceparent';
 
 CREATE FUNCTION push.token_form(p_provider text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -9111,6 +9249,7 @@ CREATE TABLE push.erasure (
     token_hashes bigint[] DEFAULT '{}'::bigint[] NOT NULL,
     counts jsonb DEFAULT '{}'::jsonb NOT NULL,
     finished_at timestamp with time zone,
+    rings_after bigint DEFAULT 0 NOT NULL,
     CONSTRAINT erasure_digest_sha256 CHECK ((length(user_digest) = 32))
 );
 
@@ -9149,6 +9288,8 @@ COMMENT ON COLUMN push.erasure.token_hashes IS 'hashes of the user''s tokens, as
 COMMENT ON COLUMN push.erasure.counts IS 'object: rows by table, as push.erase_user returns them: {"devices": [removed, masked]}';
 
 COMMENT ON COLUMN push.erasure.finished_at IS 'when nothing was left; removed 90 days later';
+
+COMMENT ON COLUMN push.erasure.rings_after IS 'push.outbox.id up to which this round has looked at calls that ring; 0: a round begins';
 
 ALTER TABLE push.erasure ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.erasure_id_seq

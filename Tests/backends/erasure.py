@@ -184,7 +184,36 @@ def of_a_ringing_lock():
     check("and the devices are gone", owner("select count(*) from push.devices where user_id = %s", user), 0)
 
 
+def of_a_line():
+    """Erasures whose calls somebody has locked do not keep the first place of a run from one whose call can be declined."""
+    users = ["line-a-4242", "line-b-4242", "line-c-4242"]
+    with connect(autocommit=True) as db:
+        for user in users:
+            db.execute("select push.register_device(%s, %s, 'fcm', %s)", (user, APP, f"{user}-token-0123456789"))
+            db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": user, "from": "x"}), Jsonb([user, OTHER]), APP))
+    with connect() as held, connect() as freed:
+        held.execute("select id from push.outbox where call_id = any(%s) for no key update", (users[:2],))
+        freed.execute("select id from push.outbox where call_id = %s for no key update", (users[2],))
+        with connect(login="ops", autocommit=True) as db:
+            for user in users:
+                db.execute("select push.erase_user(%s, %s, 60000)", (user, APP))
+        freed.rollback()
+        owner("update push.erasure e set looked_at = now() - (10 - u.i) * interval '1 day' "
+            "from unnest(%s::text[]) with ordinality u(name, i) where e.user_digest = push.user_digest(u.name) returning null", users)
+        for _ in range(2):
+            owner("select push.finish_erasures()")
+        check("a call that is free is declined in the second run, however many locked ones are before it",
+            owner("select array_agg(declined ? call_id order by id) from push.outbox where call_id = any(%s)", users), [None, None, True])
+        check("and the devices of its user are gone",
+            owner("select array_agg(user_id order by user_id) from push.devices where user_id = any(%s)", users), users[:2])
+        held.rollback()
+    for _ in range(3):
+        owner("select push.finish_erasures()")
+    check("then the others", owner("select count(*) from push.devices where user_id = any(%s)", users), 0)
+
+
 of_traffic()
 of_those_who_may_not()
 of_a_lock()
 of_a_ringing_lock()
+of_a_line()

@@ -127,6 +127,9 @@ STATEMENTS = {
     "select * from push.resume_invalidation('default', 'fcm')": OPS,
     "select * from push.erase_user('u', 'default')": OPS,
     "select push.finish_erasures()": set(),
+    "select push.continue_erasure(1, now(), true)": set(),
+    "select push.decline_rings('{1}', '{u}', now(), true)": set(),
+    "select push.rings_of('default', '', now(), 'u', 0)": set(),
     "select push.erase_tokens('default', '', now(), true, '{}', '{}')": set(),
     "select token_hashes from push.erasure": set(),
     # The setting of push.erase_user gives no role its rights.

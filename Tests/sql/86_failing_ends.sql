@@ -79,7 +79,16 @@ select test.equal('more than once', format('%s, %s', (select count(*) from push.
     due_at between now() + interval '3 s' and clock_timestamp() + interval '5 s'),
     (select count(*) from push.deliveries where call_id like 'r-%' and kind = 'missed_call')), '7, 27');
 select test.equal('which health shows', (select string_agg(value || ' ' || state, '') from push.health where item = 'ends that failed'),
-  '7 bad');
+  'ends/c-1, ends/c-30, ends/c-31, ends/c-60, ends/r-1, and 2 more bad');
+select test.equal('and push.timeline, with the time of the next try', (select string_agg(format('%s %s %s', event, attempt, at = (select e.due_at
+    from push.ends_unchecked e join push.outbox o on o.id = e.outbox_id where o.call_id = 'r-1')), ', ')
+  from push.timeline('r-1', 'ends') where event ~ 'fail'), 'end failed 1 t');
+select test.equal('not of others', (select count(*) from push.timeline('r-2', 'ends') where event ~ 'fail'), 0::bigint);
+savepoint deleted;
+delete from push.outbox where call_id like 'c-%' or call_id like 'r-%';
+select test.equal('none of a call that was deleted', (select string_agg(value || ' ' || state, '') from push.health
+  where item = 'ends that failed'), 'none ok');
+rollback to deleted;
 update push.ends_unchecked set due_at = now();
 do $$ begin for i in 1..20 loop perform push.run_job('check_ends'); end loop; end $$;
 select test.equal('each time later', (select format('%s, %s', count(*), min(extract(epoch from due_at - clock_timestamp()))::int)

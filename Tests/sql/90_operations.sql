@@ -227,6 +227,9 @@ select pg_temp.throttle(:hg, 0);
 delete from push.delivery where lane in (select id from push.lane where app = 'health' and provider = 'fcm');
 select push.enqueue_call('{"callId": "mistyped", "from": "x"}', '[{"userId": "u", "fcmToken": "mistyped-token-0123456789"}]', 'helth');
 select test.equal('so is an app that no replica has', pg_temp.lanes_are(), 'bad helth/fcm: no replica serves it');
+select push.pause_lane('helth', 'fcm');
+select test.equal('a pause does not hide it', pg_temp.lanes_are(), 'bad helth/fcm: paused, and no replica serves it');
+select push.resume_lane('helth', 'fcm');
 select push.retire_gateway(:hg);
 select test.equal('without replicas, health reports the replicas and not the lanes', pg_temp.lanes_are(), 'ok wait for a replica');
 

@@ -327,6 +327,81 @@ select test.equal(format('%s: when the other declines, it ends', c), (select sta
   from unnest('{tablet-3,tablet-4}'::text[]) c;
 select test.equal('and the tablet is told to stop', pg_temp.tablets('tablet-3'), '1 owner- -');
 
+-- Erasures that have devices left: one that fails, or takes longer than a statement may, stops no other one.
+select push.erase_user('owner-tablet-1', 'erase', 60000) \g /dev/null
+delete from push.outbox;
+delete from push.erasure;
+select push.register_device('line-' || i, 'erase', 'fcm', 'line-token-0123456789-' || i) from generate_series(1, 4) i \g /dev/null
+insert into push.erasure (app, user_digest, asked_at, has_devices, looked_at)
+  select 'erase', push.user_digest('line-' || i), clock_timestamp(), true, now() - (10 - i) * interval '1 hour' from generate_series(1, 4) i;
+create function pg_temp.stumble() returns trigger language plpgsql as $$
+begin
+  if old.user_id in ('line-1', 'line-3') then
+    raise program_limit_exceeded;
+  elsif old.user_id = 'line-slow' then
+    perform pg_sleep(30);
+  end if;
+  return old;
+end $$;
+create trigger stumble before delete on push.devices for each row execute function pg_temp.stumble();
+create function pg_temp.in_line() returns text language sql as $$
+  select string_agg(d.user_id, ' ' order by e.looked_at) from push.devices d join push.erasure e on e.user_digest = push.user_digest(d.user_id)
+    where d.user_id like 'line-%' and e.has_devices $$;
+set local client_min_messages = error;
+select test.equal('an erasure that fails is passed over', push.finish_erasures() || ' ' || pg_temp.in_line(), '4 line-1 line-3');
+select push.register_device('line-' || u, 'erase', 'fcm', 'line-token-0123456789-' || u) from unnest('{slow,last}'::text[]) u \g /dev/null
+insert into push.erasure (app, user_digest, asked_at, has_devices, looked_at)
+  select 'erase', push.user_digest('line-' || u), clock_timestamp(), true, now() - (10 - i) * interval '1 hour'
+  from unnest('{slow,last}'::text[]) with ordinality x(u, i);
+set local statement_timeout = '1500ms';
+select push.run_job('erase') \g /dev/null
+set local statement_timeout = 0;
+select test.equal('one that takes too long ends the run, and goes to the end of the line', pg_temp.in_line(),
+  'line-last line-1 line-3 line-slow');
+set local statement_timeout = '1500ms';
+select push.run_job('erase') \g /dev/null
+set local statement_timeout = 0;
+select test.equal('the next run goes on behind it', pg_temp.in_line(), 'line-slow line-1 line-3');
+drop trigger stumble on push.devices;
+select push.finish_erasures() \g /dev/null
+select test.equal('they are all done when nothing is wrong any more', pg_temp.in_line(), null);
+set local client_min_messages = notice;
+
+-- Calls that ring are looked at in rounds: each run looks at what it has time for, at least one.
+savepoint rounds;
+create or replace function push.bite_time() returns interval language sql immutable as $$ select interval '0' $$;
+delete from push.erasure;
+select push.register_device('ringer', 'erase', 'fcm', 'ringer-token-0123456789') \g /dev/null
+insert into push.outbox (app, payload, recipients) select 'erase', jsonb_build_object('callId', 'round-' || i, 'from', 'x'),
+  jsonb_build_array('other', case i when 2 then '"ringer"' when 4 then '{"userId": "ringer"}' else '"nobody"' end::jsonb)
+  from generate_series(1, 4) i;
+create function pg_temp.round() returns text language sql as $$
+  select format('%s: %s %s %s', (select right(o.call_id, 1) from push.outbox o where o.id = e.rings_after),
+    (select string_agg(right(o.call_id, 1), '' order by o.id) from push.outbox o where o.declined ? 'ringer'),
+    cardinality(e.waiting), (select count(*) from push.devices d where d.user_id = 'ringer')) from push.erasure e $$;
+select test.equal('push.erase_user stops when the time is over, too', (select string_agg(waiting::text, ' ')
+  from push.erase_user('ringer', 'erase', 0) where place in ('outbox', 'devices')) || ', ' || pg_temp.round(), '1 1, 1: 2 1 1');
+select push.finish_erasures() \g /dev/null
+select test.equal('so does the job', pg_temp.round(), '2: 2 1 1');
+insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "round-5", "from": "x"}', '["other", "ringer"]');
+select push.finish_erasures(), push.finish_erasures() \g /dev/null
+select test.equal('the devices are kept until all that ring were looked at', pg_temp.round(), '4: 24 2 1');
+select push.finish_erasures() \g /dev/null
+select test.equal('those that began meanwhile are declined, too', pg_temp.round(), ': 245 3 0');
+select push.register_device('chime-' || i, 'erase', 'fcm', 'chime-token-0123456789-' || i) from generate_series(1, 2) i \g /dev/null
+insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "chimes", "from": "x"}', '["other", "chime-1", "chime-2"]');
+create or replace function push.bite_time() returns interval language sql immutable as $$ select interval '1 minute' $$;
+delete from push.erasure;
+insert into push.erasure (app, user_digest, has_devices, looked_at)
+  select 'erase', push.user_digest('chime-' || i), true, now() - interval '1 hour' from generate_series(1, 2) i;
+create function pg_temp.chimes() returns text language sql as $$
+  select string_agg(u, ' ' order by u) from push.outbox o cross join lateral jsonb_object_keys(o.declined) u where o.call_id = 'chimes' $$;
+select push.finish_erasures() \g /dev/null
+select test.equal('one run declines the calls of one erasure', pg_temp.chimes(), 'chime-1');
+select push.finish_erasures() \g /dev/null
+select test.equal('the next one those of another', pg_temp.chimes(), 'chime-1 chime-2');
+rollback to rounds;
+
 -- A mistyped app, also while no gateway has served any app.
 savepoint none_served;
 delete from push.apps;

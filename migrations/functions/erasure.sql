@@ -261,59 +261,140 @@ comment on function push.erase_from_call is
 
 -- Calls that ring ----------------------------------------------------------------------------------------------------
 
-create or replace function push.rings_of(p_app text, p_user_digest bytea)
-returns table (outbox_id bigint, user_id text, is_declined boolean)
-language sql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
-as $$
-  select o.id, n.name, coalesce(o.declined ? n.name, false)
-  from push.outbox o
-    cross join lateral (
-      select distinct r.name
-      from (select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end from jsonb_array_elements(o.recipients) e) r(name)
-      where push.user_digest(r.name) = p_user_digest) n
-  where o.state = 'ringing' and o.ended_at is null and o.app = p_app
-$$;
-comment on function push.rings_of is
-  'the calls that ring a user: push.outbox.id, the user''s id, and whether the user has declined. p_app: the app; '
-  'p_user_digest: as push.erasure.user_digest';
+-- Nothing finds the calls that ring one user, so all that ring in the app are looked at, each with up to thousands of
+-- recipients. That takes seconds while thousands ring, so it is done in rounds, which continue where the time ran out. A call that
+-- is committed after its number was passed rings on, like one that is committed after the devices are gone.
+alter table push.erasure add column if not exists rings_after bigint not null default 0;
+comment on column push.erasure.rings_after is 'push.outbox.id up to which this round has looked at calls that ring; 0: a round begins';
 
--- All calls are locked before any of their deliveries. The phones get their cancels while the tokens are known. The device
--- passed to push.decline_call does not exist, so each of the user's phones gets a cancel.
-create or replace function push.decline_rings(p_erasures bigint[]) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
+-- They had fewer arguments in release 0.1.0.
+do $$
+begin
+  if to_regprocedure('push.rings_of(text, bytea)') is not null then
+    drop function push.rings_of(text, bytea);
+  end if;
+  if to_regprocedure('push.decline_rings(bigint[])') is not null then
+    drop function push.decline_rings(bigint[]);
+  end if;
+end
+$$;
+
+create or replace function push.rings_of(p_app text, p_user_digest bytea, p_until timestamptz, inout p_user_id text, inout p_after bigint,
+  out calls bigint[], out is_end boolean)
+language plpgsql stable security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  v_calls bigint[];
-  v_ring  record;
+  -- Not in the order of their numbers at once: that could be planned as a walk through all calls.
+  v_ids  bigint[] := array(
+    select r.id
+    from (select o.id from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = p_app offset 0) r
+    where r.id > p_after
+    order by r.id);
+  v_id   bigint;
+  v_name text;
 begin
-  v_calls := array(
-    select o.id from push.outbox o
-    where o.state = 'ringing' and o.ended_at is null and o.id = any (array(
-      select r.outbox_id from push.erasure e cross join lateral push.rings_of(e.app, e.user_digest) r
-      where e.id = any (p_erasures) and not r.is_declined))
-    for no key update skip locked);
-  for v_ring in
-    select o.id, o.call_id, o.app, r.user_id
-    from push.erasure e
-      cross join lateral push.rings_of(e.app, e.user_digest) r
-      join push.outbox o on o.id = r.outbox_id
-    where e.id = any (p_erasures) and not r.is_declined and o.id = any (v_calls)
-    order by o.id
-  loop
-    -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
-    perform from push.delivery d where d.outbox_id = v_ring.id and d.user_id = v_ring.user_id order by d.n for update;
-    perform push.hand_over(v_ring.id, v_ring.user_id);
-    if push.decline(v_ring.id, v_ring.user_id, 'declined', 'none-of-the-phones-declined', true) then
-      perform push.withdraw_decline(v_ring.app, v_ring.id, v_ring.user_id);
+  calls := '{}';
+  is_end := v_ids = '{}';
+  foreach v_id in array v_ids loop
+    if p_user_id is null then
+      select n.name into v_name
+        from push.outbox o
+          cross join lateral (select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as name
+            from jsonb_array_elements(o.recipients) e) n
+        where o.id = v_id and push.user_digest(n.name) = p_user_digest
+        limit 1;
+    else
+      -- A name is compared fifty times as fast as a digest is made.
+      select p_user_id into v_name
+        from push.outbox o
+        where o.id = v_id and (o.recipients @> jsonb_build_array(p_user_id)
+          or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id)));
     end if;
+    if v_name is not null then
+      calls := calls || v_id;
+      p_user_id := v_name;
+    end if;
+    p_after := v_id;
+    is_end := v_id = v_ids[cardinality(v_ids)];
+    exit when clock_timestamp() >= p_until;
   end loop;
 end
 $$;
+comment on function push.rings_of is
+  'the calls that ring a user, calls: push.outbox.id, as far as there is time to look. p_app: the app; p_user_digest: as '
+  'push.erasure.user_digest; p_until: when to stop; p_user_id: the user''s id, null if it is not known, which takes longer; it '
+  'is returned if a call has it; p_after: push.erasure.rings_after. is_end: all calls that ring were looked at';
+
+-- Calls are locked in the order of their numbers, each before its deliveries, and deliveries are waited for. The calls of another
+-- erasure may have lower numbers, so a transaction declines those of one. The phones get their cancels while the tokens are known.
+-- The device passed to push.decline does not exist, so each of the user's phones gets a cancel.
+create or replace function push.decline_rings(p_erasures bigint[], p_user_ids text[], p_until timestamptz, p_declines boolean) returns boolean
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_erasure  push.erasure;
+  v_user     text;
+  v_found    bigint[];
+  v_calls    bigint[];
+  v_id       bigint;
+  v_is_end   boolean;
+  v_is_left  boolean;
+  v_declined int := 0;
+begin
+  for v_place in 1..cardinality(p_erasures) loop
+    select e.* into v_erasure from push.erasure e where e.id = p_erasures[v_place];
+    v_user := p_user_ids[v_place];
+    if v_user is null then
+      -- Most of the calls that wait name the user.
+      select x.name into v_user
+        from unnest(v_erasure.waiting[:10]) w(id)
+          cross join lateral (select push.erased_user(w.id, v_erasure.user_digest) as name offset 0) x
+        where x.name is not null
+        limit 1;
+    end if;
+    select r.p_user_id, r.p_after, r.calls, r.is_end into v_user, v_erasure.rings_after, v_found, v_is_end
+      from push.rings_of(v_erasure.app, v_erasure.user_digest, p_until, v_user, v_erasure.rings_after) r;
+    v_calls := array(select c.id from unnest(v_erasure.waiting || v_found) with ordinality c(id, i) group by c.id order by min(c.i));
+    v_is_left := false;
+    for v_id in select c.id from unnest(v_calls) c(id) where v_user is not null order by c.id loop
+      continue when not exists (
+        select from push.outbox o
+        where o.id = v_id and o.state = 'ringing' and o.ended_at is null and not coalesce(o.declined ? v_user, false)
+          and (o.recipients @> jsonb_build_array(v_user) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user))));
+      if v_declined > 0 and clock_timestamp() >= p_until then
+        v_is_left := true;
+        exit;
+      end if;
+      perform from push.outbox o where o.id = v_id and o.state = 'ringing' and o.ended_at is null for no key update skip locked;
+      if not found then
+        v_is_left := true;
+        continue;
+      elsif not p_declines then
+        return false;
+      end if;
+      v_declined := v_declined + 1;
+      -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
+      perform from push.delivery d where d.outbox_id = v_id and d.user_id = v_user order by d.n for update;
+      perform push.hand_over(v_id, v_user);
+      if push.decline(v_id, v_user, 'declined', 'none-of-the-phones-declined', true) then
+        perform push.withdraw_decline(v_erasure.app, v_id, v_user);
+      end if;
+    end loop;
+    update push.erasure e
+      set waiting = v_calls, rang = array(select unnest(e.rang) union select unnest(v_calls)), is_known = e.is_known or v_found <> '{}',
+        has_devices = v_is_left or not v_is_end, rings_after = case when v_is_end then 0 else v_erasure.rings_after end
+      where e.id = v_erasure.id;
+  end loop;
+  return true;
+end
+$$;
 comment on function push.decline_rings is
-  'declines, in their name, the calls that ring users who are being erased. Locked calls are skipped. p_erasures: '
-  'push.erasure.id. For push.erase_user and push.finish_erasures';
+  'looks for calls that ring users who are being erased, notes them in push.erasure.waiting, and declines them in the users'' '
+  'names. Locked calls are skipped. p_erasures: push.erasure.id; p_user_ids: the users'' ids in the same order, null where one '
+  'is not known; p_until: stops then; p_declines: false declines nothing, and returns false, without a change but with a lock, if a '
+  'call can be declined. has_devices of an erasure is false after it if no call is left. For push.erase_user and push.continue_erasure';
 
 -- Tokens outside of calls ----------------------------------------------------------------------------------------------
 
@@ -506,6 +587,11 @@ begin
       if not v_done then
         v_erasure.waiting := v_erasure.waiting || v_id;
       end if;
+      -- A hundred large calls take seconds.
+      if clock_timestamp() >= v_until and v_id < v_calls[cardinality(v_calls)] then
+        v_erasure.after_id := v_id;
+        exit;
+      end if;
     end loop;
     v_step := case when clock_timestamp() - v_from > interval '20 ms' then greatest(v_step / 2, 1) else least(v_step * 2, 5000) end;
   end loop;
@@ -543,20 +629,24 @@ begin
     v_erasure.after_page := case when v_erasure.after_page + 1000 < v_pages then v_erasure.after_page + 1000 else 0 end;
   end loop;
 
-  perform push.decline_rings(array[v_erasure.id]);
-  select array_agg(r.outbox_id), coalesce(bool_or(not r.is_declined), false), v_erasure.is_known or count(*) > 0
-    into v_calls, v_erasure.has_devices, v_erasure.is_known
-    from push.rings_of(v_app, v_digest) r;
-  v_erasure.rang := array(select unnest(v_erasure.rang || v_calls) union select unnest(v_erasure.waiting));
-  v_calls := array(select c.id from unnest(v_erasure.waiting || v_calls) c(id) group by c.id order by c.id);
+  -- However much time the scan took, the calls that ring get some.
+  v_until := greatest(v_until, clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 4000.0));
+  update push.erasure e set waiting = v_erasure.waiting, rang = v_erasure.rang, is_known = v_erasure.is_known where e.id = v_erasure.id;
+  perform push.decline_rings(array[v_erasure.id], array[v_user], v_until, true);
+  select e.waiting, e.rang, e.is_known, e.has_devices into v_calls, v_erasure.rang, v_erasure.is_known, v_erasure.has_devices
+    from push.erasure e where e.id = v_erasure.id;
   v_erasure.waiting := '{}';
+  v_steps := 0;
   foreach v_id in array v_calls loop
+    exit when v_steps > 0 and clock_timestamp() >= v_until;
+    v_steps := v_steps + 1;
     select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
       from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
     if not v_done then
       v_erasure.waiting := v_erasure.waiting || v_id;
     end if;
   end loop;
+  v_erasure.waiting := v_calls[v_steps + 1:] || v_erasure.waiting;
 
   -- A call that could not be declined may need the devices for its cancels.
   if not v_erasure.has_devices then
@@ -615,11 +705,11 @@ comment on function push.erase_user is
   'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways '
   'have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each '
   'table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a '
-  'delivery of the user that is still owed; for devices, 1 if a device is locked or is kept for a locked call that rings. '
-  'Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with '
-  'the same arguments: it continues where it stopped. A call that rings is declined in the user''s name, and the user''s '
-  'phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new '
-  'pass';
+  'delivery of the user that is still owed, or that there was no time for; for devices, 1 if a device is locked or is kept for '
+  'calls that ring and are locked or not yet looked at. Gateways do what is waiting within a quarter of an hour, or after the '
+  'call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is '
+  'declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running '
+  'it again is harmless and starts a new pass';
 
 -- What had to wait ------------------------------------------------------------------------------------------------------
 
@@ -661,7 +751,7 @@ comment on function push.erased_user is
   'the id of the user that a digest stands for, if a call still contains it, else null. p_outbox_id: push.outbox.id; '
   'p_user_digest: as push.erasure.user_digest';
 
-create or replace function push.finish_erasures(p_max int default 10) returns bigint
+create or replace function push.continue_erasure(p_id bigint, p_until timestamptz, p_declines boolean) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -673,69 +763,122 @@ declare
   v_id      bigint;
   v_user    text;
   v_done    boolean;
-  v_calls   bigint[];
+  v_again   bigint[] := '{}';
   v_looks   bigint[];
+  v_looked  int := 0;
   v_is_last boolean;
-  v_touched bigint := 0;
 begin
-  perform push.decline_rings(array(
-    select e.id from push.erasure e where e.finished_at is null and e.has_devices order by e.looked_at limit p_max for update skip locked));
-  for v_erasure in
-    select e.* from push.erasure e
-    where e.finished_at is null and (e.waiting <> '{}' or e.has_devices or e.scanned_at is not null and e.asked_at < clock_timestamp() - c_last)
-    order by e.looked_at
-    limit p_max
-    for update skip locked
-  loop
-    v_touched := v_touched + 1;
-    -- Calls that still wait go to the end of the list.
-    v_calls := v_erasure.waiting[c_calls + 1:];
-    if v_erasure.has_devices and not exists (
-      select from push.rings_of(v_erasure.app, v_erasure.user_digest) r where not r.is_declined)
-    then
-      -- Calls that began since are declined, too.
-      v_erasure.waiting := array(
-        select unnest(v_erasure.waiting) union select r.outbox_id from push.rings_of(v_erasure.app, v_erasure.user_digest) r);
-      v_erasure.rang := array(select unnest(v_erasure.rang) union select unnest(v_erasure.waiting));
-      v_calls := v_erasure.waiting[c_calls + 1:];
+  select e.* into v_erasure from push.erasure e where e.id = p_id and e.finished_at is null for update skip locked;
+  if not found then
+    return false;
+  end if;
+  if v_erasure.has_devices then
+    -- Calls that began since are declined, too.
+    if not push.decline_rings(array[p_id], array[null]::text[], p_until, p_declines) then
+      return false;
+    end if;
+    select e.* into v_erasure from push.erasure e where e.id = p_id;
+    if not v_erasure.has_devices then
       select e.p_counts, e.p_hashes, not e.is_done into v_erasure.counts, v_erasure.token_hashes, v_erasure.has_devices
         from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
     end if;
-    v_is_last := v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last and not v_erasure.has_devices
-      and cardinality(v_erasure.waiting) <= c_calls;
-    -- The last step checks all calls that rang.
-    v_looks := case when v_is_last then array(select unnest(v_erasure.waiting) union select unnest(v_erasure.rang))
-      else v_erasure.waiting[:c_calls] end;
-    foreach v_id in array v_looks loop
-      v_user := push.erased_user(v_id, v_erasure.user_digest);
-      continue when v_user is null;
-      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
+  end if;
+  v_is_last := v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last and not v_erasure.has_devices
+    and cardinality(v_erasure.waiting) <= c_calls;
+  -- The last step checks all calls that rang, each once.
+  v_looks := v_erasure.waiting[:c_calls] || case when v_is_last then array(
+    select unnest(v_erasure.rang) except select unnest(v_erasure.waiting)) else '{}' end;
+  foreach v_id in array v_looks loop
+    exit when v_looked > 0 and clock_timestamp() >= p_until;
+    v_looked := v_looked + 1;
+    v_user := push.erased_user(v_id, v_erasure.user_digest);
+    continue when v_user is null;
+    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
+      from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
+    if not v_done then
+      v_again := v_again || v_id;
+    end if;
+  end loop;
+  -- Calls that still wait go to the end of the list.
+  v_erasure.waiting := v_erasure.waiting[v_looked + 1:] || v_again;
+  if v_is_last then
+    v_erasure.rang := array(select unnest(v_erasure.rang) except select unnest(v_looks[:v_looked]));
+  end if;
+  v_done := false;
+  if v_is_last and v_erasure.waiting = '{}' and v_erasure.rang = '{}' then
+    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
+      from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, false, v_erasure.counts, v_erasure.token_hashes) e;
+  end if;
+  if v_done then
+    perform push.note_audit('finish_erasure', v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
+      jsonb_build_object('counts', v_erasure.counts));
+  end if;
+  update push.erasure e
+    set waiting = v_erasure.waiting, rang = v_erasure.rang, has_devices = v_erasure.has_devices,
+      looked_at = clock_timestamp(), counts = v_erasure.counts,
+      token_hashes = case when v_done then '{}' else v_erasure.token_hashes end,
+      finished_at = case when v_done then clock_timestamp() end
+    where e.id = p_id;
+  return true;
+end
+$$;
+comment on function push.continue_erasure is
+  'continues one erasure that waits. p_id: push.erasure.id; p_until: stops about then; p_declines: as for push.decline_rings. '
+  'Returns false, and changes nothing, if the erasure is locked or finished, or a call can be declined and may not. For '
+  'push.finish_erasures';
+
+-- One erasure that takes long or fails must not stop those of other apps: each has a time limit, is undone if it fails, and
+-- goes to the end of the line, whatever became of it.
+create or replace function push.finish_erasures(p_max int default 10) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_begun   timestamptz := clock_timestamp();
+  v_id      bigint;
+  v_done    boolean;
+  v_touched bigint := 0;
+begin
+  foreach v_id in array array(
+    select e.id from push.erasure e
+    where e.finished_at is null
+      and (e.waiting <> '{}' or e.has_devices or e.scanned_at is not null and e.asked_at < clock_timestamp() - interval '10 minutes')
+    order by e.looked_at
+    limit p_max)
+  loop
+    exit when v_touched > 0 and clock_timestamp() >= v_begun + 3 * push.bite_time();
+    v_done := true;
+    begin
+      -- Only the first one may decline a call, and so wait for locks: see push.decline_rings. Another one that has a call to decline
+      -- stays where it is in the line, and is the first next time.
+      v_done := push.continue_erasure(v_id, clock_timestamp() + push.bite_time(), v_touched = 0);
       if not v_done then
-        v_calls := v_calls || v_id;
+        raise exception 'its locks are given back';
       end if;
-    end loop;
-    v_done := false;
-    if v_is_last and v_calls = '{}' then
-      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, false, v_erasure.counts, v_erasure.token_hashes) e;
-    end if;
-    if v_done then
-      perform push.note_audit('finish_erasure', v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
-        jsonb_build_object('counts', v_erasure.counts));
-    end if;
-    update push.erasure e
-      set waiting = v_calls, rang = case when v_done then '{}' else v_erasure.rang end, has_devices = v_erasure.has_devices,
-        looked_at = clock_timestamp(), counts = v_erasure.counts,
-        token_hashes = case when v_done then '{}' else v_erasure.token_hashes end,
-        finished_at = case when v_done then clock_timestamp() end
-      where e.id = v_erasure.id;
+    exception when query_canceled or others then
+      continue when not v_done;
+      -- The limit of a statement counts from its begin, so only the first has had nearly all of it. A shorter time is someone who
+      -- cancels.
+      if sqlstate = '57014' and not push.is_culprit(sqlstate, v_begun, v_touched) then
+        if v_touched = 0 then
+          raise;
+        end if;
+        exit;
+      end if;
+      update push.erasure e set looked_at = clock_timestamp()
+        where e.id = (select x.id from push.erasure x where x.id = v_id for no key update skip locked);
+      raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_id, sqlstate;
+      v_touched := v_touched + 1;
+      exit when sqlstate = '57014';
+      continue;
+    end;
+    v_touched := v_touched + 1;
   end loop;
   return v_touched;
 end
 $$;
 comment on function push.finish_erasures is
-  'continues at most p_max erasures that wait (push.erasure): declines calls that ring and were locked, then removes '
-  'devices, and masks calls that have ended and owe the user nothing more. Ten minutes after push.erase_user, it checks '
+  'continues at most p_max erasures that wait (push.erasure), for about 1.5 s: declines calls that ring and were locked, then '
+  'removes devices, and masks calls that have ended and owe the user nothing more. Ten minutes after push.erase_user, it checks '
   'the calls that rang once more and removes what was stored about the user''s tokens meanwhile. Returns how many erasures '
   'it worked on. It waits for locks as push.decline_call does';

@@ -196,7 +196,8 @@ declare
 begin
   return query
     select l.app, l.provider,
-      case when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
+      case when l.paused and s.lane is null and v_any_alive then 'paused, and no replica serves it'
+        when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
         when t.until > now() then 'throttled until ' || date_trunc('second', t.until) else 'no connection' end,
       case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end
     from push.lane l
@@ -306,8 +307,9 @@ begin
         case when exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') then 'all send'
           else 'wait for a replica' end),
       case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'These send nothing. push.resume_lane ends a pause (push.audit says whose); a throttled one sends again by itself; for the '
-      'others see push.lanes, push.failures and the replicas'' logs.'
+      'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
+      'the configuration of a replica; a throttled one sends again by itself; for the others see push.lanes, push.failures and the '
+      'replicas'' logs.'
     from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
   return query
     -- Overdue since the due time, but not from before there was a gateway.
@@ -339,10 +341,17 @@ begin
       'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
     from (select push.oldest_ringing() as age) o;
   return query
-    select 'ends that failed', case when c.count = 0 then 'none' else c.count::text end,
-      case when c.count = 0 then 'ok' else 'bad' end,
-      'Their missed calls are not announced yet. The log of Postgres names the calls and the errors. Each is tried again for 4 hours.'
-    from (select count(distinct e.outbox_id) as count from push.ends_unchecked e where e.tries > 0) c;
+    select 'ends that failed', coalesce(string_agg(format('%s/%s', c.app, c.call_id), ', ' order by c.place) filter (where c.place <= 5)
+        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'none'),
+      case when count(*) = 0 then 'ok' else 'bad' end,
+      'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
+      'See docs/operations.md, "Ends that failed".'
+    from (
+      -- A call that was deleted has nobody to tell. Its row is removed at its next try.
+      select o.app, o.call_id, row_number() over (order by e.ended_at, e.outbox_id) as place
+      from (select x.outbox_id, min(x.ended_at) as ended_at from push.ends_unchecked x where x.tries > 0 group by x.outbox_id) e
+        cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
+    ) c;
   -- Calls from before a restore are left as they are.
   return query
     select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
@@ -557,4 +566,5 @@ comment on function push.requeue is
   'tries a call again that still rings: makes a new invite for each device whose last one failed (dead or expired) and '
   'whose token is not known to be dead, and makes waiting invites ready. call_id: payload.callId; app: needed only if '
   'several apps have a call with this id. Returns how many became ready, and a sentence that says what was done. Running '
-  'it twice is harmless: invites that are owed or were delivered are left alone';
+  'it twice is harmless: invites that are owed or were delivered are left alone. Commit at once: until then the call cannot '
+  'end, and a gateway that has a failed push of it to settle waits';

@@ -246,6 +246,12 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
     select c.id, (s.said ->> 'at')::timestamptz, 7, -1, s.said ->> 'reason', null, c.kind, s.user_id, null, null, null, null,
       null
     from call c cross join lateral jsonb_each(c.declined) s(user_id, said) where timeline.first_n is null
+    union all
+    -- Listed at the time of its next try, like a delivery that waits.
+    select c.id, max(e.due_at), 8, -1, 'end failed', null, c.kind, null, max(e.tries), null, null, null, null
+    from call c join push.ends_unchecked e on e.outbox_id = c.id
+    where timeline.first_n is null and e.tries > 0 and isfinite(e.due_at)
+    group by c.id, c.kind
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
@@ -259,7 +265,8 @@ comment on function push.timeline is
   'of recipients could not be used; field names it, for example recipients[1].fcmToken), fallback (the channel before '
   'failed for this reason), escalation (no phone had reported that it rings), ready, claimed, waiting, attempt failed, '
   'sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone reported it), declined or busy '
-  '(the user declined, push.decline_call); trace_id: the trace of the call, from push.outbox.traceparent';
+  '(the user declined, push.decline_call), end failed (its missed calls are not announced yet; attempt: how often that '
+  'failed; at: when it is tried next); trace_id: the trace of the call, from push.outbox.traceparent';
 
 create or replace function push.iso_time(p_time timestamptz) returns text language sql stable parallel safe as
 $$ select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
