@@ -79,8 +79,30 @@ import Testing
   @Test func `a hedge never uses the connection of its request`() {
     var pool = stalled { $0.replacementsMax = 0 }
     #expect(withoutWakes(pool.feed(.hedged(7, of: 0, deadline: deadline))) == [])
-    #expect(withoutWakes(pool.pass(.seconds(1))) == [])
-    #expect(withoutWakes(pool.pass(.seconds(1))) == [.refuse(7, reason: "NoConnection")])
+    #expect(withoutWakes(pool.pass(.seconds(9))) == [])
+    #expect(withoutWakes(pool.feed(.failed(0, 0, isLost: false))) == [.refuse(7, reason: "NotHedged")])
+  }
+
+  @Test func `a hedge waits for a connection as long as its request is in flight`() {
+    var pool = stalled { $0.replacementsMax = 0 }
+    _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
+    _ = pool.pass(.seconds(9))
+    _ = pool.feed(.closed(0))  // its request has not ended yet
+    #expect(pool.feed(.limited(1, streamsMax: 10)).contains(.dispatch(7, 1)))
+  }
+
+  @Test func `a hedge waits until its deadline at the latest`() {
+    var pool = stalled { $0.replacementsMax = 0 }
+    _ = pool.feed(.hedged(7, of: 0, deadline: pool.now + .seconds(5)))
+    #expect(withoutWakes(pool.pass(.milliseconds(4999))) == [])
+    #expect(withoutWakes(pool.pass(.milliseconds(1))) == [.expire(7)])
+  }
+
+  @Test func `a hedge that waits when its request is refused is not sent`() {
+    var pool = stalled { $0.replacementsMax = 0 }
+    _ = pool.feed(.hedged(7, of: 0, deadline: deadline))
+    #expect(withoutWakes(pool.feed(.refused(0, 0))) == [.refuse(7, reason: "NotHedged")])
+    #expect(withoutWakes(pool.pass(.milliseconds(100))) == [.dispatch(0, 0)])
   }
 
   @Test func `a hedge does not delay waiting requests`() {

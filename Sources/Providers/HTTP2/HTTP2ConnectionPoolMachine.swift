@@ -15,7 +15,9 @@
 // at once, even above the configured count, so that it is ready for the requests that the doubtful connection loses. A connection
 // that answers PINGs but no requests is abandoned when a sound connection can take its requests. The next is abandoned only after
 // an answer or `abandonInterval`: if no connection gets answers, the provider is slow and the connections are not at fault. Until
-// then, one request at a time tests it: the provider may leave only some requests without an answer.
+// then, one request at a time tests it: the provider may leave only some requests without an answer. If no usable connection is left
+// and there are as many as allowed, an unresponsive one makes place for another, at most once in `answerTimeout`. It is not
+// abandoned: it takes no new requests, but those in flight go on, because the provider may only be slow.
 
 internal import Runtime
 
@@ -83,7 +85,8 @@ struct HTTP2ConnectionPoolMachine {
     var avoided: ConnectionID?
     /// The connection to which the request was last dispatched.
     var connection: ConnectionID?
-    var isHedge = false
+    /// The request that it hedges; nil if it is not a hedge.
+    var hedged: RequestID?
   }
 
   private let settings: HTTP2ConnectionPoolSettings
@@ -103,6 +106,8 @@ struct HTTP2ConnectionPoolMachine {
   private var lastDoubtAt = Instant(nanoseconds: .min)
   /// When the next unresponsive connection may be abandoned. An answer sets this to the time of the answer.
   private var mayAbandonAt = Instant(nanoseconds: .min)
+  /// When the next unresponsive connection may make place for another.
+  private var mayMakePlaceAt = Instant(nanoseconds: .min)
   /// Whether a request had to use the connection that it wanted to avoid.
   private var lacksAlternative = false
   private var isStarted = false
@@ -160,8 +165,9 @@ struct HTTP2ConnectionPoolMachine {
         if $0.state == .ready { $0.pausedUntil = pause }
       }
       putBack(request, now, &actions)
-    case .failed(_, let id, let isLost):
+    case .failed(let request, let id, let isLost):
       roster.update(id) { $0.didFail(isLost: isLost, now) }
+      refuseHedge(of: request, &actions)
       if losesRequests(id) { lastDoubtAt = now }
     case .goingAway(let id):
       countIdleEnd(id, now)
@@ -205,11 +211,15 @@ struct HTTP2ConnectionPoolMachine {
     guard !isShuttingDown, deadline > now, let connection = requests[request].connection else {
       return actions.append(.refuse(hedge, reason: "NotHedged"))
     }
-    note(
-      hedge,
-      Request(
-        deadline: deadline, giveUpAt: min(deadline, now + settings.waitTimeout), avoided: connection, isHedge: true))
+    // It waits as long as its request does. A connection may become usable at any time.
+    note(hedge, Request(deadline: deadline, giveUpAt: deadline, avoided: connection, hedged: request))
     hedges.append(hedge)
+  }
+
+  /// Refuses the hedge that still waits when its request is no longer in flight. What is sent next is for the owner to decide.
+  private mutating func refuseHedge(of request: RequestID, _ actions: inout [Action]) {
+    guard let index = hedges.firstIndex(where: { requests[$0].hedged == request }) else { return }
+    actions.append(.refuse(hedges.remove(at: index), reason: "NotHedged"))
   }
 
   private mutating func note(_ request: RequestID, _ entry: Request) {
@@ -303,9 +313,10 @@ struct HTTP2ConnectionPoolMachine {
   /// Puts a request back at the front of the line if it has time left.
   private mutating func putBack(_ request: RequestID, _ now: Instant, _ actions: inout [Action]) {
     if isShuttingDown { return actions.append(.refuse(request, reason: "ShuttingDown")) }
+    refuseHedge(of: request, &actions)
     guard !giveUpIfLate(request, now, &actions) else { return }
     // The hedged request is still in flight. That is enough.
-    if requests[request].isHedge { return actions.append(.refuse(request, reason: "NotHedged")) }
+    if requests[request].hedged != nil { return actions.append(.refuse(request, reason: "NotHedged")) }
     requests[request].connection = nil
     waiting.prepend(request)
     earliestGiveUp = min(earliestGiveUp, requests[request].giveUpAt)
@@ -323,6 +334,7 @@ struct HTTP2ConnectionPoolMachine {
     roster.endTests(now)
     if earliestGiveUp <= now { giveUpLate(now, &actions) }
     leaveUnhealthy(now, &actions)
+    makePlace(now, &actions)
     dispatch(now, &actions)
     if !hedges.isEmpty { dispatchHedges(now, &actions) }
     drainSurplus(now, &actions)
@@ -401,7 +413,12 @@ struct HTTP2ConnectionPoolMachine {
 
   /// Whether a request should wait for another connection rather than use one that is in doubt.
   private func mayHopeForAnother(_ now: Instant) -> Bool {
-    roster.isConnecting || roster.hasUsable || (needsConnection(now) && limiter.mayOpenAt <= now)
+    if roster.isConnecting { return true }
+    return switch lack(now) {
+    case .nothing: roster.hasUsable
+    case .connection: roster.hasUsable || limiter.mayOpenAt <= now
+    case .place: false
+    }
   }
 
   /// Drains idle connections that are in doubt and abandons an unresponsive one.
@@ -423,16 +440,27 @@ struct HTTP2ConnectionPoolMachine {
     }
   }
 
+  /// Lets an unresponsive connection take no new requests, so that another can be opened in its place. All connections may have lost
+  /// their servers while a new one would get servers that work.
+  private mutating func makePlace(_ now: Instant, _ actions: inout [Action]) {
+    guard mayMakePlaceAt <= now, let index = roster.leastHopeful, lack(now) == .place else { return }
+    mayMakePlaceAt = now + settings.connection.liveness.answerTimeout
+    countEnd(roster[index].id, atRequest: true, now)
+    drain(roster[index].id, &actions)
+  }
+
   /// Whether an unresponsive connection still has requests in flight.
   private var isAbandonmentPending: Bool {
     roster.connections.contains { $0.health == .unresponsive && $0.inFlight > 0 }
   }
 
-  private func needsConnection(_ now: Instant) -> Bool {
-    isStarted && !isShuttingDown
-      && roster.needsAnother(
-        waiting: waiting.count, lacksAlternative: lacksAlternative,
-        lacksFresh: !hedges.isEmpty && lacksFreshConnection(now), now)
+  private func needsConnection(_ now: Instant) -> Bool { lack(now) == .connection }
+
+  private func lack(_ now: Instant) -> HTTP2ConnectionPoolRoster.Lack {
+    guard isStarted, !isShuttingDown else { return .nothing }
+    return roster.lack(
+      waiting: waiting.count, lacksAlternative: lacksAlternative,
+      lacksFresh: !hedges.isEmpty && lacksFreshConnection(now), now)
   }
 
   /// When a connection above the configured count is drained; nil while there is none.
@@ -457,6 +485,7 @@ struct HTTP2ConnectionPoolMachine {
     var next = waiting.isEmpty && hedges.isEmpty ? Instant.distantFuture : earliestGiveUp
     if limiter.mayOpenAt > now, needsConnection(now) { next = min(next, limiter.mayOpenAt) }
     if mayAbandonAt > now, isAbandonmentPending { next = min(next, mayAbandonAt) }
+    if mayMakePlaceAt > now, roster.leastHopeful != nil, lack(now) == .place { next = min(next, mayMakePlaceAt) }
     if let end = surplusEnds { next = min(next, end) }
     if let end = roster.earliestPauseEnd { next = min(next, end) }
     if !waiting.isEmpty {

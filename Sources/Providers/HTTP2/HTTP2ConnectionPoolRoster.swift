@@ -111,6 +111,15 @@ struct HTTP2ConnectionPoolRoster {
     var isDoubtful: Bool
   }
 
+  /// What the pool lacks.
+  enum Lack {
+    case nothing
+    /// Another connection should be opened.
+    case connection
+    /// No connection is usable, except those that may be blocked by a request without an answer, and there are as many as allowed.
+    case place
+  }
+
   private let settings: HTTP2ConnectionPoolSettings
   private(set) var connections: [Connection] = []
 
@@ -229,13 +238,13 @@ struct HTTP2ConnectionPoolRoster {
     connections.contains { $0.isUsable && $0.id != avoided && $0.heardAt >= since }
   }
 
-  /// Whether another connection should be opened.
+  /// What the pool lacks.
   ///
   /// - Parameters:
   ///   - waiting: number of requests that wait for a stream.
   ///   - lacksAlternative: whether a request had to use the connection that it wanted to avoid.
   ///   - lacksFresh: whether a hedge finds no connection with a recent sign of life.
-  func needsAnother(waiting: Int, lacksAlternative: Bool, lacksFresh: Bool = false, _ now: Instant) -> Bool {
+  func lack(waiting: Int, lacksAlternative: Bool, lacksFresh: Bool = false, _ now: Instant) -> Lack {
     var total = 0
     // The request that proves a connection may be one that gets no answer. Others do not wait for it.
     var isBlocked = false
@@ -243,7 +252,7 @@ struct HTTP2ConnectionPoolRoster {
     var streams = 0
     var inFlight = 0
     for index in connections.indices where connections[index].state != .draining {
-      guard connections[index].state == .ready else { return false }  // one at a time
+      guard connections[index].state == .ready else { return .nothing }  // one at a time
       total += 1
       guard connections[index].isUsable else { continue }
       if waiting > 0, isProbing(index), blockedAt(index) <= now {
@@ -254,9 +263,21 @@ struct HTTP2ConnectionPoolRoster {
       streams += connections[index].streamsMax
       inFlight += connections[index].inFlight
     }
-    guard total < settings.connectionsMax + settings.replacementsMax + (isBlocked ? 1 : 0) else { return false }
-    if usable == 0 || lacksFresh { return true }
-    return usable < settings.connectionsMax && (lacksAlternative || (inFlight + waiting) * 4 > streams * 3)
+    guard total < settings.connectionsMax + settings.replacementsMax + (isBlocked ? 1 : 0) else {
+      return usable == 0 ? .place : .nothing
+    }
+    if usable == 0 || lacksFresh { return .connection }
+    let isFull = lacksAlternative || (inFlight + waiting) * 4 > streams * 3
+    return usable < settings.connectionsMax && isFull ? .connection : .nothing
+  }
+
+  /// The unresponsive connection whose place another can use best: the oldest of those that never worked, because they may have no
+  /// stream left for a test; otherwise the oldest.
+  var leastHopeful: Int? {
+    let unresponsive = connections.indices.filter {
+      connections[$0].state == .ready && connections[$0].health == .unresponsive
+    }
+    return unresponsive.first { !connections[$0].isProven } ?? unresponsive.first
   }
 
   /// Whether there are more sound connections than configured.

@@ -13,7 +13,7 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
   /// Maximum number of requests that wait for a stream. Further requests are refused at once.
   public var waitingMax = 4096
   /// Maximum time a request waits in the pool; its deadline may be sooner. After that it is refused, and its owner can retry it
-  /// later or send it another way.
+  /// later or send it another way. A hedge waits as long as its request is in flight.
   public var waitTimeout = Nanoseconds.seconds(2)
   /// Whether a connection has only one stream until its first authorised answer (APNs with token authentication).
   public var probes = false
