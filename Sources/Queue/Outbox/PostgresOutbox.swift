@@ -120,8 +120,8 @@ public actor PostgresOutbox: OutboxStore {
       self.linkIsUp()
     }
     listener.onDown = { self.listenerIsDown($0) }
-    maintenance.onDown = { self.maintenanceIsDown($0, "maintenance") }
-    jobs.onDown = { self.maintenanceIsDown($0, "jobs") }
+    maintenance.onDown = { self.maintenanceIsDown($0) }
+    jobs.onDown = { self.jobsAreDown($0) }
     listener.onNotification = { self.hear($0, $1) }
     for link in links { link.open() }
   }
@@ -160,10 +160,16 @@ public actor PostgresOutbox: OutboxStore {
     report?(.unavailable(reason: error.description))
   }
 
-  /// The link for maintenance or for jobs is down. Work continues without it, but cannot begin.
-  private func maintenanceIsDown(_ error: PostgresError, _ purpose: String) {
+  /// The maintenance link is down. Work continues without it, but cannot begin: it registers apps and lanes.
+  private func maintenanceIsDown(_ error: PostgresError) {
     guard isAvailable else { return linkIsDown(error) }
-    logger.warning("The connection for \(purpose) is lost; reconnecting", metadata: ["reason": "\(error)"])
+    logger.warning("The connection for maintenance is lost; reconnecting", metadata: ["reason": "\(error)"])
+  }
+
+  /// The link for jobs is down. Work continues without it.
+  private func jobsAreDown(_ error: PostgresError) {
+    guard isAvailable else { return linkIsDown(error) }
+    logger.warning("The connection for jobs is lost; reconnecting", metadata: ["reason": "\(error)"])
   }
 
   /// The listener is down. Work continues by polling.

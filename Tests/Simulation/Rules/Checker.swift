@@ -77,12 +77,13 @@ final class Checker {
     declaredDead.formUnion(gateways)
     for dead in gateways.sorted() {
       world.tell("server", "gateway \(dead) is declared dead by gateway \(gateway)")
-      let silentSince = max(lastBeat[dead] ?? 0, world.server.upSince)
+      // A clock that jumps makes the reaper's connection seem older than it is. Then only its own heartbeats show that the
+      // server was away, and they do not show a gap below two seconds: the silence before it counts, too.
+      let silentSince = hasJumped ? lastBeat[dead] ?? 0 : max(lastBeat[dead] ?? 0, world.server.upSince)
       let silence = VirtualTime(MemoryOutbox.Limits.silence) * 1_000 - 10_000_000
-      // A step shorter than the interval of heartbeats is not noticed. A clock that jumps makes the reaper's connection
-      // seem older than it is. Then only its own heartbeats show that the server was away, and they do not show a gap
-      // below two seconds.
-      if world.now - silentSince < silence - (hasJumped ? 2_000_000_000 : 0) {
+      // A step shorter than the interval of heartbeats is not noticed. After a step ahead and back, a heartbeat of in between is of
+      // the future: its gateway is doubted for half a second, and then declared dead.
+      if world.now - silentSince < silence - (hasJumped ? 2_500_000_000 : 0) {
         world.violate(
           "A gateway is declared dead only after it was silent for three seconds in which the server was up.",
           "gateway \(dead) was silent for \((world.now - silentSince) / 1_000_000) ms")
