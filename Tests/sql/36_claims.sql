@@ -86,6 +86,9 @@ select test.equal('once more it changes nothing', (select string_agg(i::text, ' 
 select test.equal('nor counts an attempt', (select string_agg(distinct d.attempt::text, ' ') from push.delivery d where d.owner = :g1), '1');
 select test.equal('nothing under a number that is barred', (select count(*) from push.reclaim(:g1, 12, array[:back]::bigint[], '{0}')), 0::bigint);
 select test.equal('nor for a dead gateway', (select count(*) from push.reclaim(:dead, 1, array[:back]::bigint[], '{0}')), 0::bigint);
+select test.equal('nor a row that has the numbers of the delivery, but was made at another time', (select count(*) from push.reclaim(:g1, 14,
+  array[:back, :back]::bigint[], '{0,1}', array[(select created_at - interval '1 us' from push.delivery where outbox_id = :back and n = 0), null])),
+  1::bigint);
 select test.equal('nothing reclaimed, no rows', (select count(*) from push.reclaim(:g1, 15, '{}', '{}')), 0::bigint);
 select test.equal('settled under the number before: not accepted', pg_temp.settle(:g1, null, :unseen, 0, 13), 0::bigint);
 select test.equal('under the new one it is', pg_temp.settle(:g1, null, :unseen, 0, 14), 1::bigint);

@@ -61,6 +61,8 @@ select push.settle(:g, null, array[:o::bigint], array[:n], array[:lease], array[
   array['m'], array['c'], array[now()], array[now()]);
 select test.equal('history names the gateway that settled',
   (select string_agg(outbox_id || '/' || n, ',') from push.settled(:g, array[:o::bigint, :o::bigint], array[:n, 99])), :'o' || '/' || :'n');
+select test.equal('nor one with the same numbers that was made at another time', (select count(*)::int from push.settled(:g, array[:o::bigint],
+  array[:n], array[clock_timestamp()])), 0);
 select test.equal('and not another one', (select count(*)::int from push.settled(:g + 1, array[:o::bigint], array[:n])), 0);
 select test.equal('a settlement is no note of SQL', pg_temp.notes(), '');
 

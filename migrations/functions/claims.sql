@@ -29,6 +29,10 @@
 -- which no plan can find another way. The condition (state, owner, lease) is part of the change itself, so it is checked on
 -- the row's newest version.
 
+create or replace function push.oldest_time() returns timestamptz language sql immutable parallel safe as
+$$ select '2000-01-01 00:00:00+00'::timestamptz $$;
+comment on function push.oldest_time is 'the earliest time that gateways are told of; an earlier one is passed as this one';
+
 -- Claiming ------------------------------------------------------------------------------------------------------------
 
 -- Lanes are read in the order of p_lanes, and only until the claim is full, so a claim costs the same with six hundred
@@ -66,8 +70,8 @@ declare
   v_first    timestamptz := statement_timestamp() + p_slack;
   v_near     timestamptz := v_first + interval '10 minutes';
   -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
-  -- the others, nor overflow the gateway's arithmetic.
-  v_oldest   timestamptz := v_first - interval '1 year';
+  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed.
+  v_oldest   timestamptz := push.oldest_time();
   v_newest   timestamptz := v_first + interval '1 year';
   v_total    bigint := coalesce(p_total, 2147483647);
   v_later    bigint := coalesce(p_background, 2147483647);
@@ -278,8 +282,10 @@ comment on function push.forget is
 
 -- Locks the rows in order, because it waits for locks: a row may be locked by push.free_claims, which makes it unclaimed a
 -- moment later.
-create or replace function push.reclaim(p_gateway int, p_claim int, p_outbox_id bigint[], p_n int[])
-returns table (i int, place tid)
+drop function if exists push.reclaim(int, int, bigint[], int[]);
+create or replace function push.reclaim(
+  p_gateway int, p_claim int, p_outbox_id bigint[], p_n int[], p_created_at timestamptz[] default null
+) returns table (i int, place tid)
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan set jit = off
@@ -292,6 +298,7 @@ declare
   -- or has settled may then be claimed by another gateway, through an older claim that had been returned: all that came
   -- after was lost. Otherwise this gateway would not be alive.
   v_asked boolean := exists (select from push.reclaimed r where r.gateway = p_gateway and r.confirmed_at is null);
+  v_oldest timestamptz := push.oldest_time();
 begin
   perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share;
   if not found then
@@ -301,12 +308,15 @@ begin
   from (
     select r.i, d.tid
     from (
-      select r.i, r.outbox_id, r.n from unnest(p_outbox_id, p_n) with ordinality r(outbox_id, n, i)
+      select r.i, r.outbox_id, r.n, r.created_at
+      from unnest(p_outbox_id, p_n, p_created_at) with ordinality r(outbox_id, n, created_at, i)
       order by r.outbox_id, r.n offset 0
     ) r
     cross join lateral (
       select d.ctid as tid from push.delivery d
-      where d.outbox_id = r.outbox_id and d.n = r.n and (v_asked or d.state <> 1 or d.owner = p_gateway
+      where d.outbox_id = r.outbox_id and d.n = r.n
+        and (r.created_at is null or greatest(d.created_at, v_oldest) = r.created_at)
+        and (v_asked or d.state <> 1 or d.owner = p_gateway
         or (select g.alive from push.gateways g where g.id = d.owner) is not true)
       for no key update
     ) d
@@ -326,12 +336,14 @@ comment on function push.reclaim is
   'therefore not pass deliveries that were, or may have been, returned. After the gateway itself was declared dead: only '
   'deliveries that it still owns, and those of no living gateway (not claimed, or claimed by a gateway that has ended). '
   'p_gateway: what push.register_gateway returned; p_claim: the number of this claim. Arrays, by delivery: p_outbox_id, '
-  'p_n. Returns which were claimed (i, the subscript, from 1) and where they are stored now. Calling it again with the '
+  'p_n; p_created_at: push.delivery.created_at, because the other two may repeat after a fail-over; null for a gateway of an '
+  'earlier release. Returns which were claimed (i, the subscript, from 1) and where they are stored now. Calling it again with the '
   'same arguments is harmless';
 
+drop function if exists push.claimed_by(int, bigint, int);
 create or replace function push.claimed_by(
   p_gateway int, p_from_page bigint, p_pages int default 2000,
-  out outbox_id bigint[], out n int[], out lease int[], out next_page bigint
+  out outbox_id bigint[], out n int[], out lease int[], out created_at timestamptz[], out next_page bigint
 )
 language plpgsql stable security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -341,8 +353,9 @@ declare
   v_from  tid := format('(%s,0)', greatest(p_from_page, 0))::tid;
   v_until tid := format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid;
 begin
-  select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}')
-    into outbox_id, n, lease
+  select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}'),
+      coalesce(array_agg(greatest(d.created_at, push.oldest_time())), '{}')
+    into outbox_id, n, lease, created_at
     from push.delivery d
     where d.ctid >= v_from and d.ctid < v_until and d.state = 1 and d.owner = p_gateway;
   next_page := greatest(p_from_page, 0) + greatest(p_pages, 1);
@@ -354,7 +367,7 @@ $$;
 comment on function push.claimed_by is
   'the deliveries that a gateway has claimed, in one part of the table. p_gateway: what push.register_gateway returned; '
   'p_from_page: 0, then next_page of the previous result; p_pages: number of pages to read. Arrays, by delivery: '
-  'outbox_id, n and lease, the claim''s number; next_page: null at the end';
+  'outbox_id, n, lease, the claim''s number, and created_at; next_page: null at the end';
 
 create or replace function push.ended(p_outbox_id bigint[]) returns bigint[]
 language plpgsql stable security definer set search_path = push, pg_temp

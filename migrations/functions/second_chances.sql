@@ -431,7 +431,7 @@ begin
     select x from unnest(v_looked) x
     where (select true from push.delivery f where f.outbox_id = x.outbox_id and f.fallback_of = x.n limit 1) is null
       and (select true from push.history h where h.outbox_id = x.outbox_id and h.fallback_of = x.n
-        and h.finished_at >= v_since limit 1) is null
+        and h.finished_at >= greatest(v_since, x.created_at) limit 1) is null
       and (select true from push.ring_reports r where r.outbox_id = x.outbox_id and r.user_id = x.user_id) is null);
   if v_stuck <> '{}' then
     v_locked := array(select f.outbox_id from push.fall_back_unheard(v_stuck) f where f.n is null);

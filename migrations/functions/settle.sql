@@ -163,7 +163,10 @@ comment on function push.settle is
   'receipt is looked up, else null. After an invite that failed for good while its call rings, an invite over the user''s '
   'next channel is made; after a cancel that expired, the missed call is sent (push.announce_untold)';
 
-create or replace function push.settled(p_gateway int, p_outbox_id bigint[], p_n int[]) returns table (outbox_id bigint, n int)
+drop function if exists push.settled(int, bigint[], int[]);
+create or replace function push.settled(
+  p_gateway int, p_outbox_id bigint[], p_n int[], p_created_at timestamptz[] default null
+) returns table (outbox_id bigint, n int, created_at timestamptz)
 language plpgsql stable security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan set jit = off
@@ -174,16 +177,17 @@ declare
   v_since timestamptz := now() - interval '1 hour';
 begin
   return query
-    select r.outbox_id, r.n
-    from unnest(p_outbox_id, p_n) r(outbox_id, n)
+    select r.outbox_id, r.n, r.created_at
+    from unnest(p_outbox_id, p_n, p_created_at) r(outbox_id, n, created_at)
     where (select true from push.history h
-      where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= v_since) is not null;
+      where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= v_since
+        and (r.created_at is null or greatest(h.created_at, push.oldest_time()) = r.created_at) limit 1) is not null;
 end
 $$;
 comment on function push.settled is
   'those of these deliveries that the gateway has settled within the last hour. For when push.settle accepted fewer than '
   'it was passed, or its answer was lost. p_gateway: what push.register_gateway returned. Arrays, by delivery: '
-  'p_outbox_id, p_n';
+  'p_outbox_id, p_n; p_created_at: push.delivery.created_at; null for a gateway of an earlier release';
 
 create or replace function push.park(
   p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_delay_ms int[], p_reason text[],

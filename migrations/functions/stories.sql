@@ -52,7 +52,8 @@ select h.outbox_id, l.app, o.call_id, l.provider,
   h.receipt_reason, substr(o.traceparent, 4, 32) as trace_id
 from push.history h
 left join push.lane l on l.id = h.lane
-left join push.outbox o on o.id = h.outbox_id;
+-- A later call may have the id of one that was truncated, or lost by a fail-over.
+left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at;
 comment on view push.delivery_history is 'one finished push';
 comment on column push.delivery_history.outbox_id is 'the call: push.outbox.id';
 comment on column push.delivery_history.app is 'name of the app';
