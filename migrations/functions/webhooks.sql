@@ -192,7 +192,8 @@ begin
       and push.wants_event(n.app, 'call.declined')
     on conflict do nothing;
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app, 'call.' || n.state, n.id, n.answered_by, n.ended_at,
+    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
+      'call.' || n.state, n.id, n.answered_by, n.ended_at,
       push.call_data(n.app, n.call_id, n.kind, n.state, n.end_reason, n.answered_by, n.created_at, n.ended_at)
     from new_calls n join old_calls o on o.id = n.id
     where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
