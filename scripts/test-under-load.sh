@@ -1,0 +1,56 @@
+#!/bin/sh
+# Runs `make test` N times from a clean clone while other work keeps the machine busy: two loops, a compiler and a disk writer.
+#
+#   scripts/test-under-load.sh [N]      N: number of runs, 1 if not given. Stops at the first that fails.
+#
+# A test that depends on how fast the machine is fails here sooner or later. The logs are in .local/under-load/.
+set -eu
+cd "$(dirname "$0")/.."
+runs=${1:-1}
+case $runs in '' | *[!0-9]* | 0) sed -n '4s/^# *//p' "$0" >&2; exit 64 ;; esac
+
+root=$PWD
+work=$root/.local/under-load
+rm -rf "$work"
+mkdir -p "$work"
+# Beside the checkout, so that no tool finds the checkout's own build.
+clone=$(mktemp -d "${TMPDIR:-/tmp}/under-load.XXXXXX")
+load=
+stop() {
+  for pid in $load; do kill -- "-$pid" 2>/dev/null || true; done
+  load=
+  rm -rf "$clone"
+}
+trap stop EXIT
+trap 'exit 130' INT TERM
+git clone -q "$root" "$clone"
+
+# beside SCRIPT: runs a shell script in a process group of its own until the end.
+beside() {
+  setsid sh -c "$1" >/dev/null 2>&1 &
+  load="$load $!"
+}
+beside 'while :; do :; done'
+beside 'while :; do :; done'
+# shellcheck disable=SC2016  # for the shell that it starts
+beside 'file=$(mktemp -d)/a; trap "rm -rf ${file%/a}" EXIT; i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); echo "int f$i(int a) { return a * $i; }"; done >"$file.c"
+  while :; do cc -O2 -c "$file.c" -o "$file.o"; done'
+beside "while :; do dd if=/dev/zero of='$work/written' bs=1M count=64 conv=fsync; done"
+
+# What a log says of failures: those of Swift tests, SQL tests and Python tests, and the seeds with which they can be repeated.
+failures() { grep -aE '^(✘|not ok|FAIL|ERROR|error:)|failed with|[Ss]eed [0-9]+' "$1" | cut -c1-400 | head -n 60; }
+
+run=0
+while [ "$run" -lt "$runs" ]; do
+  run=$((run + 1))
+  began=$(date +%s)
+  echo "run $run of $runs: $(cut -d ' ' -f 1 /proc/loadavg) processes wait or run"
+  if (cd "$clone" && make test) >"$work/run-$run.log" 2>&1; then
+    echo "run $run of $runs: passed in $(($(date +%s) - began)) s"
+  else
+    echo "run $run of $runs: FAILED after $(($(date +%s) - began)) s, see $work/run-$run.log"
+    failures "$work/run-$run.log"
+    exit 1
+  fi
+done
+echo "$runs runs passed under load"
