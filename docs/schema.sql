@@ -39,7 +39,7 @@ CREATE FUNCTION push.announce_calls() RETURNS trigger
 begin
   if exists (select from push.webhook w where w.is_on) then
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('decline', n.app, n.id::text, s.user_id), n.app, 'call.declined', n.id, s.user_id,
+    select push.webhook_id('decline', n.app, n.id::text, extract(epoch from n.created_at)::text, s.user_id), n.app, 'call.declined', n.id, s.user_id,
       coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
       jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
     from new_calls n join old_calls o on o.id = n.id
@@ -48,7 +48,7 @@ begin
       and push.wants_event(n.app, 'call.declined')
     on conflict do nothing;
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('call', n.app, n.id::text), n.app, 'call.' || n.state, n.id, n.answered_by, n.ended_at,
+    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app, 'call.' || n.state, n.id, n.answered_by, n.ended_at,
       push.call_data(n.app, n.call_id, n.kind, n.state, n.end_reason, n.answered_by, n.created_at, n.ended_at)
     from new_calls n join old_calls o on o.id = n.id
     where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
@@ -250,7 +250,7 @@ CREATE FUNCTION push.announce_tokens() RETURNS trigger
 begin
   if exists (select from push.webhook w where w.is_on) then
     insert into push.webhook_event (event, app, type, user_id, at, data)
-    select push.webhook_id('token', t.app, t.provider, t.id::text), t.app, 'token.dead', t.user_id, t.invalidated_at,
+    select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead', t.user_id, t.invalidated_at,
       jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
     from new_tokens t
     where push.wants_event(t.app, 'token.dead')
@@ -538,7 +538,7 @@ begin
     select x from unnest(v_looked) x
     where (select true from push.delivery f where f.outbox_id = x.outbox_id and f.fallback_of = x.n limit 1) is null
       and (select true from push.history h where h.outbox_id = x.outbox_id and h.fallback_of = x.n
-        and h.finished_at >= v_since limit 1) is null
+        and h.finished_at >= greatest(v_since, x.created_at) limit 1) is null
       and (select true from push.ring_reports r where r.outbox_id = x.outbox_id and r.user_id = x.user_id) is null);
   if v_stuck <> '{}' then
     v_locked := array(select f.outbox_id from push.fall_back_unheard(v_stuck) f where f.n is null);
@@ -1411,8 +1411,8 @@ declare
   v_first    timestamptz := statement_timestamp() + p_slack;
   v_near     timestamptz := v_first + interval '10 minutes';
   -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
-  -- the others, nor overflow the gateway's arithmetic.
-  v_oldest   timestamptz := v_first - interval '1 year';
+  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed.
+  v_oldest   timestamptz := push.oldest_time();
   v_newest   timestamptz := v_first + interval '1 year';
   v_total    bigint := coalesce(p_total, 2147483647);
   v_later    bigint := coalesce(p_background, 2147483647);
@@ -1676,7 +1676,7 @@ $$;
 
 COMMENT ON FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room integer[], p_lease_ms integer[]) IS 'takes due events, of each call only the first; after the lease they are due again. Arrays, by app: p_app: the app; p_url_digest: SHA-256 of the URL that the gateway sends to, in hex: 410 of another URL does not stop it; p_room: maximum number of events; p_lease_ms: the lease in milliseconds. Returns each event, how often it was taken and sent in vain, and its id and body for the receiver. After five failures in a row it takes one event at a time';
 
-CREATE FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer DEFAULT 2000, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT next_page bigint) RETURNS record
+CREATE FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer DEFAULT 2000, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT created_at timestamp with time zone[], OUT next_page bigint) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1689,8 +1689,9 @@ declare
   v_from  tid := format('(%s,0)', greatest(p_from_page, 0))::tid;
   v_until tid := format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid;
 begin
-  select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}')
-    into outbox_id, n, lease
+  select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}'),
+      coalesce(array_agg(greatest(d.created_at, push.oldest_time())), '{}')
+    into outbox_id, n, lease, created_at
     from push.delivery d
     where d.ctid >= v_from and d.ctid < v_until and d.state = 1 and d.owner = p_gateway;
   next_page := greatest(p_from_page, 0) + greatest(p_pages, 1);
@@ -1700,7 +1701,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT next_page bigint) IS 'the deliveries that a gateway has claimed, in one part of the table. p_gateway: what push.register_gateway returned; p_from_page: 0, then next_page of the previous result; p_pages: number of pages to read. Arrays, by delivery: outbox_id, n and lease, the claim''s number; next_page: null at the end';
+COMMENT ON FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT created_at timestamp with time zone[], OUT next_page bigint) IS 'the deliveries that a gateway has claimed, in one part of the table. p_gateway: what push.register_gateway returned; p_from_page: 0, then next_page of the previous result; p_pages: number of pages to read. Arrays, by delivery: outbox_id, n, lease, the claim''s number, and created_at; next_page: null at the end';
 
 CREATE FUNCTION push.claimed_places(p_gateways integer[], p_claim integer DEFAULT NULL::integer) RETURNS tid[]
     LANGUAGE plpgsql STABLE
@@ -2633,6 +2634,8 @@ CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFA
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
+declare
+  v_since timestamptz;
 begin
   enqueue_call.kind := coalesce(enqueue_call.kind, 'incoming_call');
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
@@ -2653,7 +2656,7 @@ begin
     returning id, outbox.call_id into outbox_id, call_id;
   duplicate := not found;
   if duplicate then
-    select o.id, o.call_id into outbox_id, call_id from push.outbox o
+    select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o
       where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
         and o.app = coalesce(enqueue_call.app, 'default');
     if not found then
@@ -2668,7 +2671,7 @@ begin
     deliveries := (select count(*) from push.delivery d
         where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null)
       + (select count(*) from push.history h
-        where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
+        where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since and h.kind in (0, 3) and h.fallback_of is null);
   else
     deliveries := (select count(*) from push.delivery d
       where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
@@ -5479,6 +5482,12 @@ $$;
 
 COMMENT ON FUNCTION push.oldest_ringing(p_app text) IS 'how long the oldest of the invites that are sent next has been ready; null if there is none. Lanes that are paused, whose circuit is open, or that none of the living replicas serves do not count. p_app: only this app; null: all. Reads at most 100 rows of each lane';
 
+CREATE FUNCTION push.oldest_time() RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select '2000-01-01 00:00:00+00'::timestamptz $$;
+
+COMMENT ON FUNCTION push.oldest_time() IS 'the earliest time that gateways are told of; an earlier one is passed as this one';
+
 CREATE FUNCTION push.open_life() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -6247,7 +6256,7 @@ CREATE FUNCTION push.recipients_in(p_recipients jsonb) RETURNS integer
 
 COMMENT ON FUNCTION push.recipients_in(p_recipients jsonb) IS 'how many entries a quota counts for recipients. p_recipients: push.outbox.recipients';
 
-CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(i integer, place tid)
+CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[], p_created_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[]) RETURNS TABLE(i integer, place tid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -6265,6 +6274,7 @@ declare
   -- or has settled may then be claimed by another gateway, through an older claim that had been returned: all that came
   -- after was lost. Otherwise this gateway would not be alive.
   v_asked boolean := exists (select from push.reclaimed r where r.gateway = p_gateway and r.confirmed_at is null);
+  v_oldest timestamptz := push.oldest_time();
 begin
   perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share;
   if not found then
@@ -6274,12 +6284,15 @@ begin
   from (
     select r.i, d.tid
     from (
-      select r.i, r.outbox_id, r.n from unnest(p_outbox_id, p_n) with ordinality r(outbox_id, n, i)
+      select r.i, r.outbox_id, r.n, r.created_at
+      from unnest(p_outbox_id, p_n, p_created_at) with ordinality r(outbox_id, n, created_at, i)
       order by r.outbox_id, r.n offset 0
     ) r
     cross join lateral (
       select d.ctid as tid from push.delivery d
-      where d.outbox_id = r.outbox_id and d.n = r.n and (v_asked or d.state <> 1 or d.owner = p_gateway
+      where d.outbox_id = r.outbox_id and d.n = r.n
+        and (r.created_at is null or greatest(d.created_at, v_oldest) = r.created_at)
+        and (v_asked or d.state <> 1 or d.owner = p_gateway
         or (select g.alive from push.gateways g where g.id = d.owner) is not true)
       for no key update
     ) d
@@ -6294,7 +6307,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) IS 'claims again those of these deliveries that exist, under a new number. After a crash of the server, which may have lost the last claims and settlements, and until push.confirm_reclaimed: whichever gateway the rows name. The caller must therefore not pass deliveries that were, or may have been, returned. After the gateway itself was declared dead: only deliveries that it still owns, and those of no living gateway (not claimed, or claimed by a gateway that has ended). p_gateway: what push.register_gateway returned; p_claim: the number of this claim. Arrays, by delivery: p_outbox_id, p_n. Returns which were claimed (i, the subscript, from 1) and where they are stored now. Calling it again with the same arguments is harmless';
+COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[], p_created_at timestamp with time zone[]) IS 'claims again those of these deliveries that exist, under a new number. After a crash of the server, which may have lost the last claims and settlements, and until push.confirm_reclaimed: whichever gateway the rows name. The caller must therefore not pass deliveries that were, or may have been, returned. After the gateway itself was declared dead: only deliveries that it still owns, and those of no living gateway (not claimed, or claimed by a gateway that has ended). p_gateway: what push.register_gateway returned; p_claim: the number of this claim. Arrays, by delivery: p_outbox_id, p_n; p_created_at: push.delivery.created_at, because the other two may repeat after a fail-over; null for a gateway of an earlier release. Returns which were claimed (i, the subscript, from 1) and where they are stored now. Calling it again with the same arguments is harmless';
 
 CREATE FUNCTION push.refuse(p_call_id text, p_fault text) RETURNS boolean
     LANGUAGE plpgsql
@@ -6708,13 +6721,13 @@ begin
         offset 0) h
       where l.app = v_app
       union all
-      select push.webhook_id('call', v_app, o.id::text), 'call.' || o.state, o.id, o.answered_by, o.ended_at,
+      select push.webhook_id('call', v_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id, o.answered_by, o.ended_at,
         push.call_data(v_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
       from push.outbox o
       where o.app = v_app and o.state <> 'ringing' and push.is_call(o.kind)
         and case when v_ids is null then o.ended_at >= v_from else o.id = any (v_ids) end
       union all
-      select push.webhook_id('token', v_app, t.provider, t.id::text), 'token.dead', null, t.user_id, t.invalidated_at,
+      select push.webhook_id('token', v_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null, t.user_id, t.invalidated_at,
         jsonb_build_object('app', v_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
       from push.token_invalidations t
       where v_ids is null and t.app = v_app and t.invalidated_at >= v_from
@@ -7374,7 +7387,7 @@ $$;
 
 COMMENT ON FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) IS 'ends the look-up of tickets; returns how many there were. p_app: the app. Arrays, by ticket: p_ticket: the tickets; p_reason: the reason in the receipt, kept in push.history, or null: delivered';
 
-CREATE FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[]) RETURNS void
+CREATE FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[], p_event text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -7405,7 +7418,7 @@ begin
   with gone as (
     delete from push.webhook_event e
     using generate_subscripts(p_id, 1) r(i)
-    where e.id = p_id[r.i] and p_result[r.i] = 0 and e.id = any (v_free)
+    where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] = 0 and e.id = any (v_free)
     returning e.outbox_id
   )
   select array_agg(distinct g.outbox_id) into v_calls from gone g where g.outbox_id is not null;
@@ -7421,7 +7434,8 @@ begin
   end if;
   update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms', tries = e.tries + 1
     from generate_subscripts(p_id, 1) r(i)
-    where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i] and e.id = any (v_free);
+    where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] > 0 and e.attempts = p_attempt[r.i]
+      and e.id = any (v_free);
   -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
   -- if it comes from the URL that was registered last. An acknowledgement always counts.
   -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
@@ -7470,9 +7484,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[]) IS 'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if the registered URL is another one, a failure does not count against the app; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to this URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null. If an event was claimed again since, a failure does not change its due time';
+COMMENT ON FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[], p_event text[]) IS 'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if the registered URL is another one, a failure does not count against the app; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to this URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null; p_event: as push.claim_webhooks returned it, because an id may repeat after a fail-over. If an event was claimed again since, a failure does not change its due time';
 
-CREATE FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(outbox_id bigint, n integer)
+CREATE FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_created_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[]) RETURNS TABLE(outbox_id bigint, n integer, created_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -7488,14 +7502,15 @@ declare
   v_since timestamptz := now() - interval '1 hour';
 begin
   return query
-    select r.outbox_id, r.n
-    from unnest(p_outbox_id, p_n) r(outbox_id, n)
+    select r.outbox_id, r.n, r.created_at
+    from unnest(p_outbox_id, p_n, p_created_at) r(outbox_id, n, created_at)
     where (select true from push.history h
-      where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= v_since) is not null;
+      where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= v_since
+        and (r.created_at is null or greatest(h.created_at, push.oldest_time()) = r.created_at) limit 1) is not null;
 end
 $$;
 
-COMMENT ON FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[]) IS 'those of these deliveries that the gateway has settled within the last hour. For when push.settle accepted fewer than it was passed, or its answer was lost. p_gateway: what push.register_gateway returned. Arrays, by delivery: p_outbox_id, p_n';
+COMMENT ON FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_created_at timestamp with time zone[]) IS 'those of these deliveries that the gateway has settled within the last hour. For when push.settle accepted fewer than it was passed, or its answer was lost. p_gateway: what push.register_gateway returned. Arrays, by delivery: p_outbox_id, p_n; p_created_at: push.delivery.created_at; null for a gateway of an earlier release';
 
 CREATE FUNCTION push.shard_map_number() RETURNS integer
     LANGUAGE plpgsql STABLE SECURITY DEFINER PARALLEL SAFE
@@ -8488,7 +8503,7 @@ CREATE FUNCTION push.webhook_id(VARIADIC p_parts text[]) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
 
-COMMENT ON FUNCTION push.webhook_id(VARIADIC p_parts text[]) IS 'the id of an event. p_parts: what makes it unique; an event that is recorded again has the same id';
+COMMENT ON FUNCTION push.webhook_id(VARIADIC p_parts text[]) IS 'the id of an event. p_parts: what makes it unique, a time included, because numbers may repeat after a fail-over; an event that is recorded again has the same id';
 
 CREATE FUNCTION push.webhook_time(p_at timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -8522,7 +8537,9 @@ CREATE FUNCTION push.withdraw_decline(p_app text, p_outbox_id bigint, p_user_id 
     SET enable_seqscan TO 'off'
     AS $$
 begin
-  delete from push.webhook_event e where e.event = push.webhook_id('decline', p_app, p_outbox_id::text, p_user_id);
+  delete from push.webhook_event e
+    where e.event = (select push.webhook_id('decline', p_app, o.id::text, extract(epoch from o.created_at)::text, p_user_id)
+      from push.outbox o where o.id = p_outbox_id);
 end
 $$;
 
@@ -9104,7 +9121,7 @@ CREATE VIEW push.delivery_history AS
     substr(o.traceparent, 4, 32) AS trace_id
    FROM ((push.history h
      LEFT JOIN push.lane l ON ((l.id = h.lane)))
-     LEFT JOIN push.outbox o ON ((o.id = h.outbox_id)));
+     LEFT JOIN push.outbox o ON (((o.id = h.outbox_id) AND (o.created_at <= h.created_at))));
 
 COMMENT ON VIEW push.delivery_history IS 'one finished push';
 

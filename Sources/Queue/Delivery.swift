@@ -31,13 +31,25 @@ public struct DeliveryLease: Hashable, Sendable {
   public var pushNumber: Int32
   /// The number of the gateway's claim.
   public var lease: Int32
+  /// When the row was made, as in `DeliveryKey`.
+  public var createdAtMicroseconds: Int64
 
-  public var key: DeliveryKey { DeliveryKey(outboxID: outboxID, pushNumber: pushNumber) }
+  public var key: DeliveryKey {
+    DeliveryKey(outboxID: outboxID, pushNumber: pushNumber, createdAtMicroseconds: createdAtMicroseconds)
+  }
 
-  public init(outboxID: Int64, pushNumber: Int32, lease: Int32) {
+  public init(outboxID: Int64, pushNumber: Int32, lease: Int32, createdAtMicroseconds: Int64 = 0) {
     self.outboxID = outboxID
     self.pushNumber = pushNumber
     self.lease = lease
+    self.createdAtMicroseconds = createdAtMicroseconds
+  }
+
+  /// A lease on the row of this key.
+  public init(_ key: DeliveryKey, lease: Int32) {
+    self.init(
+      outboxID: key.outboxID, pushNumber: key.pushNumber, lease: lease,
+      createdAtMicroseconds: key.createdAtMicroseconds)
   }
 }
 

@@ -227,17 +227,21 @@ public struct Claimed: Sendable {
   }
 }
 
-/// The key of a delivery: the call's row, and the number of the push within the call.
+/// The identity of a delivery: the call's row, the number of the push within the call, and when the delivery's row was made. The
+/// numbers alone may repeat: after an asynchronous fail-over, a restore or a TRUNCATE a sequence may return them for another call.
 public struct DeliveryKey: Hashable, Sendable {
   public var outboxID: Int64
   public var pushNumber: Int32
+  /// `push.delivery.created_at`: microseconds since 1970 on the database's clock.
+  public var createdAtMicroseconds: Int64
 
-  public init(outboxID: Int64, pushNumber: Int32) {
+  public init(outboxID: Int64, pushNumber: Int32, createdAtMicroseconds: Int64 = 0) {
     self.outboxID = outboxID
     self.pushNumber = pushNumber
+    self.createdAtMicroseconds = createdAtMicroseconds
   }
 
-  /// Hashes both numbers as one word, because keys are hashed several times for each delivery.
+  /// Hashes the two numbers as one word, because keys are hashed several times for each delivery. They seldom repeat.
   public func hash(into hasher: inout Hasher) { hasher.combine(outboxID &* 1_000_003 &+ Int64(pushNumber)) }
 }
 
@@ -299,7 +303,7 @@ public protocol OutboxStore: Sendable {
   func park(_ parkings: [Parking]) async throws(OutboxError) -> Int
   /// Returns deliveries to the outbox without counting the attempt. Returns how many were still ours.
   func release(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int
-  /// Which of these calls have ended.
+  /// Which of these calls have ended, or no longer exist.
   func ended(among outboxIDs: [Int64]) async throws(OutboxError) -> [Int64]
   /// Waits until everything that was answered before is on the server's disk. Claims and settlements themselves do not wait for the
   /// disk.

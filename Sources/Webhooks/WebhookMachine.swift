@@ -11,7 +11,7 @@ package import Runtime
 
 /// An event that this gateway has claimed.
 package struct ClaimedWebhook: Sendable, Equatable {
-  /// push.webhook_event.id.
+  /// push.webhook_event.id. After a fail-over it may repeat for another event.
   package var id: Int64
   package var app: String
   /// How often the event was claimed, this time included.
@@ -63,6 +63,8 @@ package struct WebhookResult: Sendable, Equatable {
   }
 
   package var id: Int64
+  /// `webhook-id`.
+  package var event: String
   package var app: String
   /// Of the URL to which the request was sent. It may have changed since.
   package var urlDigest: String
@@ -137,6 +139,17 @@ package struct WebhookMachine: Sendable {
   /// The longest wait that a receiver may ask for.
   static let retryAfterMax = Nanoseconds.seconds(3600)
 
+  /// Which event a request is about.
+  private struct EventKey: Hashable {
+    let id: Int64
+    let event: String
+
+    init(_ claimed: ClaimedWebhook) {
+      id = claimed.id
+      event = claimed.event
+    }
+  }
+
   /// A request under way.
   private struct Sending {
     /// Of the URL to which the event is being sent.
@@ -148,8 +161,7 @@ package struct WebhookMachine: Sendable {
   }
 
   private var endpoints: [(app: String, urlDigest: String, timeout: Nanoseconds)] = []
-  /// By event.
-  private var inFlight: [Int64: Sending] = [:]
+  private var inFlight: [EventKey: Sending] = [:]
   private var counts: [String: Int] = [:]
   private var results: [WebhookResult] = []
   private var running: Action?
@@ -195,10 +207,11 @@ package struct WebhookMachine: Sendable {
       nextClaim = now + Self.interval
       succeed()
       for event in events {
-        if let sending = inFlight[event.id] {
-          inFlight[event.id] = Sending(urlDigest: sending.urlDigest, attempt: event.attempt, isDue: true)
+        let key = EventKey(event)
+        if let sending = inFlight[key] {
+          inFlight[key] = Sending(urlDigest: sending.urlDigest, attempt: event.attempt, isDue: true)
         } else {
-          inFlight[event.id] = Sending(
+          inFlight[key] = Sending(
             urlDigest: endpoints.first { $0.app == event.app }?.urlDigest ?? "", attempt: event.attempt)
           counts[event.app, default: 0] += 1
           actions.append(.send(event))
@@ -211,7 +224,7 @@ package struct WebhookMachine: Sendable {
       databaseFailures += 1
       databasePause = now + min(Self.databasePauseMax, .seconds(1 << Int64(min(databaseFailures - 1, 5))))
     case .answered(let claimed, let answer):
-      guard let sending = inFlight.removeValue(forKey: claimed.id) else { break }
+      guard let sending = inFlight.removeValue(forKey: EventKey(claimed)) else { break }
       counts[claimed.app, default: 1] -= 1
       actions += judge(claimed, sending, answer)
     case .stop: isStopping = true
@@ -272,8 +285,8 @@ package struct WebhookMachine: Sendable {
 
   private mutating func judge(_ claimed: ClaimedWebhook, _ sending: Sending, _ answer: WebhookAnswer) -> [Action] {
     var result = WebhookResult(
-      id: claimed.id, app: claimed.app, urlDigest: sending.urlDigest, attempt: sending.attempt, verdict: answer.verdict,
-      delay: sending.isDue ? .zero : delay(after: claimed.tries))
+      id: claimed.id, event: claimed.event, app: claimed.app, urlDigest: sending.urlDigest, attempt: sending.attempt,
+      verdict: answer.verdict, delay: sending.isDue ? .zero : delay(after: claimed.tries))
     switch answer {
     case .withdrawn: return []
     case .none(let reason): result.reason = reason

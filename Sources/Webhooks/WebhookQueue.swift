@@ -11,7 +11,7 @@ struct WebhookQueue: Sendable {
   private static let claim = PostgresStatement(
     name: "claim_webhooks", sql: "select id, app, attempt, tries, event, body from push.claim_webhooks($1, $2, $3, $4)")
   private static let settle = PostgresStatement(
-    name: "settle_webhooks", sql: "select push.settle_webhooks($1, $2, $3, $4, $5, $6, $7, $8, $9)")
+    name: "settle_webhooks", sql: "select push.settle_webhooks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")
 
   private let pool: PostgresPool
 
@@ -66,6 +66,7 @@ struct WebhookQueue: Sendable {
     parameters.append(results.map(\.reason))
     parameters.append(results.map { Int32(clamping: $0.delay.milliseconds) })
     parameters.append(results.map { result in result.pause.map { Int32(clamping: $0.milliseconds) } })
+    parameters.append(results.map { Optional($0.event) })
     _ = try await pool.run(Self.settle, parameters)
   }
 }

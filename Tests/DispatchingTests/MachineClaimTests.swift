@@ -120,6 +120,22 @@ import Testing
     #expect(rig.counters.deliveries(.delivered) == 2)
   }
 
+  @Test("a delivery with the numbers of one that was settled, or is held, is another one if its row was made later")
+  func numbersThatRepeat() throws {
+    var rig = try MachineRig.open()
+    try rig.deliver([rig.delivery(1)])
+    try rig.bring([rig.delivery(2)])
+    #expect(rig.sends().count == 1)
+    rig.hear(.outbox(.bell))
+    try rig.bring([rig.delivery(1, life: 7), rig.delivery(2, life: 7)])
+    let requests = rig.sends()
+    #expect(requests.count == 2)
+    rig.answer(requests)
+    rig.pass(.milliseconds(5))
+    #expect(rig.settlements().flatMap(\.settlements).map(\.lease.createdAtMicroseconds) == [7, 7])
+    #expect(rig.counters.settledAgain == 0)
+  }
+
   @Test("a delivery claimed again while its release is being written is a new one")
   func releasedAndClaimed() throws {
     var rig = try MachineRig.open()

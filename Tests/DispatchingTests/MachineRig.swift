@@ -221,14 +221,16 @@ struct MachineRig {
 
   // MARK: - Deliveries
 
+  /// - Parameter life: which of several rows with these numbers it is.
   func delivery(
     _ outboxID: Int64, _ pushNumber: Int32 = 0, kind: PushKind = .invite, lane: Int16 = MachineRig.lane,
-    seconds: Int64 = 60, isOver: Bool = false, token: String? = nil
+    seconds: Int64 = 60, isOver: Bool = false, token: String? = nil, life: Int64 = 0
   ) -> Delivery {
     let payload = #"{"callId":"c\#(outboxID)","from":"doorman","fromName":"Portaria","message":"x","chatId":"1"}"#
     let deadline = now + .seconds(seconds)
     return Delivery(
-      lease: DeliveryLease(outboxID: outboxID, pushNumber: pushNumber, lease: 0),
+      lease: DeliveryLease(
+        outboxID: outboxID, pushNumber: pushNumber, lease: 0, createdAtMicroseconds: life),
       place: DeliveryPlace(block: UInt32(truncatingIfNeeded: outboxID), offset: UInt16(pushNumber)), lane: lane,
       attempt: 1,
       kind: kind, environment: .production, platform: .android, userID: Array("u".utf8),
@@ -245,8 +247,7 @@ extension Delivery {
   /// The same, as the result of a claim.
   func claimed(by number: Int32) -> Delivery {
     Delivery(
-      lease: DeliveryLease(outboxID: lease.outboxID, pushNumber: lease.pushNumber, lease: number), place: place,
-      lane: lane,
+      lease: DeliveryLease(key, lease: number), place: place, lane: lane,
       attempt: attempt, kind: kind, environment: environment, platform: platform,
       createdAtMicroseconds: createdAtMicroseconds, deadlineAtMicroseconds: deadlineAtMicroseconds, deadline: deadline,
       call: call, texts: texts, bytes: bytes)

@@ -19,7 +19,11 @@ END = "select push.end_call($1::text, $2::text, $3::text)"
 
 
 class Backend:
-    """At a steady rate, with bursts on request. What fails for want of a server is tried again, as a backend would."""
+    """At a steady rate, with bursts on request. What fails for want of a server is tried again, as a backend would.
+
+    Every second worker opens a connection for each statement, as backends without a pool do: such a connection takes its ids from
+    the sequence itself, not from a range that it has cached.
+    """
 
     def __init__(self, generator: CallGenerator, port: Callable[[], int], rate: float, seed: int) -> None:
         self._generator = generator
@@ -35,8 +39,8 @@ class Backend:
         """Statements that the server refused for a lasting reason: faults of the soak, or of the schema."""
 
     def start(self, workers: int = 4) -> None:
-        for _ in range(workers):
-            self._spawn(self._work())
+        for number in range(workers):
+            self._spawn(self._work(keeps=number % 2 == 0))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -94,7 +98,7 @@ class Backend:
 
     # --- One statement at a time ---
 
-    async def _work(self) -> None:
+    async def _work(self, keeps: bool) -> None:
         connection: Connection | None = None
         while True:
             what, call = await self._jobs.get()
@@ -104,6 +108,9 @@ class Backend:
                     if connection is None:
                         connection = await Connection.open(self._port(), timeout=2)
                     await (self._begin(connection, call) if what == "enqueue" else self._end(connection, call))
+                    if not keeps:
+                        connection.close()
+                        connection = None
                     break
                 except PostgresError as error:
                     if not error.is_outage:

@@ -22,15 +22,20 @@ select test.equal('its number is the lease', (select string_agg(format('%s/%s', 
   where outbox_id = :brings), 't/7 t/7 t/7');
 select test.equal('place is the row''s ctid', (select count(*) from brought b join push.delivery d on d.ctid = b.place and d.n = b.n), 3::bigint);
 select test.equal('a settlement without a place is looked up', pg_temp.settle(:g1, null, :brings, 0, 7), 1::bigint);
+select test.follow();
 select test.equal('one with the place of another, too', (select pg_temp.settle(:g1, place, :brings, 1, 7) from brought where n = 2), 1::bigint);
+select test.follow();
 select test.equal('which is left alone', pg_temp.owed('brings'), '2:claimed@1');
 select test.equal('under another number nothing is settled', (select pg_temp.settle(:g1, place, :brings, 2, 8) from brought where n = 2), 0::bigint);
+select test.follow();
 select test.equal('at its place it is', (select pg_temp.settle(:g1, place, :brings, 2, 7) from brought where n = 2), 1::bigint);
+select test.follow();
 select test.call('many', 1) as many \gset
 update push.delivery set attempt = 99999 where outbox_id = :many;
 select test.equal('the 100,000th attempt is one like any', (select attempt
   from push.claim(:g1, 7, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}')), 100000);
 select push.settle(:g1, null, array[:many::bigint], '{0}', '{7}', '{100000}', '{0}', '{200}', '{null}', '{m}', '{many}', array[now()], array[now()]);
+select test.follow();
 select test.equal('and history counts it', (select attempts from push.history where outbox_id = :many), 100000);
 select test.call('wild', 4) as wild \gset
 update push.delivery set deadline_at = case n when 0 then 'infinity' when 1 then '9999-12-31' else deadline_at end, created_at = case n when 2
@@ -49,19 +54,26 @@ delete from push.delivery where outbox_id = :wild;
 select test.call('lost', 2) as lost \gset
 select test.equal('claimed, and the answer lost', pg_temp.claim(:g1, 10), 2::bigint);
 select test.equal('another''s claim is not ours to forget', push.forget(:g2, 10), 0::bigint);
+select test.follow();
 select test.equal('forget returns the deliveries of the claim', push.forget(:g1, 10), 2::bigint);
+select test.follow();
 select test.equal('with the attempt', pg_temp.owed('lost'), '0:ready@0 1:ready@0');
 select test.equal('a second time it finds nothing', push.forget(:g1, 10), 0::bigint);
+select test.follow();
 select test.equal('a later claim with its number takes nothing', pg_temp.claim(:g1, 10), 0::bigint);
 select test.equal('nor one with a lower number', pg_temp.claim(:g1, 9), 0::bigint);
 select test.equal('the next one does', pg_temp.claim(:g1, 11), 2::bigint);
 select test.equal('forgetting an earlier one leaves it alone', push.forget(:g1, 10), 0::bigint);
+select test.follow();
 select push.end_call('lost', 'busy');
+select test.follow();
 select test.equal('the call has ended meanwhile', push.forget(:g1, 11), 2::bigint);
+select test.follow();
 select test.equal('its invites are void', (select string_agg(outcome || ' ' || reason || ' ' || attempts, ', ') from push.delivery_history
   where call_id = 'lost'), 'void CallEnded 0, void CallEnded 0');
 select test.call('unseen', 2) as unseen \gset
 select test.equal('one that is barred before it begins', push.forget(:g1, 12), 0::bigint);
+select test.follow();
 select test.equal('takes nothing', pg_temp.claim(:g1, 12), 0::bigint);
 select test.equal('all lanes are right', pg_temp.right_lanes(), 0::bigint);
 
@@ -86,15 +98,21 @@ select test.equal('once more it changes nothing', (select string_agg(i::text, ' 
 select test.equal('nor counts an attempt', (select string_agg(distinct d.attempt::text, ' ') from push.delivery d where d.owner = :g1), '1');
 select test.equal('nothing under a number that is barred', (select count(*) from push.reclaim(:g1, 12, array[:back]::bigint[], '{0}')), 0::bigint);
 select test.equal('nor for a dead gateway', (select count(*) from push.reclaim(:dead, 1, array[:back]::bigint[], '{0}')), 0::bigint);
+select test.equal('nor a row that has the numbers of the delivery, but was made at another time', (select count(*) from push.reclaim(:g1, 14,
+  array[:back, :back]::bigint[], '{0,1}', array[(select created_at - interval '1 us' from push.delivery where outbox_id = :back and n = 0), null])),
+  1::bigint);
 select test.equal('nothing reclaimed, no rows', (select count(*) from push.reclaim(:g1, 15, '{}', '{}')), 0::bigint);
 select test.equal('settled under the number before: not accepted', pg_temp.settle(:g1, null, :unseen, 0, 13), 0::bigint);
+select test.follow();
 select test.equal('under the new one it is', pg_temp.settle(:g1, null, :unseen, 0, 14), 1::bigint);
+select test.follow();
 select test.equal('a settled delivery is not returned', (select count(*) from push.reclaim(:g1, 16, array[:unseen]::bigint[], '{0}')),
   0::bigint);
 select test.equal('all lanes are right', pg_temp.right_lanes(), 0::bigint);
 
 -- The deliveries of a gateway, in parts of the table.
 select push.forget(:g1, 14), push.forget(:g2, 21);
+select test.follow();
 select test.call('wide-' || i, 50, p_ring => 600) from generate_series(1, 4) i;
 select test.equal('a wide claim', pg_temp.claim(:g1, 20, 120), 120::bigint);
 select test.equal('and another''s', pg_temp.claim(:g2, 22, 30), 30::bigint);
@@ -119,6 +137,7 @@ select test.equal('past the end there is nothing', (select format('%s %s', outbo
 -- Notifications are hints.
 select test.call('rings', 1) as rings, test.call('over', 1) as over \gset
 select push.end_call('over', 'busy');
+select test.follow();
 select test.equal('push.ended returns calls that have ended or do not exist', push.ended(array[:rings, :over, -1, null]::bigint[]),
   array[:over, -1]::bigint[]);
 select test.equal('without calls the result is empty', push.ended('{}'), '{}'::bigint[]);
@@ -132,30 +151,38 @@ select test.equal('a confirmation from before the crash confirms nothing', (sele
 select test.equal('health says so', (select state || ' ' || value from push.health where item = 'claims'),
   format('warn closed for 00:00:00, waiting for replica %s, %s', :g1, :g2));
 select test.equal('a gateway that sends a heartbeat must reclaim', (select alive and must_reclaim from push.beat(:g1, false)), true);
+select test.follow();
 select test.equal('and is asked again', (select alive and must_reclaim from push.beat(:g1, false)), true);
+select test.follow();
 select test.equal('reclaiming is what can be done', (select count(*) from push.reclaim(:g1, 31, array[:rings]::bigint[], '{0}')), 1::bigint);
 select push.confirm_reclaimed(:g1);
 select test.equal('a gateway that has confirmed is not asked again', (select must_reclaim from push.beat(:g1, false)), false);
+select test.follow();
 select test.equal('while another has not, nothing is claimed', pg_temp.claim(:g1, 32), 0::bigint);
 update push.life set began_at = now() - interval '11 s';
 select test.equal('health names the gateway', (select state || ' ' || value from push.health where item = 'claims'),
   format('bad closed for 00:00:11, waiting for replica %s', :g2));
 select push.register_gateway('three', '1') as g3 \gset
 select test.equal('a new gateway has nothing to reclaim', (select must_reclaim from push.beat(:g3, false)), false);
+select test.follow();
 select test.equal('but waits, too', pg_temp.claim(:g3, 1), 0::bigint);
 select must_reclaim from push.beat(:g2, false) \gset
+select test.follow();
 select push.confirm_reclaimed(:g2);
 select test.equal('when all have, the life is open', pg_temp.claim(:g3, 2, 5), 5::bigint);
 select test.equal('and health is well', (select state || ' ' || value from push.health where item = 'claims'), 'ok open');
 truncate push.life, push.reclaimed;
 select push.beat(:g1, false), push.confirm_reclaimed(:g1), push.beat(:g3, false), push.confirm_reclaimed(:g3);
+select test.follow();
 update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when :g2 then now() - interval '10 s' else clock_timestamp() end,
   steady_since = now() - interval '1 hour' where alive;
 select test.equal('one died with the server', pg_temp.claim(:g1, 33, 5), 0::bigint);
 select push.beat(:g1, true);
+select test.follow();
 select test.equal('declared dead, it is not waited for', pg_temp.claim(:g1, 34, 5), 5::bigint);
 truncate push.life, push.reclaimed;
 select push.beat(:g1, false), push.confirm_reclaimed(:g1);
+select test.follow();
 select push.retire_gateway(:g3);
 select test.equal('nor is one that has retired', pg_temp.claim(:g1, 35, 5), 5::bigint);
 select test.equal('the life is one row', (select count(*) from push.life), 1::bigint);
@@ -178,11 +205,14 @@ select test.equal('a new gateway is on the disk', pg_temp.is_durable(), true);
 select push.retire_gateway(:g4);
 select test.equal('so is its end', pg_temp.is_durable(), true);
 select pg_temp.claim(:g1, 36), push.beat(:g1, true);
+select test.follow();
 select test.equal('claims and heartbeats are not', pg_temp.is_durable(), false);
 select push.end_call('durable-2', 'busy');
+select test.follow();
 select test.equal('cancels are', pg_temp.is_durable(), true);
 select test.equal('there was one', (select count(*) from push.deliveries where call_id = 'durable-2' and kind = 'cancel'), 1::bigint);
 update push.outbox set state = 'missed' where id = :durable;
+select test.follow();
 select test.equal('missed calls are', pg_temp.is_durable(), true);
 insert into push.outbox (app, payload, recipients) values ('default', '{"callId": "durable-3", "from": "x"}',
   jsonb_build_array(jsonb_build_object('userId', 'd', 'voipPushToken', repeat('ab', 32), 'fcmToken', 'durable-token-0123456789')));
@@ -191,12 +221,14 @@ select pg_temp.claim(:g1, 37), pg_temp.is_durable();
 select push.settle(:g1, null, array[d.outbox_id], array[d.n], '{37}', '{1}', '{4}', '{410}', '{Unregistered}', '{null}', '{durable-3}', array[now()],
   array[now()])
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'durable-3';
+select test.follow();
 select test.equal('a call''s next channel is', pg_temp.is_durable(), true);
 select push.register_app('loud', 60, 5), push.register_lane('loud', 'apns'), push.register_lane('loud', 'fcm');
 insert into push.outbox (app, payload, recipients) values ('loud', '{"callId": "durable-4", "from": "x"}',
   jsonb_build_array(jsonb_build_object('userId', 'd', 'voipPushToken', repeat('ab', 32), 'fcmToken', 'durable-token-0123456789')));
 update push.escalations_due set due_at = now();
 select test.equal('an escalation', push.escalate(), 1::bigint);
+select test.follow();
 select test.equal('is', pg_temp.is_durable(), true);
 set local synchronous_commit = remote_apply;
 select push.register_gateway('five', '1');

@@ -37,23 +37,30 @@ select test.equal('an earlier release asks for any', push.take_job(:g1) is not n
 update push.job set due_at = now() + interval '1 hour';
 
 select test.equal('each can be run, and there is not much to do', (select string_agg(name, ' ') from push.job where push.run_job(name)), null);
+select test.follow();
 select test.equal('an unknown job is an error', pg_temp.error($$select push.run_job('x')$$), '20000');
+select test.follow();
 select test.call('late-' || i, 1, p_ring => 1) from generate_series(1, 3) i;
 update push.delivery d set deadline_at = now() - interval '10 minutes' from push.outbox o where o.id = d.outbox_id and o.call_id = 'late-3';
 update push.delivery d set deadline_at = now() - interval '1 s' from push.outbox o where o.id = d.outbox_id and o.call_id in ('late-1', 'late-2');
 select test.equal('expire', push.run_job('expire') || ' ' || (select count(*) from push.deliveries where call_id like 'late-%'), 'false 3');
+select test.follow();
 select test.equal('expire takes deliveries that expired recently',
   (select string_agg(call_id, ' ') from push.deliveries where call_id like 'late-%'), 'late-3');
 select push.run_job('expire_all');
+select test.follow();
 select test.equal('expire_all also takes older ones', (select count(*) from push.deliveries where call_id like 'late-%'), 0::bigint);
 
 -- A step that reaches its limit.
 select test.call('wait-' || i, 500) from generate_series(1, 5) i;
 update push.delivery set state = 2, ready_lane = null, due_at = now() - interval '1 s';
 select test.equal('a step that reaches its limit returns true', push.run_job('promote'), true);
+select test.follow();
 select test.equal('and is due again at once', (select due_at <= clock_timestamp() from push.job where name = 'promote'), true);
 select test.equal('it was a bite', (select count(*) from push.deliveries where state = 'ready'), 2000::bigint);
 select test.equal('the rest is less than one', push.run_job('promote'), false);
+select test.follow();
 select test.equal('then all is done', (select count(*) from push.deliveries where state <> 'ready'), 0::bigint);
 create table push.history_20200101 partition of push.history for values from ('2020-01-01 00:00+00') to ('2020-01-02 00:00+00');
 select test.equal('a partition a time', push.run_job('drop_partitions') || ' ' || push.run_job('drop_partitions'), 'true false');
+select test.follow();

@@ -44,11 +44,13 @@ insert into push.devices (user_id, app, provider, token, platform, registered_at
 
 select test.equal('without a setting: one phone for each user, that of the best channel', pg_temp.missed('plain'),
   'a:apns:a03 b:expo:01] reg:fcm:pla');
+select test.follow();
 select test.equal('its newest', (select right(d.token, 6) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'plain'
   and d.user_id = 'reg' and d.kind = 2), 'r02pla');
 select test.equal('and missed calls of the backend go to all phones', pg_temp.announced('plain'),
   'a:apns:a03 a:fcm:a01 a:fcm:a02 b:expo:01] reg:expo:04] reg:fcm:pla reg:fcm:pla reg:fcm:pla');
 select test.equal('newest: one phone a user', pg_temp.missed('newest'), 'a:apns:a03 b:expo:01] reg:fcm:new');
+select test.follow();
 create function pg_temp.tokens(p_call text) returns text language sql as $$
   select string_agg(right(d.token, 6), ' ' order by d.user_id) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call
     and d.kind in (2, 3) $$;
@@ -68,8 +70,10 @@ select test.equal('and so do calls', (select deliveries from push.enqueue_call('
   8);
 select test.equal('all: every phone', pg_temp.missed('all'),
   'a:apns:a03 a:fcm:a01 a:fcm:a02 b:expo:01] reg:expo:04] reg:fcm:all reg:fcm:all reg:fcm:all');
+select test.follow();
 select test.equal('the same for missed calls of the backend', pg_temp.announced('all'), pg_temp.told('all'));
 select test.equal('off: none', pg_temp.missed('off'), null);
+select test.follow();
 select test.equal('nor for missed calls of the backend', pg_temp.announced('off'), null);
 select test.equal('with the reason',
   (select string_agg(s.user_id || ' ' || s.reason || ' ' || s.field, ', ' order by s.field) from push.outbox o cross
@@ -86,15 +90,19 @@ select push.enqueue_call('{"callId": "shared", "from": "x"}', '[{"userId": "a", 
   '"fcmToken": "missed-token-0123456789-s01"}, {"userId": "a", "fcmToken": "missed-token-0123456789-s01"}]', 'all'),
   push.end_call('shared') \g /dev/null
 select test.equal('a phone in several entries gets one missed call', pg_temp.told('shared'), 'a:fcm:s01');
+select test.follow();
 select test.equal('a call that a gateway announced is not announced by the backend, too',
   (select duplicate from push.enqueue_call('{"callId": "shared", "from": "x"}', pg_temp.users(), 'all', kind => 'missed_call')) || ' '
   || pg_temp.told('shared'), 'true a:fcm:s01');
 select test.equal('nor is one of the backend announced again by a gateway',
   (select duplicate from push.enqueue_call('{"callId": "all-b", "from": "x"}', pg_temp.users(), 'all')) || ' ' || push.end_call('all-b') || ' '
   || (pg_temp.told('all-b') = pg_temp.told('all')), 'true false true');
+select test.follow();
 select test.equal('ended twice: once', push.end_call('shared') || ' ' || pg_temp.told('shared'), 'false a:fcm:s01');
+select test.follow();
 select push.check_ends(), push.miss() \g /dev/null
 select test.equal('nor does housekeeping announce it again', pg_temp.told('shared'), 'a:fcm:s01');
+select test.follow();
 
 -- What is registered.
 select push.register_app('all', 50) \g /dev/null
@@ -120,12 +128,15 @@ delete from push.delivery where state = 0 and kind = 0;
 select pg_temp.two('unsent'), push.end_call('unsent') \g /dev/null
 select test.equal('of an invite that had not left there is no cancel before the missed call', pg_temp.pushes('unsent'),
   'missed_call/20000:-01 missed_call/20001:-02');
+select test.follow();
 select pg_temp.two('half') \g /dev/null
 select pg_temp.claim(:g, :fcm, 1), push.end_call('half') \g /dev/null
 select test.equal('a cancel to one of a user''s phones', regexp_replace(pg_temp.pushes('half'), 'invite\S+ ', ''),
   'missed_call/20001:-02 cancel/30000:-01 missed_call/40000:-01');
+select test.follow();
 select pg_temp.two('out'), pg_temp.claim(:g, :fcm, 9) \g /dev/null
 update push.outbox set state = 'missed' where call_id = 'out';
+select test.follow();
 select test.equal('a call that ran out has no cancels', regexp_replace(pg_temp.pushes('out'), 'invite\S+ ', '', 'g'),
   'missed_call/20000:-01 missed_call/20001:-02');
 
@@ -151,13 +162,16 @@ select pg_temp.rung('owed') \g /dev/null
 select pg_temp.lapse('owed') \g /dev/null
 select push.expire() \g /dev/null
 select test.equal('one that is owed, by housekeeping', pg_temp.pushes('owed'), 'missed_call/20000:-01 missed_call/20001:-02');
+select test.follow();
 select pg_temp.rung('void') \g /dev/null
 select pg_temp.claim(:g, :fcm, 2) \g /dev/null
 select pg_temp.claim(:g, :fcm, 9) \g /dev/null
 select pg_temp.settle('void', 2, 2, 'SaidByCancel') \g /dev/null
 select test.equal('one that is void is not there', pg_temp.pushes('void'), 'cancel/30000:-01 cancel/30001:-02');
+select test.follow();
 select test.equal('settled by a gateway', pg_temp.settle('void', 1, 3, 'UNAVAILABLE') || ' ' || pg_temp.pushes('void'),
   '2 missed_call/20000:-01 missed_call/20001:-02');
+select test.follow();
 select test.equal('as it was', (select string_agg(distinct format('%s %s %s', d.token, d.user_id, d.deadline_at = h.deadline_at), ', ')
   from push.delivery d join push.history h on h.outbox_id = d.outbox_id and h.n = d.n + 20000),
   'cancel-token-0123456789-void-01 u t, cancel-token-0123456789-void-02 u t');
@@ -167,11 +181,13 @@ select pg_temp.claim(:g, :fcm, 9) \g /dev/null
 select pg_temp.settle('said', 2, 0, null) \g /dev/null
 select pg_temp.lapse('said') \g /dev/null
 select test.equal('one that was sent is not sent again', pg_temp.settle('said', 1, 3, null) || coalesce(pg_temp.pushes('said'), ''), '2');
+select test.follow();
 select pg_temp.rung('told') \g /dev/null
 select pg_temp.claim(:g, :fcm, 2) \g /dev/null
 select pg_temp.claim(:g, :fcm, 9) \g /dev/null
 select pg_temp.settle('told', 2, 2, 'SaidByCancel') \g /dev/null
 select test.equal('of a cancel that was delivered nothing follows', pg_temp.settle('told', 1, 0, null) || coalesce(pg_temp.pushes('told'), ''), '2');
+select test.follow();
 select pg_temp.rung('many') \g /dev/null
 select pg_temp.claim(:g, :fcm, 2) \g /dev/null
 select pg_temp.claim(:g, :fcm, 9) \g /dev/null
@@ -180,3 +196,4 @@ select push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease]
     where d.kind = 1 \g /dev/null
 select test.equal('each phone by itself, and also if a gateway has the missed call when its cancel expires',
   pg_temp.settle('many', 2, 2, 'SaidByCancel') || ' ' || pg_temp.pushes('many'), '2 missed_call/20001:-02');
+select test.follow();

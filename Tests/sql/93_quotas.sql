@@ -93,6 +93,7 @@ select push.decline_call('w-2', 'u', app => 'wild') \g /dev/null
 select push.end_call('w-3', app => 'wild') \g /dev/null
 select test.equal('calls are answered, declined and ended', (select string_agg(state, ' ' order by call_id) from push.outbox where app = 'wild'
   and kind = 'incoming_call'), 'answered ended ended');
+select test.follow();
 
 -- Seen by ops.
 select test.equal('refusals are counted, although their transactions were rolled back',

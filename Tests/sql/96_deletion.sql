@@ -16,8 +16,11 @@ select count(*) as claimed from push.claim(:g, 1, array(select id from push.lane
   array['-infinity', '-infinity', '-infinity']::timestamptz[]) \gset
 select push.park(:g, array[outbox_id], array[n], array[lease], array[1], array[9000], array['Unavailable']) from push.delivery where outbox_id = :d1
   and n = 0;
+select test.follow();
 select test.settle(:g, outbox_id, n, lease) from push.delivery where outbox_id = :d1 and n = 1 and state = 1;
+select test.follow();
 delete from push.outbox where id = :d1;
+select test.follow();
 select test.equal('a deleted call leaves nothing behind, be it ready, claimed or waiting', pg_temp.left_of(:d1), '0 0 0 0');
 select test.equal('a deletion of owed calls is recorded', (select concat_ws(' ', who, action, target, detail) from push.audit order by id desc
   limit 1), format('%s delete_calls d1 {"owed": 2, "calls": 1}', session_user));
@@ -25,6 +28,7 @@ select test.equal('to gateways it has ended', push.ended(array[:d1, :d2]::bigint
 select test.equal('its history stays', (select count(*) from push.history where outbox_id = :d1), 1::bigint);
 select test.equal('other calls are not touched', pg_temp.left_of(:d2), '3 1 1 1');
 select test.equal('deliveries that a gateway held are deleted: their settlement finds nothing', test.settle(:g, :d1, 0, 1), 0::bigint);
+select test.follow();
 select test.equal('it may be enqueued again', (select duplicate || ' ' || deliveries
   from push.enqueue_call('{"callId": "d1", "from": "x"}', '[{"userId": "u", "fcmToken": "deleted-token-0123456789"}]')), 'false 1');
 
@@ -37,6 +41,7 @@ select test.equal('nor is it good for a second one', (select duplicate from push
 insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select :d1, 7, now() + interval '1 minute', id, 2, 'u',
   'left-token-0123456789', now() from push.lane limit 1;
 select test.equal('no waiting invite of a deleted call becomes ready', push.promote(), 0::bigint);
+select test.follow();
 select test.equal('it is dropped', pg_temp.left_of(:d1), '0 0 0 0');
 
 -- A REPEATABLE READ transaction may leave ready invites that it did not see, until push.check_ends runs.
@@ -49,6 +54,7 @@ select test.equal('a claim says of a deleted call that it is over, and nothing e
     array['-infinity', '-infinity', '-infinity']::timestamptz[]) c where c.outbox_id = :d1), '7:true:- 8:-:-');
 select push.park(:g, array[outbox_id], array[n], array[lease], array[0], array[1000], array['CallDeleted']) from push.delivery where outbox_id = :d1
   and n = 7;
+select test.follow();
 select test.equal('given back they are dropped', pg_temp.left_of(:d1), '0 0 0 0');
 
 select test.equal('each call has its key, and no other', (select string_agg(coalesce(o.call_id, k.call_id), ' ') from push.outbox o full
@@ -57,6 +63,7 @@ select count(*) as audits from push.audit \gset
 select test.call('d3') as d3 \gset
 delete from push.delivery where outbox_id = :d3;
 delete from push.outbox where id = :d3;
+select test.follow();
 select test.equal('a deletion of calls without deliveries, as by retention, is not', (select count(*) from push.audit), :audits::bigint);
 truncate push.outbox;
 select test.equal('so is a TRUNCATE', (select action from push.audit order by id desc limit 1), 'truncate_calls');

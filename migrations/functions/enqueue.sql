@@ -152,7 +152,7 @@ comment on function push.reachable_devices is
   'the devices that receive a call, or a notification, to this user: on each platform those of the best channel, at most '
   'the ten newest in all, phones before browsers. rank: push.channel_rank. p_providers: push.apps.providers';
 
--- Chooses as push.announce_missed does: the best channel, and in it the first entry or the newest token.
+-- Chooses as push.tell_missed does: the best channel, and in it the first entry or the newest token.
 create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off
@@ -385,6 +385,8 @@ create or replace function push.enqueue_call(
 ) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int, call_id text)
 language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_column
+declare
+  v_since timestamptz;
 begin
   enqueue_call.kind := coalesce(enqueue_call.kind, 'incoming_call');
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
@@ -405,7 +407,7 @@ begin
     returning id, outbox.call_id into outbox_id, call_id;
   duplicate := not found;
   if duplicate then
-    select o.id, o.call_id into outbox_id, call_id from push.outbox o
+    select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o
       where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
         and o.app = coalesce(enqueue_call.app, 'default');
     if not found then
@@ -420,7 +422,7 @@ begin
     deliveries := (select count(*) from push.delivery d
         where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null)
       + (select count(*) from push.history h
-        where h.outbox_id = enqueue_call.outbox_id and h.kind in (0, 3) and h.fallback_of is null);
+        where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since and h.kind in (0, 3) and h.fallback_of is null);
   else
     deliveries := (select count(*) from push.delivery d
       where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);

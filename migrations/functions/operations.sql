@@ -139,7 +139,8 @@ cross join lateral (
   group by h.kind, h.outcome, h.reason
 ) f
 cross join lateral (
-  select h.call_id, h.device from push.history h
+  select o.call_id, coalesce(push.mask(h.token), h.device) as device
+  from push.history h left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at
   where h.lane = l.id and h.finished_at = f.last_at and h.outcome <> 0 and h.outcome = f.outcome and h.kind = f.kind
     and h.reason is not distinct from f.reason
   limit 1
@@ -291,15 +292,10 @@ begin
       'Nothing is sent without one: push.replicas says how the last ones ended.'
     from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g;
   return query
-    select 'claims',
-      case when l.opened_at is not null then 'open' when l.began_at is null then 'wait for a replica'
-        else format('closed for %s, waiting for replica %s', date_trunc('second', greatest(now() - l.began_at, '0')),
-          (select string_agg(g.id::text, ', ' order by g.id) from push.gateways g where g.alive
-            and not exists (select from push.reclaimed r where r.gateway = g.id and r.confirmed_at is not null))) end,
-      case when l.opened_at is not null or l.began_at is null then 'ok'
-        when l.began_at > now() - interval '10 s' then 'warn' else 'bad' end,
-      'After a crash of the server nothing is sent until each living replica has reclaimed what it held: a few seconds.'
-    from (select 1) one left join push.life l on true;
+    select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
+      case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
+      'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
+    from push.restored_at() r(at);
   return query
     select 'lanes',
       coalesce(string_agg(format('%s/%s: %s', t.app, t.provider, t.trouble), ', ' order by t.place) filter (where t.place <= 5)
@@ -324,7 +320,7 @@ begin
     from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
     cross join (
       select string_agg(n.name, ', ') as names
-      from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
+      from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_all', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
         'ensure_partitions', 'drop_partitions']) n(name)
       where not exists (select from push.job j where j.name = n.name)
     ) m
@@ -348,8 +344,9 @@ begin
       'See docs/operations.md, "Ends that failed".'
     from (
       -- A call that was deleted has nobody to tell. Its row is removed at its next try.
-      select o.app, o.call_id, row_number() over (order by e.ended_at, e.outbox_id) as place
-      from (select x.outbox_id, min(x.ended_at) as ended_at from push.ends_unchecked x where x.tries > 0 group by x.outbox_id) e
+      select o.app, o.call_id, row_number() over (order by e.noted_at, e.outbox_id) as place
+      -- Once is no failure of its own: it may have been in a bite with one that failed.
+      from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 1 group by x.outbox_id) e
         cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
     ) c;
   -- Calls from before a restore are left as they are.
@@ -465,9 +462,8 @@ begin
   v_done := found;
   select o.* into v_call from push.outbox o where o.id = v_id;
   if v_done then
-    message := format('call %s was ended (%s): %s invites were taken back unsent, %s phones that may ring are told, '
-      'nobody gets a missed call', v_call.call_id, v_call.end_reason, voided,
-      (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 1));
+    message := format('call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call',
+      v_call.call_id, v_call.end_reason, voided);
   else
     voided := 0;
     message := format('call %s had ended before (%s); nothing was done', v_call.call_id, v_call.end_reason);
@@ -484,18 +480,15 @@ comment on function push.void_call is
   'harmless';
 
 create or replace function push.requeue(call_id text, app text default null) returns table (requeued int, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
 #variable_conflict use_column
 declare
-  v_id    bigint := push.find_call(requeue.call_id, requeue.app);
   v_call  push.outbox;
   v_woken int;
   v_made  int := 0;
 begin
-  -- Locks the call's row first: a session that ends the call waits for deliveries, and a settlement of these may wait for
-  -- its turn.
-  select o.* into v_call from push.outbox o where o.id = v_id for share;
-  perform push.take_turns(array[v_id]);
+  -- Nobody ends the call meanwhile, or tries its next channels.
+  select o.* into v_call from push.outbox o where o.id = push.find_call(requeue.call_id, requeue.app) for no key update;
   requeued := 0;
   if v_call.ended_at is not null or v_call.deadline_at <= clock_timestamp() then
     message := format('call %s rings no more (%s); nothing was requeued', v_call.call_id,
@@ -505,50 +498,21 @@ begin
     -- function is needed.
     update push.delivery d
       set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp()
-      where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_id))
+      where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_call.id))
         and d.kind = 0 and d.state > 1 and d.deadline_at > clock_timestamp();
     get diagnostics v_woken = row_count;
-    with past as materialized (
-      -- The last outcome of each device.
-      select distinct on (h.lane, h.device, h.token_hash) h.n, h.lane, h.user_id, h.device, h.token_hash, h.outcome,
-        l.provider
-      from push.history h join push.lane l on l.id = h.lane
-      where h.outbox_id = v_id and h.finished_at >= v_call.created_at and h.kind = 0
-      order by h.lane, h.device, h.token_hash, h.n desc
-    ), token as (
-      -- History contains tokens only as a mask and a hash.
-      select p.lane, p.user_id, t.token, t.environment, t.platform, t.locale
-      from past p cross join lateral (
-        select k.token,
-          case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          push.entry_platform(p.provider, e) as platform,
-          push.recipient_locale(e) as locale
-        from jsonb_array_elements(v_call.recipients) e
-        cross join lateral (select push.recipient_token(e, push.token_member(p.provider, true)) as token) k
-        where jsonb_typeof(e) = 'object' and push.is_recipient(e) and e ->> 'userId' = p.user_id
-          and e -> 'notificationEnabled' is distinct from 'false'
-        union all
-        select d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-          push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale
-        from push.devices d
-        where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.enabled
-          and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
-      ) t
-      where p.outcome in (3, 4) and not coalesce(v_call.declined ? p.user_id, false) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
-        and coalesce(hashtextextended(t.token, 0) = p.token_hash, true)
-        and (select true from push.token_invalidations x
-          where x.token = t.token and x.app = v_call.app and x.provider = p.provider) is null
-        and (select true from push.delivery d
-          where d.outbox_id = v_id and d.kind = 0 and d.lane = p.lane and d.token = t.token limit 1) is null
-    ), used as (
-      select max(u.n) as n from (
-        select p.n from past p union all select d.n from push.delivery d where d.outbox_id = v_id and d.n < 10000) u
+    with last as (
+      -- The last push to each device.
+      select distinct on (p.lane, p.token) p.* from push.pushes_of(array[v_call.id]) p where p.kind = 0 order by p.lane, p.token, p.n desc
     )
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
-      user_id, token, locale)
-    select v_id, u.n + row_number() over (order by t.lane, t.token), clock_timestamp(), clock_timestamp(),
-      v_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale
-    from (select distinct on (t.lane, t.token) t.* from token t order by t.lane, t.token) t cross join used u;
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
+      locale, data)
+    select v_call.id, p.last_n + row_number() over (order by p.lane, p.token), clock_timestamp(), clock_timestamp(), v_call.deadline_at,
+      p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
+    from last p
+    where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
+      and (select true from push.token_invalidations x
+        where x.token = p.token and x.app = v_call.app and x.provider = p.provider) is null;
     get diagnostics v_made = row_count;
     requeued := v_woken + v_made;
     if requeued > 0 then
@@ -566,5 +530,4 @@ comment on function push.requeue is
   'tries a call again that still rings: makes a new invite for each device whose last one failed (dead or expired) and '
   'whose token is not known to be dead, and makes waiting invites ready. call_id: payload.callId; app: needed only if '
   'several apps have a call with this id. Returns how many became ready, and a sentence that says what was done. Running '
-  'it twice is harmless: invites that are owed or were delivered are left alone. Commit at once: until then the call cannot '
-  'end, and a gateway that has a failed push of it to settle waits';
+  'it twice is harmless: invites that are owed or were delivered are left alone. Commit at once: until then the call cannot end';

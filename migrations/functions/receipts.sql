@@ -145,8 +145,8 @@ begin
         and h.finished_at >= v_since
       returning h.* into v_failed;
     if found then
-      perform push.announce_receipt(p_app, v_failed.call_id, v_failed.outbox_id, v_failed.n, v_failed.user_id, v_failed.device,
-        v_gone.ticket, v_reason);
+      perform push.announce_receipt(p_app, (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), v_failed.outbox_id,
+        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_reason);
     end if;
   end loop;
   return v_settled;

@@ -1,7 +1,7 @@
 -- Counts for the gateways' metrics of what happens in SQL alone. Each statement that ends, misses or counts something
 -- inserts a row into push.tally; a gateway removes the rows and adds them to its counters. Also gauges that only the
--- database can compute: how much is owed, and how old it is. The ends of deliveries are noted by push.void_unsent,
--- push.expire and push.free_claims, missed calls by push.announce_missed.
+-- database can compute: how much is owed, and how old it is. The ends of deliveries are noted by push.bury,
+-- missed calls by push.tell_missed.
 
 -- What notes it -------------------------------------------------------------------------------------------------------
 

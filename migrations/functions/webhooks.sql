@@ -146,7 +146,8 @@ comment on function push.call_data is
 create or replace function push.webhook_id(variadic p_parts text[]) returns text language sql stable parallel safe as
 $$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
 comment on function push.webhook_id is
-  'the id of an event. p_parts: what makes it unique; an event that is recorded again has the same id';
+  'the id of an event. p_parts: what makes it unique, a time included, because numbers may repeat after a fail-over; an event '
+  'that is recorded again has the same id';
 
 create or replace function push.wants_event(p_app text, p_type text) returns boolean language sql stable as $$
   select coalesce((select w.is_on and (w.events is null or p_type = any (w.events)) from push.webhook w where w.app = p_app), false)
@@ -161,8 +162,10 @@ begin
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('delivery', l.app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text), l.app,
       'delivery.finished', h.outbox_id, h.user_id, h.finished_at,
-      push.delivery_data(l.app, l.provider, h.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, h.device, h.attempts, h.sent_at)
+      push.delivery_data(l.app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, push.mask(h.token), h.attempts,
+        h.sent_at)
     from new_rows h
+    left join lateral (select o.call_id from push.outbox o where o.id = h.outbox_id offset 0) o on true
     cross join lateral (select l.app, l.provider from push.lane l where l.id = h.lane offset 0) l
     cross join lateral (
       select from push.webhook w where w.app = l.app and w.is_on and (w.events is null or 'delivery.finished' = any (w.events)) offset 0
@@ -182,7 +185,7 @@ language plpgsql security definer set search_path = push, pg_temp set enable_seq
 begin
   if exists (select from push.webhook w where w.is_on) then
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('decline', n.app, n.id::text, s.user_id), n.app, 'call.declined', n.id, s.user_id,
+    select push.webhook_id('decline', n.app, n.id::text, extract(epoch from n.created_at)::text, s.user_id), n.app, 'call.declined', n.id, s.user_id,
       coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
       jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
     from new_calls n join old_calls o on o.id = n.id
@@ -191,7 +194,8 @@ begin
       and push.wants_event(n.app, 'call.declined')
     on conflict do nothing;
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('call', n.app, n.id::text), n.app, 'call.' || n.state, n.id, n.answered_by, n.ended_at,
+    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
+      'call.' || n.state, n.id, n.answered_by, n.ended_at,
       push.call_data(n.app, n.call_id, n.kind, n.state, n.end_reason, n.answered_by, n.created_at, n.ended_at)
     from new_calls n join old_calls o on o.id = n.id
     where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
@@ -208,7 +212,9 @@ comment on function push.announce_calls is
 create or replace function push.withdraw_decline(p_app text, p_outbox_id bigint, p_user_id text) returns void
 language plpgsql volatile set search_path = push, pg_temp set enable_seqscan = off as $$
 begin
-  delete from push.webhook_event e where e.event = push.webhook_id('decline', p_app, p_outbox_id::text, p_user_id);
+  delete from push.webhook_event e
+    where e.event = (select push.webhook_id('decline', p_app, o.id::text, extract(epoch from o.created_at)::text, p_user_id)
+      from push.outbox o where o.id = p_outbox_id);
 end
 $$;
 comment on function push.withdraw_decline is
@@ -225,7 +231,8 @@ language plpgsql security definer set search_path = push, pg_temp set enable_seq
 begin
   if exists (select from push.webhook w where w.is_on) then
     insert into push.webhook_event (event, app, type, user_id, at, data)
-    select push.webhook_id('token', t.app, t.provider, t.id::text), t.app, 'token.dead', t.user_id, t.invalidated_at,
+    select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
+      t.user_id, t.invalidated_at,
       jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
     from new_tokens t
     where push.wants_event(t.app, 'token.dead')
@@ -469,9 +476,10 @@ comment on function push.hurry_webhooks is
   'makes the first event of each call due now, if it was never taken. p_calls: push.outbox.id; p_waits: whether to wait for '
   'transactions that hold such events, or leave these out. For push.settle_webhooks';
 
+drop function if exists push.settle_webhooks(bigint[], text[], text[], int[], smallint[], int[], text[], int[], int[]);
 create or replace function push.settle_webhooks(
   p_id bigint[], p_app text[], p_url_digest text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[],
-  p_delay_ms int[], p_pause_ms int[]
+  p_delay_ms int[], p_pause_ms int[], p_event text[] default null
 ) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -497,7 +505,7 @@ begin
   with gone as (
     delete from push.webhook_event e
     using generate_subscripts(p_id, 1) r(i)
-    where e.id = p_id[r.i] and p_result[r.i] = 0 and e.id = any (v_free)
+    where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] = 0 and e.id = any (v_free)
     returning e.outbox_id
   )
   select array_agg(distinct g.outbox_id) into v_calls from gone g where g.outbox_id is not null;
@@ -513,7 +521,8 @@ begin
   end if;
   update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms', tries = e.tries + 1
     from generate_subscripts(p_id, 1) r(i)
-    where e.id = p_id[r.i] and p_result[r.i] > 0 and e.attempts = p_attempt[r.i] and e.id = any (v_free);
+    where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] > 0 and e.attempts = p_attempt[r.i]
+      and e.id = any (v_free);
   -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
   -- if it comes from the URL that was registered last. An acknowledgement always counts.
   -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
@@ -566,8 +575,9 @@ comment on function push.settle_webhooks is
   'p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if the registered URL is another one, a failure does '
   'not count against the app; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is '
   'sent to this URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, in '
-  'milliseconds; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null. If an event was '
-  'claimed again since, a failure does not change its due time';
+  'milliseconds; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null; p_event: as '
+  'push.claim_webhooks returned it, because an id may repeat after a fail-over. If an event was claimed again since, a failure '
+  'does not change its due time';
 
 -- Retention -----------------------------------------------------------------------------------------------------------
 
@@ -800,21 +810,24 @@ begin
     select x.* from (
       select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
         'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
-        push.delivery_data(v_app, l.provider, h.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, h.device,
-          h.attempts, h.sent_at) as data
+        push.delivery_data(v_app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
+          coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at) as data
       from push.lane l cross join lateral (
         select * from push.history h
         where h.lane = l.id and h.finished_at >= v_from and (v_ids is null or h.outbox_id = any (v_ids))
         offset 0) h
+      left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at
       where l.app = v_app
       union all
-      select push.webhook_id('call', v_app, o.id::text), 'call.' || o.state, o.id, o.answered_by, o.ended_at,
+      select push.webhook_id('call', v_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id,
+        o.answered_by, o.ended_at,
         push.call_data(v_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
       from push.outbox o
       where o.app = v_app and o.state <> 'ringing' and push.is_call(o.kind)
         and case when v_ids is null then o.ended_at >= v_from else o.id = any (v_ids) end
       union all
-      select push.webhook_id('token', v_app, t.provider, t.id::text), 'token.dead', null, t.user_id, t.invalidated_at,
+      select push.webhook_id('token', v_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null,
+        t.user_id, t.invalidated_at,
         jsonb_build_object('app', v_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
       from push.token_invalidations t
       where v_ids is null and t.app = v_app and t.invalidated_at >= v_from

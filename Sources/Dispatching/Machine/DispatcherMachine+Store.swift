@@ -143,7 +143,7 @@ extension DispatcherMachine {
 
   /// The delivery's row is ours under a new claim number.
   private mutating func didTakeBack(_ key: DeliveryKey, _ number: Int32, _ place: DeliveryPlace, _ now: Instant) {
-    let lease = DeliveryLease(outboxID: key.outboxID, pushNumber: key.pushNumber, lease: number)
+    let lease = DeliveryLease(key, lease: number)
     switch known[key] {
     case .held(let entry): entry.adopt(lease, at: place)
     case .settled(let settled): settleAgain(settled, lease, place, now)

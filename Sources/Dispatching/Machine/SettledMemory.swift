@@ -75,6 +75,7 @@ private struct SettledLine {
   /// A settlement without its texts. It stores only integers, so copying it touches no reference counts.
   private struct Entry {
     var outboxID: Int64
+    var createdAtMicroseconds: Int64
     var sentAt: Instant
     var answeredAt: Instant
     var writtenAt: Instant
@@ -96,6 +97,10 @@ private struct SettledLine {
     var outcome: DeliveryOutcome
     var hasFailures: Bool
     var isTaken: Bool
+
+    var key: DeliveryKey {
+      DeliveryKey(outboxID: outboxID, pushNumber: pushNumber, createdAtMicroseconds: createdAtMicroseconds)
+    }
 
     static let none = Instant(nanoseconds: .min)
     static let never = Nanoseconds(.min)
@@ -134,9 +139,7 @@ private struct SettledLine {
   var firstStamp: Nanoseconds? { oldest < next ? self[oldest].stamp : nil }
 
   var keys: [DeliveryKey] {
-    (oldest..<next).lazy.map { self[$0] }.filter { !$0.isTaken }.map {
-      DeliveryKey(outboxID: $0.outboxID, pushNumber: $0.pushNumber)
-    }
+    (oldest..<next).lazy.map { self[$0] }.filter { !$0.isTaken }.map(\.key)
   }
 
   private subscript(number: Int) -> Entry {
@@ -163,7 +166,7 @@ private struct SettledLine {
     let messageIDLength = Self.append(settlement.providerMessageID, to: &blocks[block].texts)
     let reasonLength = Self.append(settlement.reason, to: &blocks[block].texts)
     let entry = Entry(
-      outboxID: key.outboxID, sentAt: settlement.sentAt ?? Entry.none, answeredAt: settlement.answeredAt ?? Entry.none,
+      outboxID: key.outboxID, createdAtMicroseconds: key.createdAtMicroseconds, sentAt: settlement.sentAt ?? Entry.none, answeredAt: settlement.answeredAt ?? Entry.none,
       writtenAt: writtenAt, stamp: stamp, receiptAfter: settlement.receiptAfter ?? Entry.never, previous: newest[hash],
       pushNumber: key.pushNumber, attempts: settlement.attempts, lane: Int32(lane), texts: Int32(texts),
       callIDLength: Int32(callID.count), messageIDLength: messageIDLength, reasonLength: reasonLength,
@@ -206,7 +209,7 @@ private struct SettledLine {
     var number = newest[Self.hash(key)]
     while number >= oldest {
       let entry = self[number]
-      if entry.outboxID == key.outboxID, entry.pushNumber == key.pushNumber { return entry.isTaken ? nil : number }
+      if entry.key == key { return entry.isTaken ? nil : number }
       number = entry.previous
     }
     return nil
@@ -225,8 +228,7 @@ private struct SettledLine {
     let messageID = next(entry.messageIDLength)
     let reason = next(entry.reasonLength)
     return SettledDelivery(
-      key: DeliveryKey(outboxID: entry.outboxID, pushNumber: entry.pushNumber), lane: Int(entry.lane),
-      laneID: entry.laneID,
+      key: entry.key, lane: Int(entry.lane), laneID: entry.laneID,
       kind: entry.kind, outcome: entry.outcome, status: entry.status, attempts: entry.attempts,
       reason: reason.map { String(decoding: $0, as: UTF8.self) },
       providerMessageID: messageID.map { String(decoding: $0, as: UTF8.self) }, callID: Array(callID ?? []),
@@ -254,7 +256,7 @@ private struct SettledLine {
     uncount(oldest)
     dropFirst()
     dropTaken()
-    return DeliveryKey(outboxID: entry.outboxID, pushNumber: entry.pushNumber)
+    return entry.key
   }
 
   private mutating func uncount(_ number: Int) {

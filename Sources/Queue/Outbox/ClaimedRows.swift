@@ -32,7 +32,8 @@ public struct ClaimedRows {
     claimed.deliveries.reserveCapacity(result.rowCount)
     for row in 0..<result.rowCount {
       let lease = DeliveryLease(
-        outboxID: outboxID(row), pushNumber: result.int32(row, Column.pushNumber.rawValue), lease: number)
+        outboxID: outboxID(row), pushNumber: result.int32(row, Column.pushNumber.rawValue), lease: number,
+        createdAtMicroseconds: result.timestamp(row, Column.createdAt.rawValue))
       let kind = code(row, .kind).flatMap(PushKind.init(rawValue:))
       guard let kind, let call = calls[lease.outboxID] else {
         if deleted.contains(lease.outboxID) {

@@ -90,23 +90,23 @@ enum OutboxStatements {
     sql: "select coalesce(nullif(current_setting('push.entries_scanned', true), ''), '0')::int8")
 
   static let forget = PostgresStatement(name: "forget", sql: "select push.forget($1, $2)")
-  static let reclaim = PostgresStatement(name: "reclaim", sql: "select i, place from push.reclaim($1, $2, $3, $4)")
+  static let reclaim = PostgresStatement(name: "reclaim", sql: "select i, place from push.reclaim($1, $2, $3, $4, $5)")
   static let confirmReclaimed = PostgresStatement(
     name: "confirm_reclaimed", sql: "select push.confirm_reclaimed($1)")
   /// One row for each claimed delivery; one row of nulls if there is none.
   static let claimed = PostgresStatement(
     name: "claimed",
     sql: """
-      select p.next_page, c.outbox_id, c.n, c.lease
+      select p.next_page, c.outbox_id, c.n, c.lease, c.created_at
       from push.claimed_by($1, $2) p
-      left join lateral unnest(p.outbox_id, p.n, p.lease) c (outbox_id, n, lease) on true
+      left join lateral unnest(p.outbox_id, p.n, p.lease, p.created_at) c (outbox_id, n, lease, created_at) on true
       """)
 
   // MARK: - Settling
 
   static let settle = PostgresStatement(
     name: "settle", sql: "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)")
-  static let settled = PostgresStatement(name: "settled", sql: "select outbox_id, n from push.settled($1, $2, $3)")
+  static let settled = PostgresStatement(name: "settled", sql: "select outbox_id, n, created_at from push.settled($1, $2, $3, $4)")
   static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7, $8)")
   static let release = PostgresStatement(name: "release", sql: "select push.release($1, $2, $3, $4)")
   static let ended = PostgresStatement(name: "ended", sql: "select unnest(push.ended($1))")

@@ -68,6 +68,7 @@ extension PostgresOutbox {
     parameters.append(number)
     parameters.append(int64s: keys) { $0.outboxID }
     parameters.append(int32s: keys) { $0.pushNumber }
+    parameters.append(timestamps: keys) { $0.createdAtMicroseconds }
     let result = try await settlements.query(OutboxStatements.reclaim, parameters, isolation: self)
     return (0..<result.rowCount).map { row in
       Reclaimed(index: Int(result.int32(row, 0)) - 1, place: result.place(row, 1))  // SQL counts from 1
@@ -89,7 +90,8 @@ extension PostgresOutbox {
     return ClaimedPage(
       leases: (0..<result.rowCount).filter { !result.isNull($0, 1) }.map { row in
         DeliveryLease(
-          outboxID: result.int64(row, 1), pushNumber: result.int32(row, 2), lease: result.int32(row, 3))
+          outboxID: result.int64(row, 1), pushNumber: result.int32(row, 2), lease: result.int32(row, 3),
+          createdAtMicroseconds: result.timestamp(row, 4))
       },
       next: result.isNull(0, 0) ? nil : result.int64(0, 0))
   }

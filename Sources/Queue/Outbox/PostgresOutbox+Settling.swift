@@ -13,9 +13,14 @@ extension PostgresOutbox {
     parameters.append(try identity())
     parameters.append(int64s: settlements) { $0.lease.outboxID }
     parameters.append(int32s: settlements) { $0.lease.pushNumber }
+    parameters.append(timestamps: settlements) { $0.lease.createdAtMicroseconds }
     let result = try await self.settlements.query(OutboxStatements.settled, parameters, isolation: self)
     return Set(
-      (0..<result.rowCount).map { DeliveryKey(outboxID: result.int64($0, 0), pushNumber: result.int32($0, 1)) })
+      (0..<result.rowCount).map {
+        DeliveryKey(
+          outboxID: result.int64($0, 0), pushNumber: result.int32($0, 1),
+          createdAtMicroseconds: result.timestamp($0, 2))
+      })
   }
 
   public func park(_ parkings: [Parking]) async throws(OutboxError) -> Int {

@@ -1,0 +1,167 @@
+-- The queue of what follows: from ends, declines and deletions of calls, and from pushes that failed.
+--
+-- A note (push.follow_ups) is written in the transaction of its cause. A gateway takes notes when it hears that calls have ended, after a
+-- settlement that failed, and as a job every 250 ms, always under READ COMMITTED and in a transaction of its own. What follows is
+-- found by comparing what there is with what there should be, so a note may be taken twice, late, or after a crash, and the order of
+-- notes does not matter.
+--
+-- Locks, in this order: the notes (skip locked), the calls (skip locked; a backend may hold one for hours), then their deliveries. Claims,
+-- settlements, parkings, promotions and expiries lock deliveries only, and hold nothing that others need.
+
+do $$
+begin
+  if to_regtype('push.noted') is null then
+    create type push.noted as (tid tid, outbox_id bigint, why text, tries int);
+    comment on type push.noted is 'a row of push.follow_ups that is locked, and where it is stored';
+  end if;
+end
+$$;
+
+-- Notes that have failed are taken one by one, so that a call whose end fails, or takes longer than a statement may, stops no other: an
+-- error or the time limit undoes the whole bite, and each of its notes is then tried alone. A note that fails alone is tried again after
+-- 5 s, 20 s, and so on up to half an hour, and given up when its missed calls would have expired.
+create or replace function push.follow_up(p_urgent boolean default false, p_max int default 50, p_within interval default '10 s')
+returns int
+language plpgsql volatile security definer set search_path = push, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  v_since timestamptz := statement_timestamp() - p_within;
+  v_notes push.noted[];
+begin
+  -- Calls from before a restore neither ring nor are announced (push.put_away).
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  v_notes := push.take_notes(p_urgent, p_max, v_since);
+  if v_notes = '{}' then
+    return 0;
+  end if;
+  begin
+    perform push.follow(v_notes);
+  exception when query_canceled or others then
+    perform push.put_off(v_notes, sqlstate);
+  end;
+  return cardinality(v_notes);
+end
+$$;
+comment on function push.follow_up is
+  'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took. p_urgent: '
+  'notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back '
+  'vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
+
+-- A note that has failed before is taken alone, if it has been due for a second or there is no other.
+create or replace function push.take_notes(p_urgent boolean, p_max int, p_since timestamptz) returns push.noted[]
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_failed push.noted[] := array(
+    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
+    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries > 0
+    order by f.due_at limit 1 for update skip locked);
+  v_fresh push.noted[];
+begin
+  if v_failed <> '{}' and (select f.due_at from push.follow_ups f where f.ctid = v_failed[1].tid) < statement_timestamp() - interval '1 s' then
+    return v_failed;
+  end if;
+  v_fresh := array(
+    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
+    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries = 0
+    order by f.due_at limit p_max for update skip locked);
+  return case when v_fresh <> '{}' then v_fresh else v_failed end;
+end
+$$;
+comment on function push.take_notes is
+  'locks the notes that are due first, for push.follow_up: several that have not failed, or one that has. p_urgent, p_max: as there; '
+  'p_since: leaves out notes that were due before';
+
+create or replace function push.follow(p_notes push.noted[]) returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_calls bigint[] := array(
+    select o.id from push.outbox o where o.id = any (array(select n.outbox_id from unnest(p_notes) n))
+    order by o.id for no key update skip locked);
+  v_gone  bigint[] := array(
+    select distinct n.outbox_id from unnest(p_notes) n where (select true from push.outbox o where o.id = n.outbox_id) is null);
+  v_noted record;
+begin
+  if v_gone <> '{}' then
+    delete from push.delivery d where d.outbox_id = any (v_gone);
+    perform push.drop_belongings(v_gone);
+  end if;
+  perform push.void_unsent(v_calls);
+  perform push.cancel_rings(v_calls);
+  for v_noted in
+    select n.why, array_agg(distinct n.outbox_id) as calls from unnest(p_notes) n where n.outbox_id = any (v_calls) group by n.why
+  loop
+    case v_noted.why
+      when 'ended' then perform push.tell_missed(v_noted.calls);
+      when 'declined' then perform push.end_declined(v_noted.calls);
+      when 'untold' then perform push.tell_untold(v_noted.calls);
+      when 'failed', 'unheard', 'stuck' then perform push.next_channels(v_noted.calls, v_noted.why);
+      else null;
+    end case;
+  end loop;
+  delete from push.follow_ups f using unnest(p_notes) n
+    where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone));
+  -- A backend has the call's row locked.
+  update push.follow_ups f set due_at = clock_timestamp() + interval '100 ms' from unnest(p_notes) n where f.ctid = n.tid;
+end
+$$;
+comment on function push.follow is 'makes of the calls of these notes what there should be, and deletes the notes. For push.follow_up';
+
+create or replace function push.put_off(p_notes push.noted[], p_state text) returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  c_life constant interval := '4 hours';
+  v_lost push.follow_ups;
+begin
+  if cardinality(p_notes) > 1 then
+    update push.follow_ups f set tries = 1, due_at = clock_timestamp() from unnest(p_notes) n where f.ctid = n.tid;
+    return;
+  end if;
+  delete from push.follow_ups f where f.ctid = p_notes[1].tid and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
+  update push.follow_ups f
+    set tries = f.tries + 1, due_at = clock_timestamp() + least(interval '5 s' * power(4, least(f.tries, 10)), interval '30 minutes')
+    where f.ctid = p_notes[1].tid;
+  raise warning 'call %: what follows (%) failed (SQLSTATE %); %',
+    coalesce((select o.call_id from push.outbox o where o.id = p_notes[1].outbox_id), p_notes[1].outbox_id::text), p_notes[1].why, p_state,
+    case when v_lost.outbox_id is null then 'it is tried again' else 'its phones and users are told nothing more' end;
+end
+$$;
+comment on function push.put_off is
+  'after an error: notes are tried alone, and a note that has failed alone later. p_notes: the notes; p_state: SQLSTATE. '
+  'The message of the error is not shown, because it may contain a token';
+
+-- A call ends when every user whose phone was rung has declined. If no phone was rung, or a user is being erased, all recipients count:
+-- two of them may share a phone. A phone whose invite the provider refused was not rung.
+create or replace function push.end_declined(p_calls bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
+begin
+  with rung as materialized (
+    select p.id, array_agg(distinct p.user_id) as users from push.pushes_of(p_calls) p
+    where p.kind = 0 and (p.outcome is distinct from 4 or p.may_ring) group by p.id
+  )
+  update push.outbox o set state = 'ended', end_reason = 'declined'
+  where o.id = any (p_calls) and o.ended_at is null
+    and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
+    and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
+      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
+      from jsonb_array_elements(o.recipients) e where push.is_recipient(e)));
+end
+$$;
+comment on function push.end_declined is
+  'ends those of these calls, which ring, that all users have declined. p_calls: push.outbox.id';
+
+-- What release 0.1.0 had noted elsewhere.
+do $$
+begin
+  if to_regclass('push.ends_unchecked') is not null then
+    insert into push.follow_ups (outbox_id, why, noted_at)
+      select e.outbox_id, case when (select true from push.outbox o where o.id = e.outbox_id) is null then 'gone'
+        when e.is_unannounced then 'ended' else 'declined' end, e.ended_at from push.ends_unchecked e;
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at) select e.outbox_id, 'unheard', true, e.due_at from push.escalations_due e;
+    update push.delivery d set paired = true where d.n >= 30000;
+    drop table push.ends_unchecked, push.escalations_due, push.fallback_turn;
+  end if;
+end
+$$;
