@@ -250,7 +250,12 @@ CREATE FUNCTION push.announce_tokens() RETURNS trigger
 begin
   if exists (select from push.webhook w where w.is_on) then
     insert into push.webhook_event (event, app, type, user_id, at, data)
+<<<<<<< HEAD
     select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead', t.user_id, t.invalidated_at,
+=======
+    select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
+      t.user_id, t.invalidated_at,
+>>>>>>> 0f1aa82cc6a5b1869fa45ccb84c25e4257fb495a
       jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
     from new_tokens t
     where push.wants_event(t.app, 'token.dead')
@@ -6727,7 +6732,12 @@ begin
       where o.app = v_app and o.state <> 'ringing' and push.is_call(o.kind)
         and case when v_ids is null then o.ended_at >= v_from else o.id = any (v_ids) end
       union all
+<<<<<<< HEAD
       select push.webhook_id('token', v_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null, t.user_id, t.invalidated_at,
+=======
+      select push.webhook_id('token', v_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null,
+        t.user_id, t.invalidated_at,
+>>>>>>> 0f1aa82cc6a5b1869fa45ccb84c25e4257fb495a
         jsonb_build_object('app', v_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
       from push.token_invalidations t
       where v_ids is null and t.app = v_app and t.invalidated_at >= v_from

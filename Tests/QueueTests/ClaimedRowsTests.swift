@@ -6,6 +6,13 @@ import Testing
 
 @Suite("Rows of a claim")
 struct ClaimedRowsTests {
+  /// When all rows were made: 2026-01-01.
+  private static let createdAt: Int64 = 1_767_225_600_000_000
+
+  private static func lease(_ outboxID: Int64, _ pushNumber: Int32) -> DeliveryLease {
+    DeliveryLease(outboxID: outboxID, pushNumber: pushNumber, lease: 9, createdAtMicroseconds: createdAt)
+  }
+
   /// As the columns of the claim: a row of an apartment's call, which has the call's texts or has them elsewhere.
   private static func row(
     _ outboxID: Int, _ number: Int, kind: Int = 0, environment: Int = 1, platform: Int = 2, call: String?,
@@ -48,7 +55,7 @@ struct ClaimedRowsTests {
     #expect(deliveries[0].call === deliveries[2].call && deliveries[0].call === deliveries[4].call)
     #expect(deliveries[1].call === deliveries[3].call)
     let first = deliveries[0]
-    #expect(first.lease == DeliveryLease(outboxID: 1, pushNumber: 0, lease: 9))
+    #expect(first.lease == Self.lease(1, 0))
     #expect(first.place == DeliveryPlace(block: 70_001, offset: 3))
     #expect(first.attempt == 70_000)
     #expect(first.crashes == 2)
@@ -72,11 +79,12 @@ struct ClaimedRowsTests {
       Self.row(1, 0, kind: 9, call: "one"), Self.row(1, 1, call: nil), Self.row(2, 0, call: nil),
       Self.row(1, 2, kind: -1, call: nil),
     ])
-    #expect(claimed.deliveries.map(\.key) == [DeliveryKey(outboxID: 1, pushNumber: 1)])
+    #expect(
+      claimed.deliveries.map(\.key) == [DeliveryKey(outboxID: 1, pushNumber: 1, createdAtMicroseconds: Self.createdAt)])
     #expect(
       claimed.unreadable == [
-        DeliveryLease(outboxID: 1, pushNumber: 0, lease: 9), DeliveryLease(outboxID: 2, pushNumber: 0, lease: 9),
-        DeliveryLease(outboxID: 1, pushNumber: 2, lease: 9),
+        Self.lease(1, 0), Self.lease(2, 0),
+        Self.lease(1, 2),
       ])
     #expect(claimed.orphans.isEmpty)
   }
@@ -96,11 +104,12 @@ struct ClaimedRowsTests {
     let claimed = try await claimed([
       Self.row(1, 0, call: nil, isDeleted: true), Self.row(2, 0, call: "two"), Self.row(1, 1, call: nil),
     ])
-    #expect(claimed.deliveries.map(\.key) == [DeliveryKey(outboxID: 2, pushNumber: 0)])
+    #expect(
+      claimed.deliveries.map(\.key) == [DeliveryKey(outboxID: 2, pushNumber: 0, createdAtMicroseconds: Self.createdAt)])
     #expect(claimed.unreadable.isEmpty)
     #expect(
       claimed.orphans == [
-        DeliveryLease(outboxID: 1, pushNumber: 0, lease: 9), DeliveryLease(outboxID: 1, pushNumber: 1, lease: 9),
+        Self.lease(1, 0), Self.lease(1, 1),
       ])
   }
 }

@@ -59,9 +59,8 @@ struct PostgresCrashTests {
       let reclaimed = try await outbox.reclaim(3, claimed.map(\.key)).sorted { $0.index < $1.index }
       #expect(reclaimed.map(\.index) == [0, 1])
       let again = reclaimed.map { reclaimed in
-        let key = claimed[reclaimed.index].key
-        return Settlement(
-          claimed[reclaimed.index], lease: DeliveryLease(outboxID: key.outboxID, pushNumber: key.pushNumber, lease: 3),
+        Settlement(
+          claimed[reclaimed.index], lease: DeliveryLease(claimed[reclaimed.index].key, lease: 3),
           place: reclaimed.place, outcome: .delivered, attempts: 1, status: 200)
       }
       #expect(try await outbox.settle(again) == 2)

@@ -102,7 +102,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
     let select = PostgresStatement(
       name: "owed",
       sql: """
-        select outbox_id, n, kind, state, lease, attempt, crashes from push.delivery order by outbox_id, n
+        select outbox_id, n, kind, state, lease, attempt, crashes, created_at from push.delivery order by outbox_id, n
         """)
     let result = try await backend.query(select)
     return try (0..<result.rowCount).map { row in
@@ -113,7 +113,9 @@ final class PostgresServerUnderTest: OutboxUnderTest {
         default: .waiting
         }
       return OwedDelivery(
-        key: DeliveryKey(outboxID: result.int64(row, 0), pushNumber: result.int32(row, 1)),
+        key: DeliveryKey(
+          outboxID: result.int64(row, 0), pushNumber: result.int32(row, 1),
+          createdAtMicroseconds: result.timestamp(row, 7)),
         kind: try #require(PushKind(rawValue: UInt8(result.int16(row, 2)))), state: state,
         attempts: result.int32(row, 5), crashes: Int(result.int16(row, 6)))
     }
@@ -122,11 +124,13 @@ final class PostgresServerUnderTest: OutboxUnderTest {
   func ended() async throws -> [EndedDelivery] {
     let select = PostgresStatement(
       name: "ended",
-      sql: "select outbox_id, n, outcome, attempts::int4, reason from push.history order by outbox_id, n")
+      sql: "select outbox_id, n, outcome, attempts::int4, reason, created_at from push.history order by outbox_id, n")
     let result = try await backend.query(select)
     return try (0..<result.rowCount).map { row in
       EndedDelivery(
-        key: DeliveryKey(outboxID: result.int64(row, 0), pushNumber: result.int32(row, 1)),
+        key: DeliveryKey(
+          outboxID: result.int64(row, 0), pushNumber: result.int32(row, 1),
+          createdAtMicroseconds: result.timestamp(row, 5)),
         outcome: try #require(DeliveryOutcome(rawValue: UInt8(result.int16(row, 2)))), attempts: result.int32(row, 3),
         reason: result.isNull(row, 4) ? nil : result.text(row, 4))
     }

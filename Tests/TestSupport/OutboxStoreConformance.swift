@@ -128,7 +128,7 @@ extension Settlement {
   convenience init(delivered delivery: Delivery, lease: Int32? = nil, place: DeliveryPlace? = nil) {
     let key = delivery.key
     self.init(
-      delivery, lease: lease.map { DeliveryLease(outboxID: key.outboxID, pushNumber: key.pushNumber, lease: $0) },
+      delivery, lease: lease.map { DeliveryLease(key, lease: $0) },
       place: place,
       outcome: .delivered, attempts: delivery.attempt, status: 200, providerMessageID: "id")
   }

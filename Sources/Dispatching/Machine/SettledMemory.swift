@@ -166,7 +166,8 @@ private struct SettledLine {
     let messageIDLength = Self.append(settlement.providerMessageID, to: &blocks[block].texts)
     let reasonLength = Self.append(settlement.reason, to: &blocks[block].texts)
     let entry = Entry(
-      outboxID: key.outboxID, createdAtMicroseconds: key.createdAtMicroseconds, sentAt: settlement.sentAt ?? Entry.none, answeredAt: settlement.answeredAt ?? Entry.none,
+      outboxID: key.outboxID, createdAtMicroseconds: key.createdAtMicroseconds, sentAt: settlement.sentAt ?? Entry.none,
+      answeredAt: settlement.answeredAt ?? Entry.none,
       writtenAt: writtenAt, stamp: stamp, receiptAfter: settlement.receiptAfter ?? Entry.never, previous: newest[hash],
       pushNumber: key.pushNumber, attempts: settlement.attempts, lane: Int32(lane), texts: Int32(texts),
       callIDLength: Int32(callID.count), messageIDLength: messageIDLength, reasonLength: reasonLength,

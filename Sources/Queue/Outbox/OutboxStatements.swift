@@ -106,7 +106,8 @@ enum OutboxStatements {
 
   static let settle = PostgresStatement(
     name: "settle", sql: "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)")
-  static let settled = PostgresStatement(name: "settled", sql: "select outbox_id, n, created_at from push.settled($1, $2, $3, $4)")
+  static let settled = PostgresStatement(
+    name: "settled", sql: "select outbox_id, n, created_at from push.settled($1, $2, $3, $4)")
   static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7, $8)")
   static let release = PostgresStatement(name: "release", sql: "select push.release($1, $2, $3, $4)")
   static let ended = PostgresStatement(name: "ended", sql: "select unnest(push.ended($1))")
