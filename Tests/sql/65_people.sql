@@ -44,8 +44,8 @@ select test.equal('settled', pg_temp.settle('data', 4, 'a') + pg_temp.settle('da
 select test.follow();
 select test.equal('the next channel has it, too', pg_temp.data('data'), 'a:aaa:+31 1 reg:04]:+31 2');
 select pg_temp.claim_all(:g, 2), pg_temp.settle('data'), push.end_call('data') \g /dev/null
-select test.equal('so have cancels, also of finished invites', pg_temp.data('data', 1), 'a:aaa:+31 1 b:bbb:- reg:04]:+31 2');
 select test.follow();
+select test.equal('so have cancels, also of finished invites', pg_temp.data('data', 1), 'a:aaa:+31 1 b:bbb:- reg:04]:+31 2');
 select test.equal('and missed calls', pg_temp.data('data', 2), 'a:aaa:+31 1 b:bbb:- reg:d02:+31 2');
 select push.enqueue_call('{"from": "x", "chatId": "c", "callId": "note"}',
   '[{"userId": "a", "fcmToken": "people-token-0123456789-aaa", "data": {"phone": "+31 3"}}]', kind => 'message') \g /dev/null
@@ -76,30 +76,31 @@ create function pg_temp.family(p_call text) returns void language sql as $$
     jsonb_build_object('userId', 'c', 'fcmToken', 'people-token-0123456789-c01'))) $$;
 select pg_temp.family('f' || i) from generate_series(1, 6) i \g /dev/null
 select pg_temp.claim_all(:g, 3), pg_temp.settle('f2'), pg_temp.settle('f3') \g /dev/null
+select test.follow();
 select push.answer_call('f1', 'a', device => 'people-token-0123456789-a01'), push.answer_call('f2', 'a', device => ' people-token-0123456789-a02 '),
   push.answer_call('f3', 'a') \g /dev/null
+select test.follow();
 select test.equal('the same user''s other phones and those of all others get a cancel; the one that answered gets none', pg_temp.told('f1'),
   'a:a02 b:b01 c:c01');
-select test.follow();
 select test.equal('also for finished invites', pg_temp.told('f2'), 'a:a01 b:b01 c:c01');
 select test.equal('without it, none of the user''s', pg_temp.told('f3'), 'b:b01 c:c01');
 select push.answer_call('f4', device => 'people-token-0123456789-a01') \g /dev/null
+select test.follow();
 select test.equal('the phone determines the user who answered',
   (select answered_by || ' ' || answered_device from push.outbox where call_id = 'f4') || ' '
   || pg_temp.told('f4'), 'a people-token-0123456789-a01 a:a02 b:b01 c:c01');
-select test.follow();
 -- One entry is one phone: its token for another channel gets no cancel either.
 select pg_temp.settle('f5', 4, 'a'), pg_temp.claim_all(:g, 4) \g /dev/null
+select test.follow();
 select test.equal('the VoIP token''s next channel rings', (select string_agg(provider || ':' || right(device, 3), ' ' order by device)
   from push.deliveries where call_id = 'f5' and fallback_of is not null), 'expo:02] fcm:a03');
-select test.follow();
 select push.answer_call('f5', 'a', device => pg_temp.hex('a03')) \g /dev/null
-select test.equal('an iPhone that answered over VoIP gets no cancel over FCM', pg_temp.told('f5'), 'a:02] b:b01 c:c01');
 select test.follow();
+select test.equal('an iPhone that answered over VoIP gets no cancel over FCM', pg_temp.told('f5'), 'a:02] b:b01 c:c01');
 select push.answer_call('f6', 'a', device => 'people-token-0123456789-999') \g /dev/null
+select test.follow();
 select test.equal('a phone that was not rung (another way) answered: all of the user''s phones get a cancel', pg_temp.told('f6'),
   'a:a01 a:a02 b:b01 c:c01');
-select test.follow();
 select test.equal('an answered call''s update by hand tells no phone',
   pg_temp.error($$update push.outbox set answered_device = 'x' where call_id = 'f6'$$)
   || (select answered_device from push.outbox where call_id = 'f6'), 'no errorpeople-token-0123456789-999');
@@ -114,20 +115,20 @@ insert into push.devices (user_id, app, provider, token) values ('two', 'other',
 insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 't' || i, 'from', 'x'), '["two"]' from generate_series(1, 4) i;
 select pg_temp.claim_all(:g, 5) \g /dev/null
 select push.answer_call('t1', device => (select id::text from push.devices where token = 'people-token-0123456789-t01')) \g /dev/null
+select test.follow();
 select test.equal('by its number in push.devices', pg_temp.told('t1') || ' ' || (select answered_by from push.outbox where call_id = 't1'),
   'two:t02 two');
-select test.follow();
 select push.answer_call('t2', 'two', device => pg_temp.hex('e01')) \g /dev/null
-select test.equal('an iPhone answered: the Android phones get a cancel', pg_temp.told('t2'), 'two:t01 two:t02');
 select test.follow();
+select test.equal('an iPhone answered: the Android phones get a cancel', pg_temp.told('t2'), 'two:t01 two:t02');
 select pg_temp.settle('t3', 4, 'two'), pg_temp.claim_all(:g, 6) \g /dev/null
+select test.follow();
 select test.equal('its next channel rings', (select string_agg(right(device, 3), ' ') from push.deliveries where call_id = 't3' and fallback_of is
   not null and kind = 'invite' and platform = 'ios'), 't03');
-select test.follow();
 select push.answer_call('t3', 'two', device => pg_temp.hex('e01')) \g /dev/null
+select test.follow();
 select test.equal('the FCM token of an iPhone that answered over VoIP may be the same phone: it gets no cancel',
   coalesce(pg_temp.told('t3'), '') !~ 't03', true);
-select test.follow();
 select test.equal('no such phone', pg_temp.error($$select push.answer_call('t4', 'two', device => '999999999')$$),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
 select test.follow();
@@ -171,9 +172,10 @@ select test.equal('then no user can decline', push.decline_call('d1', 'c'), fals
 select test.follow();
 select pg_temp.claim_all(:g, 7) \g /dev/null
 select pg_temp.settle('d2', 0), pg_temp.settle('d3', 0, 'a') \g /dev/null
-select push.decline_call('d2', 'a', device => 'people-token-0123456789-a01'), push.decline_call('d3', 'a') \g /dev/null
-select test.equal('phones that may ring get a cancel, except the one that declined', pg_temp.told('d2'), 'a:a02');
 select test.follow();
+select push.decline_call('d2', 'a', device => 'people-token-0123456789-a01'), push.decline_call('d3', 'a') \g /dev/null
+select test.follow();
+select test.equal('phones that may ring get a cancel, except the one that declined', pg_temp.told('d2'), 'a:a02');
 select test.equal('which is not always known', pg_temp.told('d3'), 'a:a01 a:a02');
 select test.equal('a cancel lives a minute and has the reason',
   (select string_agg(distinct c.end_reason || (c.remaining_us between 50000000 and 60000000)
@@ -182,50 +184,52 @@ select test.equal('a cancel lives a minute and has the reason',
 select test.equal('then another user declines: only theirs', push.decline_call('d2', 'b') || ' ' || pg_temp.told('d2'), 'true a:a02 b:b01');
 select test.follow();
 select push.answer_call('d2', 'c', device => 'people-token-0123456789-c02') \g /dev/null
+select test.follow();
 select test.equal('then it is answered: phones with a cancel get no second one, and the numbers continue',
   (select string_agg(n || user_id, ' ' order by n) from push.deliveries where call_id = 'd2' and kind = 'cancel'), '10000a 10001b 10002c');
-select test.follow();
 select push.end_call('d3') \g /dev/null
+select test.follow();
 select test.equal('then it is hung up: the user who declined gets no missed call', pg_temp.told('d3', 'missed_call') || ' / ' || pg_temp.told('d3'),
   'b:b01 c:c01 / a:a01 a:a02 b:b01 c:c01');
-select test.follow();
 select test.equal('while a gateway holds invites of theirs', pg_temp.decline('d4', 'a'), 't ringing');
 select test.follow();
 select test.equal('it is told to return unsent invites', (select cardinality(push.ended(array[id])) from push.outbox where call_id = 'd4'), 1);
 select push.release(:g, array_agg(outbox_id), array_agg(d.n), array_agg(lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = 'd4' and d.kind = 0 \g /dev/null
+select test.follow();
 select test.equal('released', pg_temp.past('d4') || ' / ' || (select string_agg(user_id || ':' || state, ' ' order by user_id) from push.deliveries
   where call_id = 'd4' and kind = 'invite'), 'a:void:UserDeclined a:void:UserDeclined a:void:UserDeclined / b:ready c:ready');
-select test.follow();
 select test.equal('nothing is held then', (select cardinality(push.ended(array[id])) from push.outbox where call_id = 'd4'), 0);
 select push.decline_call('d5', 'a') \g /dev/null
+select test.follow();
 select push.park(:g, array_agg(outbox_id), array_agg(d.n), array_agg(lease), array_agg(1), array_agg(0), array_agg('Unavailable'::text))
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'd5' and d.kind = 0 \g /dev/null
+select test.follow();
 select test.equal('parked', pg_temp.past('d5') || ' / ' || (select string_agg(user_id || ':' || state, ' ' order by user_id) from push.deliveries
   where call_id = 'd5' and kind = 'invite'), 'a:void:UserDeclined a:void:UserDeclined a:void:UserDeclined / b:waiting c:waiting');
-select test.follow();
 -- As if a transaction that declined had not seen the invite: promote checks it again.
 insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select o.id, 70 + i, now() + interval '1 minute', l.id, 2,
   (array['a', 'b'])[i], 'left-token-0123456789-' || i, now() from push.outbox o,
   (select id from push.lane where app = 'default' and provider = 'fcm') l, generate_series(1, 2) i where o.call_id = 'd5';
 select push.promote() \g /dev/null
+select test.follow();
 select test.equal('promoted', (select string_agg(user_id || n || coalesce(state, outcome), ' ' order by n)
   from (select user_id, n, state, null as outcome from push.deliveries where call_id = 'd5' union all select user_id, n, null, outcome
   from push.delivery_history where call_id = 'd5') x where n >= 70 and n < 100), 'a71void b72ready');
-select test.follow();
 select push.decline_call('d6', 'a') \g /dev/null
+select test.follow();
 select pg_temp.settle('d6', 4, 'a'), pg_temp.settle('d6', 4, 'b') \g /dev/null
+select test.follow();
 select test.equal('no next channel for the user who declined',
   (select count(*) from push.deliveries where call_id = 'd6' and fallback_of is not null),
   0::bigint);
-select test.follow();
 select test.equal('nor by requeue', (select message from push.requeue('d6')), 'call d6: 1 invites are ready again: 1 had failed, 0 were waiting');
 select test.follow();
 select test.equal('which rings the others', (select string_agg(user_id, ' ') from push.deliveries where call_id = 'd6' and kind = 'invite'
   and state = 'ready'), 'b');
 select push.decline_call('d7', 'a') \g /dev/null
-update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent', free_due_at = now() where id = :g;
 select test.follow();
+update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent', free_due_at = now() where id = :g;
 select push.free_claims(array[:g]) \g /dev/null
 select test.equal('of a gateway that died', pg_temp.past('d7') || ' / '
   || (select string_agg(user_id || ':' || state, ' ' order by user_id) from push.deliveries where call_id = 'd7' and kind = 'invite'),
@@ -238,8 +242,8 @@ select push.enqueue_call('{"callId": "loud", "from": "x"}', jsonb_build_array(js
   'fcmToken', 'people-token-0123456789-a11'), jsonb_build_object('userId', 'b', 'voipPushToken', pg_temp.hex('b11'), 'fcmToken',
   'people-token-0123456789-b11')), 'loudly') \g /dev/null
 select pg_temp.claim_all(:g), pg_temp.settle('loud'), push.decline_call('loud', 'a') \g /dev/null
-update push.escalations_due set due_at = now() - interval '1 s';
 select test.follow();
+update push.escalations_due set due_at = now() - interval '1 s';
 select test.equal('the user who declined is not tried on the next channel', push.escalate() || ' ' || pg_temp.told('loud', 'invite'), '1 b:b11');
 select test.follow();
 
@@ -247,8 +251,8 @@ select test.follow();
 select push.enqueue_call('{"callId": "masks", "from": "x"}',
   '[{"userId": "a", "fcmToken": "mask-token-0123456789-a-mask"}, {"userId": "b", "fcmToken": "mask-token-0123456789-b-mask"}]') \g /dev/null
 select pg_temp.claim_all(:g, 50), pg_temp.settle('masks'), push.decline_call('masks', 'a'), push.end_call('masks') \g /dev/null
-select test.equal('another user whose token has the same mask gets a cancel, too', pg_temp.told('masks'), 'a:ask b:ask');
 select test.follow();
+select test.equal('another user whose token has the same mask gets a cancel, too', pg_temp.told('masks'), 'a:ask b:ask');
 
 -- Bypassing a channel that sends nothing: an invite of each user waits for its next attempt, and the decline has not seen
 -- its own.

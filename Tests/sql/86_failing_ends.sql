@@ -105,10 +105,10 @@ drop trigger fail on push.delivery;
 update push.ends_unchecked set ended_at = now() where outbox_id in (select id from push.outbox where call_id like 'c-%');
 update push.ends_unchecked e set due_at = 'infinity' from push.outbox o where o.id = e.outbox_id and o.call_id like 'r-%';
 select push.run_job('check_ends') \g /dev/null
+select test.follow();
 select test.equal('and told when nothing fails any more', (select string_agg(o.call_id, ' ' order by o.id) from push.outbox o where exists (
   select from push.deliveries d where d.outbox_id = o.id and d.kind = 'missed_call' and o.call_id in ('c-1', 'c-30', 'c-31', 'c-60'))),
   'c-1 c-30 c-31 c-60');
-select test.follow();
 create trigger fail before insert on push.delivery for each row execute function test.fail();
 update push.ends_unchecked set due_at = now();
 do $$ begin for i in 1..20 loop perform push.run_job('check_ends'); end loop; end $$;
@@ -122,15 +122,22 @@ select pg_temp.late('t-' || i, case when i in (1, 8) then 'slow' else 'u' end) f
 select pg_sleep(1.1) \g /dev/null
 set statement_timeout = '1200ms';
 select push.run_job('miss') \g /dev/null
-select push.run_job('miss') \g /dev/null
-select push.run_job('miss') \g /dev/null
-select push.run_job('miss') \g /dev/null
-select push.run_job('miss') \g /dev/null
-select push.run_job('miss') \g /dev/null
-select push.run_job('check_ends') \g /dev/null
-select push.run_job('check_ends') \g /dev/null
-reset statement_timeout;
 select test.follow();
+select push.run_job('miss') \g /dev/null
+select test.follow();
+select push.run_job('miss') \g /dev/null
+select test.follow();
+select push.run_job('miss') \g /dev/null
+select test.follow();
+select push.run_job('miss') \g /dev/null
+select test.follow();
+select push.run_job('miss') \g /dev/null
+select test.follow();
+select push.run_job('check_ends') \g /dev/null
+select test.follow();
+select push.run_job('check_ends') \g /dev/null
+select test.follow();
+reset statement_timeout;
 select test.equal('a call whose end takes too long stops no other one',
   format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked where tries = 1)),
   (select string_agg('t-' || i || case when i in (1, 8) then '' else ' told' end, ', ' order by i) || '; 2' from generate_series(1, 12) i));
@@ -164,8 +171,8 @@ create function pg_temp.devices_read() returns bigint language sql as
 begin;
 select coalesce(pg_temp.devices_read(), 0) as read_before \gset
 select push.miss() \g /dev/null
-select test.equal('is looked up once', pg_temp.devices_read() - :read_before < 2000, true);
 select test.follow();
+select test.equal('is looked up once', pg_temp.devices_read() - :read_before < 2000, true);
 commit;
 select test.equal('and told once', (select string_agg(user_id, ' ') from push.deliveries where call_id = 'often' and kind = 'missed_call'),
   'often');
@@ -176,7 +183,7 @@ drop trigger fail on push.delivery;
 -- Calls whose end failed before wait for those that have not failed.
 insert into push.ends_unchecked (outbox_id, tries, due_at) values (-1, 1, now() - interval '1 hour'), (-2, 0, now());
 select push.check_ends(1) \g /dev/null
-select test.equal('what failed before comes last', (select string_agg(outbox_id::text, ' ') from push.ends_unchecked), '-1');
 select test.follow();
+select test.equal('what failed before comes last', (select string_agg(outbox_id::text, ' ') from push.ends_unchecked), '-1');
 delete from push.ends_unchecked;
 reset client_min_messages;

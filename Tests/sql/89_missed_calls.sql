@@ -89,8 +89,8 @@ select test.equal('its messages are shown', (select deliveries from push.enqueue
 select push.enqueue_call('{"callId": "shared", "from": "x"}', '[{"userId": "a", "fcmToken": "missed-token-0123456789-s01"}, {"userId": "b", '
   '"fcmToken": "missed-token-0123456789-s01"}, {"userId": "a", "fcmToken": "missed-token-0123456789-s01"}]', 'all'),
   push.end_call('shared') \g /dev/null
-select test.equal('a phone in several entries gets one missed call', pg_temp.told('shared'), 'a:fcm:s01');
 select test.follow();
+select test.equal('a phone in several entries gets one missed call', pg_temp.told('shared'), 'a:fcm:s01');
 select test.equal('a call that a gateway announced is not announced by the backend, too',
   (select duplicate from push.enqueue_call('{"callId": "shared", "from": "x"}', pg_temp.users(), 'all', kind => 'missed_call')) || ' '
   || pg_temp.told('shared'), 'true a:fcm:s01');
@@ -101,8 +101,8 @@ select test.follow();
 select test.equal('ended twice: once', push.end_call('shared') || ' ' || pg_temp.told('shared'), 'false a:fcm:s01');
 select test.follow();
 select push.check_ends(), push.miss() \g /dev/null
-select test.equal('nor does housekeeping announce it again', pg_temp.told('shared'), 'a:fcm:s01');
 select test.follow();
+select test.equal('nor does housekeeping announce it again', pg_temp.told('shared'), 'a:fcm:s01');
 
 -- What is registered.
 select push.register_app('all', 50) \g /dev/null
@@ -126,14 +126,14 @@ create function pg_temp.claim(p_gateway int, p_lane int, p_count int) returns bi
   select count(*) from push.claim(p_gateway, 1, array[p_lane]::smallint[], array[p_count], array['-infinity']::timestamptz[]) $$;
 delete from push.delivery where state = 0 and kind = 0;
 select pg_temp.two('unsent'), push.end_call('unsent') \g /dev/null
+select test.follow();
 select test.equal('of an invite that had not left there is no cancel before the missed call', pg_temp.pushes('unsent'),
   'missed_call/20000:-01 missed_call/20001:-02');
-select test.follow();
 select pg_temp.two('half') \g /dev/null
 select pg_temp.claim(:g, :fcm, 1), push.end_call('half') \g /dev/null
+select test.follow();
 select test.equal('a cancel to one of a user''s phones', regexp_replace(pg_temp.pushes('half'), 'invite\S+ ', ''),
   'missed_call/20001:-02 cancel/30000:-01 missed_call/40000:-01');
-select test.follow();
 select pg_temp.two('out'), pg_temp.claim(:g, :fcm, 9) \g /dev/null
 update push.outbox set state = 'missed' where call_id = 'out';
 select test.follow();
@@ -161,14 +161,14 @@ end $$;
 select pg_temp.rung('owed') \g /dev/null
 select pg_temp.lapse('owed') \g /dev/null
 select push.expire() \g /dev/null
-select test.equal('one that is owed, by housekeeping', pg_temp.pushes('owed'), 'missed_call/20000:-01 missed_call/20001:-02');
 select test.follow();
+select test.equal('one that is owed, by housekeeping', pg_temp.pushes('owed'), 'missed_call/20000:-01 missed_call/20001:-02');
 select pg_temp.rung('void') \g /dev/null
 select pg_temp.claim(:g, :fcm, 2) \g /dev/null
 select pg_temp.claim(:g, :fcm, 9) \g /dev/null
 select pg_temp.settle('void', 2, 2, 'SaidByCancel') \g /dev/null
-select test.equal('one that is void is not there', pg_temp.pushes('void'), 'cancel/30000:-01 cancel/30001:-02');
 select test.follow();
+select test.equal('one that is void is not there', pg_temp.pushes('void'), 'cancel/30000:-01 cancel/30001:-02');
 select test.equal('settled by a gateway', pg_temp.settle('void', 1, 3, 'UNAVAILABLE') || ' ' || pg_temp.pushes('void'),
   '2 missed_call/20000:-01 missed_call/20001:-02');
 select test.follow();
@@ -179,6 +179,7 @@ select pg_temp.rung('said') \g /dev/null
 select pg_temp.claim(:g, :fcm, 2) \g /dev/null
 select pg_temp.claim(:g, :fcm, 9) \g /dev/null
 select pg_temp.settle('said', 2, 0, null) \g /dev/null
+select test.follow();
 select pg_temp.lapse('said') \g /dev/null
 select test.equal('one that was sent is not sent again', pg_temp.settle('said', 1, 3, null) || coalesce(pg_temp.pushes('said'), ''), '2');
 select test.follow();
@@ -186,6 +187,7 @@ select pg_temp.rung('told') \g /dev/null
 select pg_temp.claim(:g, :fcm, 2) \g /dev/null
 select pg_temp.claim(:g, :fcm, 9) \g /dev/null
 select pg_temp.settle('told', 2, 2, 'SaidByCancel') \g /dev/null
+select test.follow();
 select test.equal('of a cancel that was delivered nothing follows', pg_temp.settle('told', 1, 0, null) || coalesce(pg_temp.pushes('told'), ''), '2');
 select test.follow();
 select pg_temp.rung('many') \g /dev/null
@@ -194,6 +196,7 @@ select pg_temp.claim(:g, :fcm, 9) \g /dev/null
 select push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[case n when 30000 then 0 else 3 end]::smallint[],
   array[null]::smallint[], array[null], array[null], array['many'], array[null]::timestamptz[], array[null]::timestamptz[]) from push.delivery d
     where d.kind = 1 \g /dev/null
+select test.follow();
 select test.equal('each phone by itself, and also if a gateway has the missed call when its cancel expires',
   pg_temp.settle('many', 2, 2, 'SaidByCancel') || ' ' || pg_temp.pushes('many'), '2 missed_call/20001:-02');
 select test.follow();

@@ -89,11 +89,13 @@ select test.equal('the error says so, and names no time', (select pg_temp.error(
   values ('wild', '{"callId": "w-9", "from": "x"}', '[]')$$)), '53Q01|app: app wild may enqueue no calls: its quota is 0|retry_after_seconds=N');
 select push.report_ringing('w-1', 'u', 'wild') \g /dev/null
 select push.answer_call('w-1', 'u', 'wild') \g /dev/null
+select test.follow();
 select push.decline_call('w-2', 'u', app => 'wild') \g /dev/null
+select test.follow();
 select push.end_call('w-3', app => 'wild') \g /dev/null
+select test.follow();
 select test.equal('calls are answered, declined and ended', (select string_agg(state, ' ' order by call_id) from push.outbox where app = 'wild'
   and kind = 'incoming_call'), 'answered ended ended');
-select test.follow();
 
 -- Seen by ops.
 select test.equal('refusals are counted, although their transactions were rolled back',

@@ -554,9 +554,11 @@ insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId":
   '[{"userId": "leaves", "fcmToken": "leaving-token-0123456789"}, {"userId": "stays", "fcmToken": "staying-token-0123456789"}]'),
   ('hooked', '{"callId": "erased-declined", "from": "x"}', '[{"userId": "leaves", "fcmToken": "leaving-token-0123456780"}, "stays"]');
 select push.decline_call('erased-declined', 'leaves') \g /dev/null
+select test.follow();
 select from push.erase_user('leaves', 'hooked', 0);
 select test.follow();
 select push.end_call('erased-rings'), push.end_call('erased-declined') \g /dev/null
+select test.follow();
 select from push.erase_user('leaves', 'hooked', 0);
 select test.follow();
 select from push.erase_user('leaves', 'hooked', 60000);

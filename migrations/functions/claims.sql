@@ -236,7 +236,6 @@ comment on function push.forget is
   'lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; '
   'p_claim: the claim''s number. Returns how many deliveries were returned. Calling it again is harmless';
 
-<<<<<<< HEAD
 -- Release 0.1.0 calls these two after it was declared dead, with all that it holds.
 drop function if exists push.reclaim(int, int, bigint[], int[]), push.reclaim(int, int, bigint[], int[], timestamptz[]);
 create or replace function push.reclaim(p_gateway int, p_claim int, p_outbox_id bigint[], p_n int[]) returns table (i int, place tid)
@@ -246,67 +245,6 @@ comment on function push.reclaim is 'for gateways of release 0.1.0: nothing is c
 create or replace function push.confirm_reclaimed(p_gateway int) returns void
 language sql stable security definer set search_path = push, pg_temp as $$ select null::void $$;
 comment on function push.confirm_reclaimed is 'for gateways of release 0.1.0: does nothing';
-=======
--- Locks the rows in order, because it waits for locks: a row may be locked by push.free_claims, which makes it unclaimed a
--- moment later.
-drop function if exists push.reclaim(int, int, bigint[], int[]);
-create or replace function push.reclaim(
-  p_gateway int, p_claim int, p_outbox_id bigint[], p_n int[], p_created_at timestamptz[] default null
-) returns table (i int, place tid)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-declare
-  v_i     int[];
-  v_tid   tid[];
-  -- True if the gateway was asked to reclaim because the server may have lost commits. A delivery that this gateway holds
-  -- or has settled may then be claimed by another gateway, through an older claim that had been returned: all that came
-  -- after was lost. Otherwise this gateway would not be alive.
-  v_asked boolean := exists (select from push.reclaimed r where r.gateway = p_gateway and r.confirmed_at is null);
-  v_oldest timestamptz := push.oldest_time();
-begin
-  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share;
-  if not found then
-    return;
-  end if;
-  select array_agg(mine.i), array_agg(mine.tid) into v_i, v_tid
-  from (
-    select r.i, d.tid
-    from (
-      select r.i, r.outbox_id, r.n, r.created_at
-      from unnest(p_outbox_id, p_n, p_created_at) with ordinality r(outbox_id, n, created_at, i)
-      order by r.outbox_id, r.n offset 0
-    ) r
-    cross join lateral (
-      select d.ctid as tid from push.delivery d
-      where d.outbox_id = r.outbox_id and d.n = r.n
-        and (r.created_at is null or greatest(d.created_at, v_oldest) = r.created_at)
-        and (v_asked or d.state <> 1 or d.owner = p_gateway
-        or (select g.alive from push.gateways g where g.id = d.owner) is not true)
-      for no key update
-    ) d
-  ) mine;
-  return query
-    update push.delivery d
-    set state = 1, owner = p_gateway, lease = p_claim, ready_lane = case when d.crashes < 2 then d.lane end,
-      attempt = d.attempt + case when d.state = 1 and d.owner = p_gateway then 0 else 1 end
-    from generate_series(1, cardinality(v_tid)) r(k)
-    where d.ctid = v_tid[r.k]
-    returning v_i[r.k], d.ctid;
-end
-$$;
-comment on function push.reclaim is
-  'claims again those of these deliveries that exist, under a new number. After a crash of the server, which may have lost '
-  'the last claims and settlements, and until push.confirm_reclaimed: whichever gateway the rows name. The caller must '
-  'therefore not pass deliveries that were, or may have been, returned. After the gateway itself was declared dead: only '
-  'deliveries that it still owns, and those of no living gateway (not claimed, or claimed by a gateway that has ended). '
-  'p_gateway: what push.register_gateway returned; p_claim: the number of this claim. Arrays, by delivery: p_outbox_id, '
-  'p_n; p_created_at: push.delivery.created_at, because the other two may repeat after a fail-over; null for a gateway of an '
-  'earlier release. Returns which were claimed (i, the subscript, from 1) and where they are stored now. Calling it again with the '
-  'same arguments is harmless';
->>>>>>> 0f1aa82cc6a5b1869fa45ccb84c25e4257fb495a
 
 drop function if exists push.claimed_by(int, bigint, int);
 create or replace function push.claimed_by(

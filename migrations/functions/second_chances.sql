@@ -244,22 +244,7 @@ begin
   if v_looked is null then
     return 0;
   end if;
-<<<<<<< HEAD
   insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from unnest(v_looked) l;
-=======
-  v_stuck := array(
-    select x from unnest(v_looked) x
-    where (select true from push.delivery f where f.outbox_id = x.outbox_id and f.fallback_of = x.n limit 1) is null
-      and (select true from push.history h where h.outbox_id = x.outbox_id and h.fallback_of = x.n
-        and h.finished_at >= greatest(v_since, x.created_at) limit 1) is null
-      and (select true from push.ring_reports r where r.outbox_id = x.outbox_id and r.user_id = x.user_id) is null);
-  if v_stuck <> '{}' then
-    v_locked := array(select f.outbox_id from push.fall_back_unheard(v_stuck) f where f.n is null);
-    update push.delivery d set bypassed_at = null
-      from unnest(v_stuck) s
-      where s.outbox_id = any (v_locked) and d.outbox_id = s.outbox_id and d.n = s.n;
-  end if;
->>>>>>> 0f1aa82cc6a5b1869fa45ccb84c25e4257fb495a
   return cardinality(v_looked);
 end
 $$;
