@@ -82,14 +82,19 @@ declare
     order by o.id for no key update skip locked);
   v_gone  bigint[] := array(
     select distinct n.outbox_id from unnest(p_notes) n where (select true from push.outbox o where o.id = n.outbox_id) is null);
+  -- Of these, phones must be silent: of all users, or of those who have declined.
+  v_quiet bigint[] := array(
+    select o.id from push.outbox o where o.id = any (v_calls) and (o.ended_at is not null or o.declined is not null));
   v_noted record;
 begin
   if v_gone <> '{}' then
     delete from push.delivery d where d.outbox_id = any (v_gone);
     perform push.drop_belongings(v_gone);
   end if;
-  perform push.void_unsent(v_calls);
-  perform push.cancel_rings(v_calls);
+  if v_quiet <> '{}' then
+    perform push.void_unsent(v_quiet);
+    perform push.cancel_rings(v_quiet);
+  end if;
   for v_noted in
     select n.why, array_agg(distinct n.outbox_id) as calls from unnest(p_notes) n where n.outbox_id = any (v_calls) group by n.why
   loop
