@@ -25,16 +25,17 @@ begin
       where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
     ) o
     where push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
-      and case p_why when 'failed' then p.outcome in (3, 4) when 'unheard' then coalesce(p.outcome, 0) <= 1
+      and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed' when 'unheard' then coalesce(p.outcome, 0) <= 1
         else p.outcome is null and p.bypassed end
       and (p_why = 'failed' or (select true from push.ring_reports r where r.outbox_id = p.id and r.user_id = p.user_id) is null)
       and (p.id, p.n) not in (select f.id, f.fallback_of from pushed f where f.fallback_of is not null);
 end
 $$;
 comment on function push.failed_invites is
-  'the invites after which the next channel is tried, while their calls ring: failed: they have failed for good; unheard: no phone of the user has reported that it rings; stuck: they wait on a lane '
-  'that sends nothing (push.bypass). Each is followed once. p_calls: push.outbox.id; p_why: as push.follow_ups.why. is_last: no '
-  'other invite of the user over this channel and platform is owed or was delivered; last_n: the highest n of the call';
+  'the invites after which the next channel is tried, while their calls ring: failed: they have failed for good, but not with three '
+  'gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: they wait on a lane that sends nothing '
+  '(push.bypass). Each is followed once. p_calls: push.outbox.id; p_why: as push.follow_ups.why. is_last: no other invite of the user '
+  'over this channel and platform is owed or was delivered; last_n: the highest n of the call';
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
 create or replace function push.next_channels(p_calls bigint[], p_why text) returns int
@@ -75,12 +76,15 @@ begin
       where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
     ) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
+  ), used as materialized (
+    select p.id, p.lane, p.token, bool_and(coalesce(p.outcome in (3, 4), false)) as has_failed
+    from push.pushes_of(array(select f.id from failed f)) p where p.kind = 0 and p.token is not null group by p.id, p.lane, p.token
   ), best as (
-    select x.*, l.id as lane, min(x.preference) over (partition by x.id, x.n) as preferred
+    -- A channel that has been tried, and has not failed, is the next one: an invite that failed earlier goes no further.
+    select x.*, l.id as lane, u.token is not null as is_used, min(x.preference) over (partition by x.id, x.n) as preferred
     from next x join push.lane l on l.app = x.app and l.provider = x.provider
-    where push.can_take(x.id, x.app, x.provider, x.token)
-      and (x.id, l.id, x.token) not in (
-        select p.id, p.lane, p.token from push.pushes_of(array(select f.id from failed f)) p where p.kind = 0 and p.token is not null)
+    left join used u on u.id = x.id and u.lane = l.id and u.token = x.token
+    where push.can_take(x.id, x.app, x.provider, x.token) and u.has_failed is not true
   ), made as (
     insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
       data, fallback_of)
@@ -88,7 +92,8 @@ begin
       o.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
     from (
       -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
-      select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred order by b.id, b.lane, b.token, b.n desc
+      select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used
+      order by b.id, b.lane, b.token, b.n desc
     ) b
     join failed f on f.id = b.id and f.n = b.n join push.outbox o on o.id = b.id
     returning outbox_id, n, user_id
