@@ -93,7 +93,7 @@ def run(url, situation, has_shortcuts):
              f"set session authorization {situation.role};" if situation.role else "",
              "\\o", "\\set ON_ERROR_STOP off", "\\pset footer off", "\\pset pager off", "\\set SHOW_CONTEXT never"]
     for index, block in enumerate(situation.blocks):
-        lines += [f"\\echo @@{index}", block.text]
+        lines += [f"\\echo @@{index}", *followed(block.text, situation.role)]
     lines.append("\\echo @@end")
     began = time.monotonic()
     done = psql(url, *([] if has_shortcuts else ["-X"]), "-f", "-", input="\n".join(lines) + "\n")
@@ -104,6 +104,20 @@ def run(url, situation, has_shortcuts):
         raise SystemExit(f"situations/{situation.name}.sql fails: {done.stdout[-2000:]}")
     return [(block, fault(block.expected, printed.get(str(index), "(psql did not get there)\n"), elapsed))
             for index, block in enumerate(situation.blocks)]
+
+
+def followed(text, role):
+    """The lines of a block. After each statement, outside a transaction, what a gateway does after a commit."""
+    follow = ["\\o /dev/null", "set session authorization default;",
+              "select push.follow_up(u.urgent, 1000, '1 day') from (values (true), (false), (true), (false)) u(urgent);",
+              f"set session authorization {role};" if role else "", "\\o"]
+    is_open = False
+    for line in text.split("\n"):
+        yield line
+        statement = line.strip().lower()
+        is_open = (is_open or statement == "begin;") and statement not in ("commit;", "rollback;")
+        if statement.endswith(";") and not is_open:
+            yield from follow
 
 
 def fault(expected, printed, elapsed):

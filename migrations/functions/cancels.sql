@@ -182,7 +182,7 @@ begin
   ), target as (
     select distinct on (p.id, p.lane, p.token) p.*
     from call c join pushed p on p.id = c.id
-    where p.kind = 0 and p.may_ring and (c.ended_at is not null or c.declined ? p.user_id)
+    where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or c.declined ? p.user_id)
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by) and p.token <> all (c.own)
       and (p.provider <> 'apns' or c.voip_cancel
         and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null))

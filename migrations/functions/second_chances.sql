@@ -3,8 +3,8 @@
 -- A call's next channel -----------------------------------------------------------------------------------------------
 
 create or replace function push.invites_of(p_calls bigint[], p_why text) returns table (
-  id bigint, n int, lane smallint, rank int, user_id text, token text, platform smallint, data jsonb, last_n int, has_failed boolean,
-  is_last boolean
+  id bigint, n int, lane smallint, rank int, user_id text, token text, platform smallint, data jsonb, outcome smallint, last_n int,
+  has_failed boolean, is_last boolean
 )
 language plpgsql stable set search_path = push, pg_temp as $$
 #variable_conflict use_column
@@ -15,9 +15,9 @@ begin
       select p.*, coalesce(p.platform, push.platform_code(push.channel_platform(p.provider))) as os from push.pushes_of(p_calls) p
       where p.kind = 0
     )
-    select p.id, p.n, p.lane, push.channel_rank(p.provider), p.user_id, p.token, p.os, p.data, p.last_n,
+    select p.id, p.n, p.lane, push.channel_rank(p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
       push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
-        and case p_why when 'failed' then p.outcome in (3, 4) when 'unheard' then coalesce(p.outcome, 0) <= 1
+        and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed' when 'unheard' then coalesce(p.outcome, 0) <= 1
           else p.outcome is null and p.bypassed end
         and (p_why = 'failed' or (select true from push.ring_reports r where r.outbox_id = p.id and r.user_id = p.user_id) is null)
         and (p.id, p.n) not in (select f.id, f.fallback_of from pushed f where f.fallback_of is not null),
@@ -31,7 +31,7 @@ end
 $$;
 comment on function push.invites_of is
   'the invites of those of these calls that ring. has_failed: the next channel is to be tried, once. By p_why: failed: the invite has '
-  'failed for good; unheard: no phone of the user has reported that it rings; stuck: it waits on a lane that sends nothing (push.bypass). '
+  'failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: it waits on a lane that sends nothing (push.bypass). '
   'Not for a user who has declined. is_last: no other invite of the user over this channel and platform is owed or was delivered. '
   'last_n: the highest n of the call. p_calls: push.outbox.id';
 
@@ -69,11 +69,15 @@ begin
     from failed f join call c on c.id = f.id
     cross join lateral push.fallback_devices(c.app, f.user_id, f.rank, f.platform) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
+  ), used as materialized (
+    select i.id, i.lane, i.token, bool_and(coalesce(i.outcome in (3, 4), false)) as has_failed from invite i group by i.id, i.lane, i.token
   ), best as (
-    select x.*, l.id as lane, c.deadline_at, min(x.preference) over (partition by x.id, x.n) as preferred
+    -- A channel that has been tried, and has not failed, is the next one: an invite that failed earlier goes no further.
+    select x.*, l.id as lane, c.deadline_at, u.id is not null as is_used, min(x.preference) over (partition by x.id, x.n) as preferred
     from next x join call c on c.id = x.id
     join push.lane l on l.app = c.app and l.provider = push.channel_of(x.rank) and push.serves(c.providers, l.provider)
-    where c.size_faults[x.rank] is null and (x.id, l.id, x.token) not in (select p.id, p.lane, p.token from invite p where p.token is not null)
+    left join used u on u.id = x.id and u.lane = l.id and u.token = x.token
+    where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
   ), made as (
     insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
@@ -82,7 +86,8 @@ begin
       b.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
     from (
       -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
-      select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred order by b.id, b.lane, b.token, b.n desc
+      select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used
+      order by b.id, b.lane, b.token, b.n desc
     ) b join failed f on f.id = b.id and f.n = b.n
     returning outbox_id, n, user_id
   ), escalated as (
