@@ -83,7 +83,7 @@ create or replace function push.tell_missed(p_calls bigint[]) returns int
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
-  -- announced. They expire at once.
+  -- announced. Their missed calls expire (push.expire), and only history shows them.
   c_life constant interval := '4 hours';
   v_made bigint[];
 begin
@@ -117,14 +117,14 @@ begin
       ) p join push.lane l on l.app = p.app and l.provider = p.provider
       order by p.id, l.id, p.token, p.user_id
     ) p
-    returning outbox_id, lane, token, paired
+    returning outbox_id, lane, token, paired, deadline_at
   ), told as (
     -- These cancels may arrive after the missed call and must then show the same.
     update push.delivery x set paired = true from call c
     where x.outbox_id = c.id and x.kind = 1 and x.state = 0
       and coalesce((x.outbox_id, x.lane, x.token) in (select m.outbox_id, m.lane, m.token from made m where m.paired), false)
   )
-  select array_agg(m.outbox_id) into v_made from made m;
+  select array_agg(m.outbox_id) filter (where m.deadline_at > clock_timestamp()) into v_made from made m;
   insert into push.tally (what, app, reason, count)
     select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
     from unnest(v_made) m(id) cross join lateral (select o.app, o.state from push.outbox o where o.id = m.id offset 0) o group by 2, 3;
