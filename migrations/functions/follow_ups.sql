@@ -22,9 +22,7 @@ $$;
 -- 5 s, 20 s, and so on up to half an hour, and given up when its missed calls would have expired.
 create or replace function push.follow_up(p_urgent boolean default false, p_max int default 50, p_within interval default '10 s')
 returns int
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_since timestamptz := statement_timestamp() - p_within;
   v_notes push.noted[];

@@ -3,9 +3,7 @@
 -- The functions that take calls are parts of push.follow_up (cancels.sql).
 
 create or replace function push.miss(p_max int default 1000) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_missed bigint;
 begin

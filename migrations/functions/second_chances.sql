@@ -37,7 +37,7 @@ comment on function push.invites_of is
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
 create or replace function push.next_channels(p_calls bigint[], p_why text) returns int
-language plpgsql volatile set search_path = push, pg_temp set enable_nestloop = off set enable_hashjoin = on as $$
+language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_made int;
 begin
@@ -122,7 +122,7 @@ comment on function push.fallback_devices is
 -- The phone says that it rings ----------------------------------------------------------------------------------------
 
 create or replace function push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) returns void
-language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql stable set search_path = push, pg_temp as $$
 begin
   if not exists (select from push.outbox o where o.id = p_outbox_id
     and (o.recipients @> jsonb_build_array(p_user_id)
@@ -139,7 +139,7 @@ comment on function push.check_recipient is
   'p_user_id: the user';
 
 create or replace function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_id bigint := push.find_call(call_id, app);
 begin
@@ -156,7 +156,7 @@ comment on function push.report_ringing is
 -- Escalation ----------------------------------------------------------------------------------------------------------
 
 create or replace function push.plan_escalation() returns trigger
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   -- Usually no app escalates, which is quickly checked.
   if exists (select from push.apps a where a.escalate_after_seconds is not null) then
@@ -195,10 +195,7 @@ comment on function push.stuck_lanes is
 -- and marked, whatever the result: otherwise invites of users without another channel would come before all others every
 -- time. On a stuck lane the latest deadlines are checked first, and lanes take turns.
 create or replace function push.bypass(p_max int default 500) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   c_scanned constant int := 5000;
   v_lanes   smallint[] := push.stuck_lanes();
