@@ -31,7 +31,7 @@ begin
       (c_index, 'announce_calls, announce_tokens, answer_call, beat, call, check_recipient, compare_recipients, decline, decline_call, '
         'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, plan_escalation, register_device, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, take_refusals, tally_rings, void_call, withdraw_decline'),
-      (c_uncompiled, 'drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_uncompiled, 'check_health, drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
       (c_walk, 'claimed_by, continue_erasure, count_owed, decline_rings, disown, drop_belongings, drop_calls, enqueue_calls, '
         'erased_user, finish_erasures, forget, give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
         'prune, rings_of, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
