@@ -8,6 +8,58 @@
 -- Locks, in this order: the notes (skip locked), the calls (skip locked; a backend may hold one for hours), then their deliveries. Claims,
 -- settlements, parkings, promotions and expiries lock deliveries only, and hold nothing that others need.
 
+-- The queue, and what it needs -----------------------------------------------------------------------------------------
+
+-- A row is noted in the transaction of its cause, and taken by push.follow_up. Nobody waits for another's row,
+-- so there is no key: several rows may name one call.
+create table if not exists push.follow_ups (
+  outbox_id bigint not null,
+  why       text not null,
+  is_urgent boolean not null default false,
+  due_at    timestamptz not null default clock_timestamp(),
+  noted_at  timestamptz not null default clock_timestamp(),
+  tries     int not null default 0,
+  constraint follow_ups_why_known check (why in ('ended', 'declined', 'gone', 'failed', 'unheard', 'stuck', 'untold'))
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, vacuum_truncate = off);
+create index if not exists follow_ups_due on push.follow_ups (is_urgent, due_at);
+alter table push.follow_ups alter outbox_id set statistics 0, alter why set statistics 0;
+comment on table push.follow_ups is 'one reason to look at a call after the transaction that changed it; taken by push.follow_up';
+comment on column push.follow_ups.outbox_id is 'the call: push.outbox.id';
+comment on column push.follow_ups.why is
+  'ended, declined, gone (deleted), failed (an invite has failed for good), unheard (no phone has reported that it rings), stuck (its '
+  'lane sends nothing), untold (a cancel that would have shown a missed call was not sent)';
+comment on column push.follow_ups.is_urgent is 'whether a ring may depend on it';
+comment on column push.follow_ups.due_at is 'when it is taken; after a failure, when it is tried again';
+comment on column push.follow_ups.noted_at is 'when it was noted';
+comment on column push.follow_ups.tries is 'how often it has failed';
+
+-- Columns of tables that gateways write to all the time: their locks are taken once, not whenever this file is applied.
+do $$
+declare
+  v_name text;
+begin
+  if exists (select from pg_attribute a where a.attrelid = 'push.history'::regclass and a.attname = 'token') then
+    return;
+  end if;
+  alter table push.delivery add column paired boolean not null default false;
+  -- A CHECK or NOT NULL that fails would print the row with its token, so there are none on what settling fills in.
+  alter table push.history alter device drop not null, add column token text, add column environment smallint,
+    add column platform smallint, add column locale text, add column data jsonb,
+    drop constraint history_codes_known, drop constraint history_failure_has_reason, drop constraint history_failures_form;
+  for v_name in select i.inhrelid::regclass from pg_inherits i where i.inhparent = 'push.history'::regclass loop
+    execute format('alter table %s alter token set statistics 0, alter locale set statistics 0, alter data set statistics 0', v_name);
+  end loop;
+end
+$$;
+comment on column push.delivery.paired is
+  'for a cancel and a missed call of one call: whether the other one is sent to the same phone. The phone shows them once';
+comment on column push.history.token is 'the device token; null: erased, or finished before this column existed';
+comment on column push.history.environment is '0 production, 1 sandbox';
+comment on column push.history.platform is 'as push.delivery.platform';
+comment on column push.history.locale is 'language of visible texts';
+comment on column push.history.data is 'as push.delivery.data';
+
 do $$
 begin
   if to_regtype('push.noted') is null then
@@ -80,14 +132,19 @@ declare
     order by o.id for no key update skip locked);
   v_gone  bigint[] := array(
     select distinct n.outbox_id from unnest(p_notes) n where (select true from push.outbox o where o.id = n.outbox_id) is null);
+  -- Of these, phones must be silent: of all users, or of those who have declined.
+  v_quiet bigint[] := array(
+    select o.id from push.outbox o where o.id = any (v_calls) and (o.ended_at is not null or o.declined is not null));
   v_noted record;
 begin
   if v_gone <> '{}' then
     delete from push.delivery d where d.outbox_id = any (v_gone);
     perform push.drop_belongings(v_gone);
   end if;
-  perform push.void_unsent(v_calls);
-  perform push.cancel_rings(v_calls);
+  if v_quiet <> '{}' then
+    perform push.void_unsent(v_quiet);
+    perform push.cancel_rings(v_quiet);
+  end if;
   for v_noted in
     select n.why, array_agg(distinct n.outbox_id) as calls from unnest(p_notes) n where n.outbox_id = any (v_calls) group by n.why
   loop

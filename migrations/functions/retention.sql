@@ -23,7 +23,7 @@ begin
     insert into push.follow_ups (outbox_id, why) select unnest(v_owing), 'gone';
     perform push.tell_void(v_owing[:101]);
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
-      jsonb_build_object('calls', cardinality(v_owing), 'owed', (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
+      jsonb_build_object('calls', (select count(*) from gone_calls), 'owed', (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;
   perform push.drop_belongings(array(select g.id from gone_calls g));
   -- Deleted last, so that a session that waits for a key finds that the call is gone.
