@@ -16,11 +16,11 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   -- Every look-up has an index. A scan of the whole table is never right, even if the table is small when the plan is made.
   c_index constant jsonb := '{"enable_seqscan": "off"}';
-  -- Only for people. Compiling a statement takes seconds, and each of these runs for milliseconds.
-  c_show  constant jsonb := '{"jit": "off"}';
+  -- Compiling a statement takes seconds, and each of these runs for milliseconds.
+  c_uncompiled  constant jsonb := '{"jit": "off"}';
   -- Walks an index in its order, up to a limit: a bitmap scan would read and sort all that matches. The plan is the same for all
   -- arguments and never made again: planning takes longer than running.
-  c_walk  constant jsonb := c_index || c_show || '{"enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}';
+  c_walk  constant jsonb := c_index || c_uncompiled || '{"enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}';
   -- Looks up each row of a batch by its key: a hash or merge join would read the whole table or index for every batch.
   c_batch constant jsonb := c_walk || '{"enable_hashjoin": "off", "enable_mergejoin": "off"}';
   v_plan  record;
@@ -31,7 +31,7 @@ begin
       (c_index, 'announce_calls, announce_tokens, answer_call, beat, call, check_recipient, compare_recipients, decline, decline_call, '
         'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, plan_escalation, register_device, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, take_refusals, tally_rings, void_call, withdraw_decline'),
-      (c_show, 'drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_uncompiled, 'check_health, drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
       (c_walk, 'claimed_by, continue_erasure, count_owed, decline_rings, disown, drop_belongings, drop_calls, enqueue_calls, '
         'erased_user, finish_erasures, forget, give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
         'prune, rings_of, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
@@ -39,9 +39,9 @@ begin
         'expire, free_claims, free_rows, hand_over, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, limit_devices, '
         'own_calls, park, places, resume_invalidation, revive_tokens, settle, settle_receipts, settle_webhooks, settled, '
         'withdraw_tokens'),
-      (c_index || c_show, 'calls, enqueue_batch, minutes'),
+      (c_index || c_uncompiled, 'calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.
-      (c_index || c_show || '{"enable_bitmapscan": "off"}', 'erase_user, requeue, resend_webhooks, resume_webhooks'),
+      (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'erase_user, requeue, resend_webhooks, resume_webhooks'),
       -- Inside a statement that has the other settings.
       ('{"plan_cache_mode": "force_generic_plan"}', 'calls_that_skip'),
       -- The sort of a statement with many calls stays in memory.
