@@ -18,7 +18,6 @@ select id as lane from push.lanes where app = 'ops' \gset
 -- Summary.
 select test.claim(:g1, 2, 'ops');
 select push.park(:g1, array[outbox_id], array[n], array[1], array[1], array[20000], array['Unavailable']) from push.delivery where state = 1 limit 1;
-select test.follow();
 select test.equal('the summary counts owed deliveries', (select string_agg(format('%s %s %s %s', provider, kind, state, count), ', ' order by state)
   from push.summary where app = 'ops'),
   'fcm invite claimed 1, fcm invite ready 3, fcm invite waiting 1');
@@ -117,57 +116,53 @@ insert into push.devices (user_id, app, provider, token) values ('reg', 'requeue
 insert into push.outbox (app, payload, recipients) values ('requeue', '{"callId": "r2", "from": "x"}', '["reg", "reg2"]');
 select push.claim(:g1, 1, array(select id from push.lane where app = 'requeue'), array[9, 9], array['-infinity', '-infinity']::timestamptz[]);
 select pg_temp.settle(:g1, 'r', '{0}', 0), pg_temp.settle(:g1, 'r', '{1}', 4, 'Failed'), pg_temp.settle(:g1, 'r', '{2}', 4, 'UNREGISTERED'),
-  pg_temp.settle(:g1, 'r2', '{0,1}', 4, 'Failed');
-select test.follow();
+  pg_temp.settle(:g1, 'r2', '{0,1}', 4, 'Failed'); select test.follow();
 select push.park(:g1, array[:r]::bigint[], array[3], array[1], array[1], array[50000], array['Unavailable']);
-select test.follow();
 insert into push.token_invalidations (app, provider, token, reason) values ('requeue', 'fcm', 'test-token-0123456789-3', 'UNREGISTERED');
 select test.equal('requeue returns a sentence', (select requeued || ' ' || message from push.requeue('r')),
   '2 call r: 2 invites are ready again: 1 had failed, 1 were waiting');
-select test.follow();
 select test.equal('the failed one of a living token has a new invite, the waiting one is ready, the rest is left alone', pg_temp.owed('r'),
   '3:u4:ready 4:u5:claimed 5:u2:ready');
 select test.equal('twice is harmless', (select requeued || ' ' || message from push.requeue('r')),
   '0 call r: nothing to requeue: no invite of a living token has failed or is waiting');
-select test.follow();
 update push.devices set invalidated_at = now(), invalid_reason = 'Unregistered' where user_id = 'reg2';
 select test.equal('registered devices, too, if they are alive', (select requeued from push.requeue('r2')), 1);
-select test.follow();
 select test.equal('and only those', pg_temp.owed('r2'), '2:reg:ready');
 select push.claim(:g1, 1, array(select id from push.lane where app = 'requeue'), array[9, 9], array['-infinity', '-infinity']::timestamptz[]);
 select pg_temp.settle(:g1, 'r2', '{2}', 0);
-select test.follow();
 select test.equal('a device that was reached is not rung again', (select requeued from push.requeue('r2')), 0);
-select test.follow();
-select push.end_call('r', 'busy'), push.end_call('r2', 'busy');
-select test.follow();
+select push.end_call('r', 'busy'), push.end_call('r2', 'busy'); select test.follow();
 select test.equal('a call that has ended is never requeued', (select requeued || ' ' || message from push.requeue('r')),
   '0 call r rings no more (ended); nothing was requeued');
-select test.follow();
 select test.call('late', 1, 'requeue') as late \gset
 select set_config('session_replication_role', 'replica', true);
 update push.outbox set deadline_at = now() - interval '1 s' where id = :late;
-select test.follow();
 select set_config('session_replication_role', 'origin', true);
 select test.equal('nor one past its ring window', (select requeued || ' ' || message from push.requeue('late')),
   '0 call late rings no more (its ring window is over); nothing was requeued');
-select test.follow();
 select test.equal('an unknown call is an error', pg_temp.error($$select push.requeue('nowhere')$$), 'P0002 call_id: there is no call nowhere');
-select test.follow();
+
+insert into push.devices (user_id, app, provider, token) select 'reg', 'phones', 'apns', repeat(c, 64) from unnest('{c,d,e,f}'::text[]) c;
+insert into push.outbox (app, payload, recipients) values ('phones', '{"callId": "phones", "from": "x"}', '["reg"]');
+select push.claim(:g1, 1, array(select id from push.lane where app = 'phones'), array[9], array['-infinity']::timestamptz[]);
+select pg_temp.settle(:g1, 'phones', '{0,1,2,3}', 3, 'Unavailable'), test.follow(), push.drop_device('phones', 'apns', repeat('c', 64)),
+  push.register_device('another', 'phones', 'apns', repeat('d', 64));
+update push.devices set enabled = false where token = repeat('e', 64);
+select test.equal('no phone whose user has logged out, is another now, or wants no calls', (select requeued from push.requeue('phones')), 1);
+select test.equal('only the last one', (select device from push.deliveries where call_id = 'phones'), 'ffff…ffff');
+delete from push.devices where app = 'phones';
 
 -- Void.
 insert into push.outbox (app, payload, recipients) values ('void', '{"callId": "v", "from": "x"}',
   '[{"userId": "u1", "fcmToken": "void-token-0123456789-1"}, {"userId": "u2", "fcmToken": "void-token-0123456789-2"}]');
 select count(*) from push.claim(:g1, 1, array(select id from push.lane where app = 'void'), array[1], array['-infinity']::timestamptz[]);
 select test.equal('void returns a sentence', (select voided || ' ' || message from push.void_call('v', 'fraud')),
-  '1 call v was ended (fraud): 1 invites were taken back unsent, 1 phones that may ring are told, nobody gets a missed call');
-select test.follow();
+  '1 call v was ended (fraud): 1 invites are taken back unsent, phones that may ring are told, nobody gets a missed call'); select test.follow();
 select test.equal('the call has ended, phones that may ring get a cancel, no missed call is made',
   (select format('%s %s %s', state, end_reason, voided) from push.outbox where call_id = 'v') || ' ' ||
   (select string_agg(kind || ':' || state, ' ' order by n) from push.deliveries where call_id = 'v'), 'ended fraud t invite:claimed cancel:ready');
 select test.equal('twice is harmless', (select voided || ' ' || message from push.void_call('v')),
   '0 call v had ended before (fraud); nothing was done');
-select test.follow();
 select test.equal('both are written down', (select string_agg(concat_ws(' ', action, target, detail ->> 'reason', detail ->> 'done'), ', '
   order by id) from push.audit where action = 'void_call'), 'void_call void/v fraud true, void_call void/v fraud false');
 
@@ -298,7 +293,5 @@ select test.equal('but what is needed to recognise one', (select device from pus
 select test.call('floor', 2, 'floor') as floor \gset
 update push.delivery set deadline_at = now() - n * interval '10 s' - interval '1 s' where outbox_id = :floor;
 select test.equal('expire skips deliveries that were due before p_since', push.expire(p_since => now() - interval '5 s'), 1::bigint);
-select test.follow();
 select test.equal('which is still there', (select string_agg(n::text, ' ') from push.delivery where outbox_id = :floor), '1');
 select test.equal('and finds it without', push.expire(), 1::bigint);
-select test.follow();
