@@ -61,8 +61,7 @@ select push.register_lane('hooked', 'fcm') as lane, push.register_lane('bare', '
 
 -- Configuration.
 select test.equal('an app without a webhook has no event', (select (select test.call('early', 1, 'hooked')) is not null
-  and push.end_call('early') and not exists (select from push.webhook_event)), true);
-select test.follow();
+  and push.end_call('early') and not exists (select from push.webhook_event)), true); select test.follow();
 select push.set_webhooks('{hooked,bare}', '{hook.example:8443,null}', '{digest,null}', '{null,null}');
 select test.equal('only apps with a URL have a webhook', (select string_agg(app || ' ' || host || ' ' || state, ',') from push.webhooks),
   'hooked hook.example:8443 on');
@@ -74,51 +73,42 @@ select test.equal('the same again writes nothing', (select changed_at from push.
 select test.call('all', 5, 'hooked') as all_id, test.call('bare', 5, 'bare') as bare_id \gset
 select pg_temp.claim(:g), pg_temp.claim(:g, 'bare');
 select pg_temp.settle(:g, c, 0, 0), pg_temp.settle(:g, c, 1, 1, 'Late'), pg_temp.settle(:g, c, 2, 2, 'CallEnded'), pg_temp.settle(:g, c, 3, 3),
-  pg_temp.settle(:g, c, 4, 4, 'Unregistered') from unnest(array[:all_id, :bare_id]::bigint[]) c;
-select test.follow();
+  pg_temp.settle(:g, c, 4, 4, 'Unregistered') from unnest(array[:all_id, :bare_id]::bigint[]) c; select test.follow();
 select test.equal('a settled delivery is one event, whatever its outcome', pg_temp.waiting('all'),
   'delivery.finished:delivered delivery.finished:delivered_late:Late delivery.finished:void:CallEnded '
   'delivery.finished:expired:DeadlinePassed delivery.finished:dead:Unregistered');
 select test.equal('it tells what a backend needs, with a masked token', (select (e.data - 'sentAt')::text from push.webhook_event e
   where e.data ->> 'outcome' = 'dead'), jsonb_build_object('app', 'hooked', 'callId', 'all', 'n', 4, 'kind', 'invite', 'outcome', 'dead', 'reason',
   'Unregistered', 'status', 200, 'userId', 'u5', 'device', 'test…89-5', 'provider', 'fcm', 'attempts', 1)::text);
-select push.end_call('all'), push.end_call('bare');
-select test.follow();
+select push.end_call('all'), push.end_call('bare'); select test.follow();
 
 select test.call('void', 2, 'hooked') as void_id \gset
-select push.answer_call('void', 'u1');
-select test.follow();
+select push.answer_call('void', 'u1'); select test.follow();
 select test.equal('an end comes before the deliveries that it makes void', pg_temp.waiting('void'),
   'call.answered:answered delivery.finished:void:CallAnswered delivery.finished:void:CallAnswered');
 select test.equal('it says who answered', (select e.data ->> 'answeredBy' from push.webhook_event e where e.type = 'call.answered'), 'u1');
 select test.equal('an end in vain is no event', (select push.end_call('void')::text || ' ' || count(*) from push.webhook_event e where e.data ->>
   'callId' = 'void'),
   'false 3');
-select test.follow();
 
 select test.call('declined', 2, 'hooked') as declined_id \gset
 set push.erasing = 'on';
-select push.decline_call('declined', 'u1', reason => 'busy');
-select test.follow();
+select push.decline_call('declined', 'u1', reason => 'busy'); select test.follow();
 reset push.erasing;
 select test.equal('a decline of one user, whatever the caller has set',
   pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy');
-select push.decline_call('declined', 'u2');
-select test.follow();
+select push.decline_call('declined', 'u2'); select test.follow();
 select test.equal('the decline of the last one ends the call', pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy '
   'call.declined:declined call.ended:declined delivery.finished:void:CallEnded');
 
 select test.call('late', 1, 'hooked') as late_id, test.call('late-bare', 1, 'bare') \gset
 update push.delivery set deadline_at = clock_timestamp() - interval '1 s' where outbox_id = :late_id;
 select push.expire();
-select test.follow();
 select test.equal('a delivery that expires in the database', pg_temp.waiting('late'), 'delivery.finished:expired:DeadlinePassed');
 set local session_replication_role = replica;
 update push.outbox set deadline_at = clock_timestamp() - interval '1 s' where id = :late_id;
-select test.follow();
 set local session_replication_role = origin;
-select push.miss();
-select test.follow();
+select push.miss(); select test.follow();
 select test.equal('a call that nobody answers', pg_temp.waiting('late'), 'delivery.finished:expired:DeadlinePassed call.missed:missed');
 delete from push.delivery where outbox_id = :late_id;
 
@@ -126,21 +116,18 @@ select test.call('crash', 1, 'hooked') as crash_id \gset
 update push.delivery set kind = 3 where outbox_id = :crash_id;
 select pg_temp.claim(:g2);
 select pg_temp.dies(:g2, :g);
-select test.follow();
 select test.equal('a delivery that died with its gateway', pg_temp.waiting('crash'), 'delivery.finished:dead:GatewayCrashed');
 
 select test.call('old', 1, 'hooked') as old_id \gset
 set local session_replication_role = replica;
 update push.outbox set state = 'missed', ended_at = now() - interval '5 hours', deadline_at = now() - interval '5 hours', end_reason = 'missed'
   where id = :old_id;
-select test.follow();
 set local session_replication_role = origin;
 select push.announce_missed(array[:old_id]::bigint[]);
 select test.equal('a missed call that is too late to be told', pg_temp.waiting('old'), 'delivery.finished:expired:DeadlinePassed');
 
 select test.call('void-call', 1, 'hooked');
-select push.void_call('void-call');
-select test.follow();
+select push.void_call('void-call'); select test.follow();
 select test.equal('an operator voids a call', pg_temp.waiting('void-call'), 'call.ended:voided delivery.finished:void:CallEnded');
 
 select test.equal('there is one event for each finished delivery of the app', (select count(*) from push.webhook_event where type =
@@ -158,8 +145,7 @@ insert into push.outbox (app, kind, payload, recipients) values ('hooked', 'mess
   '[{"userId": "u", "fcmToken": "test-token-0123456789-m"}]') returning id as message_id \gset
 delete from push.delivery where outbox_id <> :message_id;
 select pg_temp.claim(:g);
-select pg_temp.settle(:g, :message_id, 0, 0);
-select test.follow();
+select pg_temp.settle(:g, :message_id, 0, 0); select test.follow();
 select test.equal('a notification is told as a delivery', (select string_agg(e.type || ' ' || (e.data ->> 'kind'), ', ') from push.webhook_event e),
   'delivery.finished notification');
 delete from push.webhook_event;
@@ -190,8 +176,7 @@ insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId":
   returning id as expo_id \gset
 select pg_temp.claim(:g);
 select push.settle(:g, null, array[:expo_id::bigint], '{0}', '{1}', '{1}', '{0}', '{200}', '{null}', '{ticket-1}', '{expo}', array[now()],
-  array[now()], null, '{1}');
-select test.follow();
+  array[now()], null, '{1}'); select test.follow();
 update push.receipt_batch set due_at = sent_at;
 select count(*) from push.claim_receipts('hooked', 10, 60000);
 select push.settle_receipts('hooked', '{ticket-1}', '{DeviceNotRegistered}');
@@ -202,16 +187,14 @@ delete from push.webhook_event;
 -- Types.
 select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{"call.missed,call.ended"}');
 select test.call('typed', 1, 'hooked');
-select push.end_call('typed');
-select test.follow();
+select push.end_call('typed'); select test.follow();
 select test.equal('only the chosen types are recorded', pg_temp.waiting(), 'call.ended:ended');
 select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{null}');
 delete from push.webhook_event;
 
 -- Order and leases.
 select test.call('first', 1, 'hooked'), test.call('second', 1, 'hooked');
-select push.answer_call('first'), push.answer_call('second');
-select test.follow();
+select push.answer_call('first'), push.answer_call('second'); select test.follow();
 select test.equal('of each call the first event is taken', pg_temp.take(), 'call.answered:first call.answered:second');
 select test.equal('the others wait for it', pg_temp.take(), null);
 select test.equal('which puts them off', (select bool_and(due_at > clock_timestamp() + interval '15 s') from push.webhook_event where attempts =
@@ -241,8 +224,7 @@ select push.settle_webhooks(array[:slow::bigint], '{hooked}', '{digest}', array[
 select test.equal('its late success does', (select count(*) from push.webhook_event), 0::bigint);
 
 -- A receiver that is down.
-select test.call('down-' || i, 1, 'hooked'), push.end_call('down-' || i) from generate_series(1, 8) i;
-select test.follow();
+select test.call('down-' || i, 1, 'hooked'), push.end_call('down-' || i) from generate_series(1, 8) i; select test.follow();
 select push.set_webhooks('{hooked}', '{hook.example:8443}', '{other}', '{null}');
 select test.equal('another URL begins anew', (select format('%s %s', failures, state) from push.webhooks join push.webhook using (app)), '0 on');
 select pg_temp.take(4);
@@ -289,20 +271,16 @@ create function pg_temp.rest() returns text language sql as $$
 update push.webhook_event set due_at = clock_timestamp();
 select pg_temp.take(8) is not null as took \gset
 select array_agg(id order by id) as ids from push.webhook_event where due_at > clock_timestamp() + interval '10 s' \gset
-select pg_temp.fails((:'ids'::bigint[])[1:5]);
-select test.follow();
+select pg_temp.fails((:'ids'::bigint[])[1:5]); select test.follow();
 select test.equal('five failures make the app wait', cardinality(:'ids'::bigint[]) || ' ' || pg_temp.rest(), '8 5 failures, 5 s');
-select pg_temp.fails((:'ids'::bigint[])[6:7]);
-select test.follow();
+select pg_temp.fails((:'ids'::bigint[])[6:7]); select test.follow();
 select test.equal('more of requests sent before make the wait no longer', pg_temp.rest(), '5 failures, 5 s');
 update push.webhook set retry_at = clock_timestamp() where app = 'hooked';
 select test.equal('a probe is sent', (select count(*) from push.claim_webhooks('{hooked}', '{other}', '{10}', '{20000}')), 1::bigint);
 select e.id as probe from push.webhook_event e join push.webhook w on w.app = e.app and w.retry_at = e.due_at \gset
-select pg_temp.fails((:'ids'::bigint[])[8:8]);
-select test.follow();
+select pg_temp.fails((:'ids'::bigint[])[8:8]); select test.follow();
 select test.equal('which the last of them leaves alone', pg_temp.rest(), '5 failures, 20 s');
-select pg_temp.fails(array[:probe]);
-select test.follow();
+select pg_temp.fails(array[:probe]); select test.follow();
 select test.equal('its failure makes the wait longer', pg_temp.rest(), '6 failures, 10 s');
 select push.resume_webhooks('hooked');
 
@@ -343,8 +321,7 @@ select test.equal('and says no time, which would be that of a failure', (select 
   '^hooked: paused, [0-9]+ wait', true);
 update push.webhook set failures = 0, failing_since = null where app = 'hooked';
 select test.call('paused', 1, 'hooked');
-select push.end_call('paused');
-select test.follow();
+select push.end_call('paused'); select test.follow();
 select test.equal('events are recorded all the same', pg_temp.waiting('paused'), 'call.ended:ended delivery.finished:void:CallEnded');
 select test.equal('a resume', (select changed from push.resume_webhooks('hooked')), true);
 select test.equal('sends them', pg_temp.take(99) ~ 'call.ended:paused', true);
@@ -421,8 +398,7 @@ select test.equal('old events of an app are deleted, however many older ones ano
 delete from push.webhook_event;
 update push.webhook set dropped = 0;
 select test.call('aged', 1, 'hooked');
-select push.end_call('aged');
-select test.follow();
+select push.end_call('aged'); select test.follow();
 update push.webhook_event set created_at = now() - interval '25 hours' where type = 'call.ended';
 select push.trim_webhooks() as trimmed \gset
 select test.equal('events of yesterday are dropped and counted', :'trimmed' || ' ' || (select dropped || ' ' || waiting from push.webhooks), '1 1 1');
@@ -455,15 +431,12 @@ select push.trim_webhooks() as trimmed \gset
 select test.equal('without its webhook, an app''s events go in bites', :'trimmed' || ' ' || (select state || ' ' || dropped from push.webhooks),
   '5000 off 10');
 select test.equal('the job takes one bite after the other', (select push.run_job('prune') and due_at <= clock_timestamp() from push.job where name
-  = 'prune'), true);
-select test.follow();
+  = 'prune'), true); select test.follow();
 delete from push.webhook_event where id > (select min(id) + 4999 from push.webhook_event);
-select test.equal('until there is no more', push.run_job('prune'), false);
-select test.follow();
+select test.equal('until there is no more', push.run_job('prune'), false); select test.follow();
 select test.equal('and nothing is left', (select count(*) from push.webhook_event), 0::bigint);
 select test.call('off', 1, 'hooked');
-select push.end_call('off');
-select test.follow();
+select push.end_call('off'); select test.follow();
 select test.equal('and none comes', pg_temp.waiting('off'), null);
 delete from push.webhook_event;
 
@@ -489,8 +462,7 @@ select test.equal('or no gateway has run for a minute', pg_temp.trimmed(), 'on f
 update push.gateways set started_at = now() - interval '2 minutes' where alive;
 select test.equal('otherwise it is about to be off', pg_temp.trimmed(), 'on true');
 select test.call('unserved', 1, 'hooked');
-select push.end_call('unserved');
-select test.follow();
+select push.end_call('unserved'); select test.follow();
 select test.equal('events are recorded meanwhile', pg_temp.waiting('unserved'), 'call.ended:ended delivery.finished:void:CallEnded');
 update push.webhook set lent_at = clock_timestamp() - interval '70 s';
 select pg_temp.take(1) is not null as took \gset
@@ -503,15 +475,13 @@ select test.equal('and its events are gone', (select count(*) from push.webhook_
 select push.set_webhooks('{hooked}', '{hook.example:8443}', '{digest}', '{null}');
 insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId": "erased-call", "from": "x"}',
   '[{"userId": "person", "fcmToken": "person-token-0123456789"}]');
-select push.answer_call('erased-call', 'person');
-select test.follow();
+select push.answer_call('erased-call', 'person'); select test.follow();
 select push.invalidate_tokens(array[:lane]::smallint[], '{person-token-0123456789}', '{null}', '{UNREGISTERED}');
 select test.equal('before', pg_temp.waiting(), 'call.answered:answered delivery.finished:void:CallAnswered token.dead:UNREGISTERED');
 -- Its row in push.token_invalidations is gone, as after a TRUNCATE.
 insert into push.webhook_event (event, app, type, user_id, at, data)
   values ('lone', 'hooked', 'token.dead', 'person', now(), '{"token": "person-lone"}');
-select from push.erase_user('person', 'hooked');
-select test.follow();
+select from push.erase_user('person', 'hooked'); select test.follow();
 select test.equal('an erased user is in no event, and the token in none', (select count(*) from push.webhook_event e where e::text ~ 'pers')
   || ' ' || pg_temp.waiting(), '0 call.answered:answered delivery.finished:void:CallAnswered');
 select test.equal('the others are masked', (select string_agg(coalesce(data ->> 'answeredBy', data ->> 'userId') || coalesce(data ->> 'device',
@@ -523,13 +493,11 @@ delete from push.webhook_event;
 select test.call('restored', 1, 'hooked');
 update push.delivery set created_at = now() - interval '1 hour' where outbox_id in (select id from push.outbox where call_id = 'restored');
 set local session_replication_role = replica;
-update push.outbox set created_at = now() - interval '1 hour' where call_id = 'restored';
-select test.follow();
+update push.outbox set created_at = now() - interval '1 hour' where call_id = 'restored'; select test.follow();
 set local session_replication_role = origin;
 insert into push.origin (made_at) values ('-infinity');
 insert into push.ends_unchecked (outbox_id, ended_at, is_unannounced) values (-1, now() - interval '1 minute', true);
-select push.put_away();
-select test.follow();
+select push.put_away(); select test.follow();
 select test.equal('what a restored database puts away is told', pg_temp.waiting('restored'), 'delivery.finished:void:Restored call.missed:restored');
 select test.equal('no end of before is announced', (select count(*) from push.ends_unchecked), 0::bigint);
 delete from push.origin where made_at = '-infinity';
@@ -555,14 +523,11 @@ insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId":
   ('hooked', '{"callId": "erased-declined", "from": "x"}', '[{"userId": "leaves", "fcmToken": "leaving-token-0123456780"}, "stays"]');
 select push.decline_call('erased-declined', 'leaves') \g /dev/null
 select test.follow();
-select from push.erase_user('leaves', 'hooked', 0);
-select test.follow();
+select from push.erase_user('leaves', 'hooked', 0); select test.follow();
 select push.end_call('erased-rings'), push.end_call('erased-declined') \g /dev/null
 select test.follow();
-select from push.erase_user('leaves', 'hooked', 0);
-select test.follow();
-select from push.erase_user('leaves', 'hooked', 60000);
-select test.follow();
+select from push.erase_user('leaves', 'hooked', 0); select test.follow();
+select from push.erase_user('leaves', 'hooked', 60000); select test.follow();
 select test.equal('an erasure is no decline', (select string_agg(o.call_id || ':' || coalesce(e.user_id, '-'), ' ' order by e.id)
     from push.webhook_event e join push.outbox o on o.id = e.outbox_id where e.type = 'call.declined')
   || '; ' || (select string_agg(k, ' ') from push.outbox o cross join jsonb_object_keys(o.declined) k
