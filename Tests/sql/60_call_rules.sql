@@ -239,7 +239,7 @@ select test.equal('a hang-up is missed at once', pg_temp.missed('m5'), pg_temp.m
 select test.equal('declined and busy are not', concat(pg_temp.missed('m6'), pg_temp.missed('m7')), '');
 select test.call('m8', 1); update push.outbox set state = 'missed' where call_id = 'm8'; select test.follow();
 select test.equal('missed by hand before the deadline: unsent invites are void', pg_temp.past('m8') || ' ' || pg_temp.missed('m8'),
-'invite/0:void:CallMissed u1:fcm:9-1');
+  'invite/0:void:CallMissed u1:fcm:9-1');
 select test.call('s' || i, 2) from generate_series(1, 20) i;
 update push.outbox set state = 'ended', end_reason = 'shutdown' where call_id ~ '^s[0-9]+$'; select test.follow();
 select test.equal('one statement ends many calls', (select count(*) || ' ' || count(*) filter (where kind = 'missed_call') from push.deliveries

@@ -123,7 +123,9 @@ set local session_replication_role = replica;
 update push.outbox set state = 'missed', ended_at = now() - interval '5 hours', deadline_at = now() - interval '5 hours', end_reason = 'missed'
   where id = :old_id;
 set local session_replication_role = origin;
-select push.announce_missed(array[:old_id]::bigint[]);
+insert into push.follow_ups (outbox_id, why) values (:old_id, 'ended');
+delete from push.delivery where outbox_id = :old_id;
+select test.follow(), push.expire();
 select test.equal('a missed call that is too late to be told', pg_temp.waiting('old'), 'delivery.finished:expired:DeadlinePassed');
 
 select test.call('void-call', 1, 'hooked');
@@ -145,7 +147,7 @@ insert into push.outbox (app, kind, payload, recipients) values ('hooked', 'mess
   '[{"userId": "u", "fcmToken": "test-token-0123456789-m"}]') returning id as message_id \gset
 delete from push.delivery where outbox_id <> :message_id;
 select pg_temp.claim(:g);
-select pg_temp.settle(:g, :message_id, 0, 0); select test.follow();
+select pg_temp.settle(:g, :message_id, 0, 0);
 select test.equal('a notification is told as a delivery', (select string_agg(e.type || ' ' || (e.data ->> 'kind'), ', ') from push.webhook_event e),
   'delivery.finished notification');
 delete from push.webhook_event;
@@ -176,7 +178,7 @@ insert into push.outbox (app, payload, recipients) values ('hooked', '{"callId":
   returning id as expo_id \gset
 select pg_temp.claim(:g);
 select push.settle(:g, null, array[:expo_id::bigint], '{0}', '{1}', '{1}', '{0}', '{200}', '{null}', '{ticket-1}', '{expo}', array[now()],
-  array[now()], null, '{1}'); select test.follow();
+  array[now()], null, '{1}');
 update push.receipt_batch set due_at = sent_at;
 select count(*) from push.claim_receipts('hooked', 10, 60000);
 select push.settle_receipts('hooked', '{ticket-1}', '{DeviceNotRegistered}');
@@ -256,7 +258,7 @@ select test.equal('is not ended by a failure of a request that was under way', (
 select min(id) as kept from push.webhook_event \gset
 select push.settle_webhooks(array[:kept::bigint], '{hooked}', '{digest}', '{1}', '{0}', '{200}', '{null}', '{0}', '{null}', '{evt_other}');
 select test.equal('a result for another event that had this id deletes nothing', (select min(id) from push.webhook_event), :kept::bigint);
-update push.webhook set failures = 1;
+update push.webhook set failures = 1, failing_since = clock_timestamp();
 select push.settle_webhooks('{0}', '{hooked}', '{other}', '{1}', '{0}', '{200}', '{null}', '{0}', '{null}');
 select test.equal('nor by an acknowledgement', (select format('%s %s', failures, retry_at > clock_timestamp() + interval '80 s') from push.webhook),
   '0 t');
@@ -271,16 +273,16 @@ create function pg_temp.rest() returns text language sql as $$
 update push.webhook_event set due_at = clock_timestamp();
 select pg_temp.take(8) is not null as took \gset
 select array_agg(id order by id) as ids from push.webhook_event where due_at > clock_timestamp() + interval '10 s' \gset
-select pg_temp.fails((:'ids'::bigint[])[1:5]); select test.follow();
+select pg_temp.fails((:'ids'::bigint[])[1:5]);
 select test.equal('five failures make the app wait', cardinality(:'ids'::bigint[]) || ' ' || pg_temp.rest(), '8 5 failures, 5 s');
-select pg_temp.fails((:'ids'::bigint[])[6:7]); select test.follow();
+select pg_temp.fails((:'ids'::bigint[])[6:7]);
 select test.equal('more of requests sent before make the wait no longer', pg_temp.rest(), '5 failures, 5 s');
 update push.webhook set retry_at = clock_timestamp() where app = 'hooked';
 select test.equal('a probe is sent', (select count(*) from push.claim_webhooks('{hooked}', '{other}', '{10}', '{20000}')), 1::bigint);
 select e.id as probe from push.webhook_event e join push.webhook w on w.app = e.app and w.retry_at = e.due_at \gset
-select pg_temp.fails((:'ids'::bigint[])[8:8]); select test.follow();
+select pg_temp.fails((:'ids'::bigint[])[8:8]);
 select test.equal('which the last of them leaves alone', pg_temp.rest(), '5 failures, 20 s');
-select pg_temp.fails(array[:probe]); select test.follow();
+select pg_temp.fails(array[:probe]);
 select test.equal('its failure makes the wait longer', pg_temp.rest(), '6 failures, 10 s');
 select push.resume_webhooks('hooked');
 
@@ -357,12 +359,12 @@ update push.webhook set is_on = true where app = 'hooked';
 delete from push.webhook_event;
 set local session_replication_role = replica;
 insert into push.history select r.* from push.history h, generate_series(1, 10004) i, jsonb_populate_record(h, jsonb_build_object('n', i)) r
-  where h.call_id = 'paused' and h.n = 0;
+  where h.outbox_id = (select id from push.outbox where call_id = 'paused') and h.n = 0;
 set local session_replication_role = origin;
 select recorded || ' ' || (message ~ 'call it again') as resent from push.resend_webhooks('hooked', 'paused') \gset
 select test.equal('all events of a call are sent again, at once', :'resent'::text, '10006 false');
 delete from push.webhook_event;
-delete from push.history where call_id = 'paused' and n > 0;
+delete from push.history where outbox_id = (select id from push.outbox where call_id = 'paused') and n > 0;
 set local session_replication_role = replica;
 insert into push.token_invalidations (app, provider, token, reason, invalidated_at)
   select 'hooked', 'fcm', 'many-token-0123456789-' || i, 'UNREGISTERED',
@@ -370,7 +372,6 @@ insert into push.token_invalidations (app, provider, token, reason, invalidated_
   from generate_series(1, 10010) i;
 set local session_replication_role = origin;
 select split_part(pg_temp.resends(now() - interval '23 hours'), ' ', 1) as steps \gset
-select test.follow();
 select test.equal('of a time, what happened at one moment is sent together, so that each call of the function comes further', :'steps' || ' '
   || (select count(*) from push.webhook_event where data ->> 'token' ~ '^many-token'), '2 10010');
 delete from push.webhook_event;
@@ -431,9 +432,9 @@ select push.trim_webhooks() as trimmed \gset
 select test.equal('without its webhook, an app''s events go in bites', :'trimmed' || ' ' || (select state || ' ' || dropped from push.webhooks),
   '5000 off 10');
 select test.equal('the job takes one bite after the other', (select push.run_job('prune') and due_at <= clock_timestamp() from push.job where name
-  = 'prune'), true); select test.follow();
+  = 'prune'), true);
 delete from push.webhook_event where id > (select min(id) + 4999 from push.webhook_event);
-select test.equal('until there is no more', push.run_job('prune'), false); select test.follow();
+select test.equal('until there is no more', push.run_job('prune'), false);
 select test.equal('and nothing is left', (select count(*) from push.webhook_event), 0::bigint);
 select test.call('off', 1, 'hooked');
 select push.end_call('off'); select test.follow();
@@ -481,7 +482,7 @@ select test.equal('before', pg_temp.waiting(), 'call.answered:answered delivery.
 -- Its row in push.token_invalidations is gone, as after a TRUNCATE.
 insert into push.webhook_event (event, app, type, user_id, at, data)
   values ('lone', 'hooked', 'token.dead', 'person', now(), '{"token": "person-lone"}');
-select from push.erase_user('person', 'hooked'); select test.follow();
+select from push.erase_user('person', 'hooked');
 select test.equal('an erased user is in no event, and the token in none', (select count(*) from push.webhook_event e where e::text ~ 'pers')
   || ' ' || pg_temp.waiting(), '0 call.answered:answered delivery.finished:void:CallAnswered');
 select test.equal('the others are masked', (select string_agg(coalesce(data ->> 'answeredBy', data ->> 'userId') || coalesce(data ->> 'device',
@@ -493,13 +494,13 @@ delete from push.webhook_event;
 select test.call('restored', 1, 'hooked');
 update push.delivery set created_at = now() - interval '1 hour' where outbox_id in (select id from push.outbox where call_id = 'restored');
 set local session_replication_role = replica;
-update push.outbox set created_at = now() - interval '1 hour' where call_id = 'restored'; select test.follow();
+update push.outbox set created_at = now() - interval '1 hour' where call_id = 'restored';
 set local session_replication_role = origin;
 insert into push.origin (made_at) values ('-infinity');
-insert into push.ends_unchecked (outbox_id, ended_at, is_unannounced) values (-1, now() - interval '1 minute', true);
-select push.put_away(); select test.follow();
+insert into push.follow_ups (outbox_id, why, noted_at) values (-1, 'ended', now() - interval '1 minute');
+select push.put_away();
 select test.equal('what a restored database puts away is told', pg_temp.waiting('restored'), 'delivery.finished:void:Restored call.missed:restored');
-select test.equal('no end of before is announced', (select count(*) from push.ends_unchecked), 0::bigint);
+select test.equal('no end of before is announced', (select count(*) from push.follow_ups where noted_at < now()), 0::bigint);
 delete from push.origin where made_at = '-infinity';
 
 -- Rights.
@@ -526,8 +527,8 @@ select test.follow();
 select from push.erase_user('leaves', 'hooked', 0); select test.follow();
 select push.end_call('erased-rings'), push.end_call('erased-declined') \g /dev/null
 select test.follow();
-select from push.erase_user('leaves', 'hooked', 0); select test.follow();
-select from push.erase_user('leaves', 'hooked', 60000); select test.follow();
+select from push.erase_user('leaves', 'hooked', 0);
+select from push.erase_user('leaves', 'hooked', 60000);
 select test.equal('an erasure is no decline', (select string_agg(o.call_id || ':' || coalesce(e.user_id, '-'), ' ' order by e.id)
     from push.webhook_event e join push.outbox o on o.id = e.outbox_id where e.type = 'call.declined')
   || '; ' || (select string_agg(k, ' ') from push.outbox o cross join jsonb_object_keys(o.declined) k

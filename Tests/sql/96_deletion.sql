@@ -15,7 +15,7 @@ select pg_temp.belongings(:d1), pg_temp.belongings(:d2);
 select count(*) as claimed from push.claim(:g, 1, array(select id from push.lane where app = 'default' order by id), array[2, 2, 2],
   array['-infinity', '-infinity', '-infinity']::timestamptz[]) \gset
 select push.park(:g, array[outbox_id], array[n], array[lease], array[1], array[9000], array['Unavailable']) from push.delivery where outbox_id = :d1
-and n = 0;
+  and n = 0;
 select test.settle(:g, outbox_id, n, lease) from push.delivery where outbox_id = :d1 and n = 1 and state = 1;
 delete from push.outbox where id = :d1;
 select test.equal('before the follow-up, a claim says of a deleted call that it is over, and nothing else',
