@@ -149,10 +149,8 @@ select test.equal('when all have, the life is open', pg_temp.claim(:g3, 2, 5), 5
 select test.equal('and health is well', (select state || ' ' || value from push.health where item = 'claims'), 'ok open');
 truncate push.life, push.reclaimed;
 select push.beat(:g1, false), push.confirm_reclaimed(:g1), push.beat(:g3, false), push.confirm_reclaimed(:g3);
-update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when :g2 then now() - interval '10 s' else clock_timestamp() end,
-  steady_since = now() - interval '1 hour' where alive;
 select test.equal('one died with the server', pg_temp.claim(:g1, 33, 5), 0::bigint);
-select push.beat(:g1, true);
+select test.dies(:g2, :g1);
 select test.equal('declared dead, it is not waited for', pg_temp.claim(:g1, 34, 5), 5::bigint);
 truncate push.life, push.reclaimed;
 select push.beat(:g1, false), push.confirm_reclaimed(:g1);

@@ -155,9 +155,9 @@ select push.decline_call('d2', 'a', device => 'people-token-0123456789-a01'), pu
 select test.equal('phones that may ring get a cancel, except the one that declined', pg_temp.told('d2'), 'a:a02');
 select test.equal('which is not always known', pg_temp.told('d3'), 'a:a01 a:a02');
 select test.equal('a cancel lives a minute and has the reason',
-  (select string_agg(distinct c.end_reason || (c.remaining_us between 50000000 and 60000000)
-  || c.ended, ' ') from push.claim(:g, 8, array(select id from push.lane), array_fill(99, array[99]),
-  array_fill('-infinity'::timestamptz, array[99])) c where c.kind = 1 and c.call_id = 'd2'), 'declinedtruefalse');
+  (select string_agg(distinct c.end_reason || ' ' || (c.deadline_at - c.created_at)::interval(0)
+  || ' ' || c.ended, ' ') from push.claim(:g, 8, array(select id from push.lane), array_fill(99, array[99]),
+  array_fill('-infinity'::timestamptz, array[99])) c where c.kind = 1 and c.call_id = 'd2'), 'declined 00:01:00 false');
 select test.equal('then another user declines: only theirs', push.decline_call('d2', 'b') || ' ' || pg_temp.told('d2'), 'true a:a02 b:b01');
 select push.answer_call('d2', 'c', device => 'people-token-0123456789-c02') \g /dev/null
 select test.equal('then it is answered: phones with a cancel get no second one, and the numbers continue',
@@ -178,7 +178,7 @@ select push.park(:g, array_agg(outbox_id), array_agg(d.n), array_agg(lease), arr
 select test.equal('parked', pg_temp.past('d5') || ' / ' || (select string_agg(user_id || ':' || state, ' ' order by user_id) from push.deliveries
   where call_id = 'd5' and kind = 'invite'), 'a:void:UserDeclined a:void:UserDeclined a:void:UserDeclined / b:waiting c:waiting');
 -- As if a transaction that declined had not seen the invite: promote checks it again.
-insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select o.id, 70 + i, now() + interval '1 minute', l.id, 2,
+insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select o.id, 70 + i, clock_timestamp() + interval '10 minutes', l.id, 2,
   (array['a', 'b'])[i], 'left-token-0123456789-' || i, now() from push.outbox o,
   (select id from push.lane where app = 'default' and provider = 'fcm') l, generate_series(1, 2) i where o.call_id = 'd5';
 select push.promote() \g /dev/null
@@ -202,7 +202,7 @@ select test.equal('of a gateway that died', pg_temp.past('d7') || ' / '
 select push.register_gateway('people', '2') as g \gset
 
 -- The same by escalation.
-select push.register_app('loudly', 60, 5), push.register_lane('loudly', 'apns'), push.register_lane('loudly', 'fcm') \g /dev/null
+select push.register_app('loudly', 600, 5), push.register_lane('loudly', 'apns'), push.register_lane('loudly', 'fcm') \g /dev/null
 select push.enqueue_call('{"callId": "loud", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.hex('a11'),
   'fcmToken', 'people-token-0123456789-a11'), jsonb_build_object('userId', 'b', 'voipPushToken', pg_temp.hex('b11'), 'fcmToken',
   'people-token-0123456789-b11')), 'loudly') \g /dev/null
@@ -218,7 +218,7 @@ select test.equal('another user whose token has the same mask gets a cancel, too
 
 -- Bypassing a channel that sends nothing: an invite of each user waits for its next attempt, and the decline has not seen
 -- its own.
-select push.register_app('round', 60), push.register_lane('round', 'apns'), push.register_lane('round', 'fcm') \g /dev/null
+select push.register_app('round', 600), push.register_lane('round', 'apns'), push.register_lane('round', 'fcm') \g /dev/null
 insert into push.outbox (app, payload, recipients) values ('round', '{"callId": "round", "from": "x"}',
   jsonb_build_array(jsonb_build_object('userId', 'a', 'voipPushToken', pg_temp.hex('a21'), 'fcmToken', 'people-token-0123456789-a21'),
   jsonb_build_object('userId', 'b', 'voipPushToken', pg_temp.hex('b21'), 'fcmToken', 'people-token-0123456789-b21')));

@@ -34,14 +34,14 @@ select test.equal('a key without a call costs no call', (select duplicate || ' '
 select test.equal('nor is it good for a second one', (select duplicate from push.enqueue_call('{"callId": "stale", "from": "x"}', '[]')), true);
 
 -- A race may leave an invite that waits, made while the call was being deleted.
-insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select :d1, 7, now() + interval '1 minute', id, 2, 'u',
+insert into push.delivery (outbox_id, n, deadline_at, lane, state, user_id, token, due_at) select :d1, 7, clock_timestamp() + interval '10 minutes', id, 2, 'u',
   'left-token-0123456789', now() from push.lane limit 1;
 select test.equal('no waiting invite of a deleted call becomes ready', push.promote(), 0::bigint);
 select test.equal('it is dropped', pg_temp.left_of(:d1), '0 0 0 0');
 
 -- A REPEATABLE READ transaction may leave ready invites that it did not see, until push.check_ends runs.
 insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, state, user_id, token, due_at)
-  select :d1, n, now() + interval '1 minute', id, id, 0, 'u', 'left-token-0123456789', now()
+  select :d1, n, clock_timestamp() + interval '10 minutes', id, id, 0, 'u', 'left-token-0123456789', now()
   from (select id from push.lane where app = 'default' order by id limit 1) l, generate_series(7, 8) n;
 select test.equal('a claim says of a deleted call that it is over, and nothing else',
   (select string_agg(format('%s:%s:%s', c.n, coalesce(c.ended::text, '-'), coalesce(c.call_id, '-')), ' ' order by c.n)
