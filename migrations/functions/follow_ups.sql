@@ -141,6 +141,8 @@ begin
     delete from push.delivery d where d.outbox_id = any (v_gone);
     perform push.drop_belongings(v_gone);
   end if;
+  -- The last decline ends the call, and its phones are told at once.
+  perform push.end_declined(array(select n.outbox_id from unnest(p_notes) n where n.why = 'declined' and n.outbox_id = any (v_calls)));
   if v_quiet <> '{}' then
     perform push.void_unsent(v_quiet);
     perform push.cancel_rings(v_quiet);
@@ -150,7 +152,6 @@ begin
   loop
     case v_noted.why
       when 'ended' then perform push.tell_missed(v_noted.calls);
-      when 'declined' then perform push.end_declined(v_noted.calls);
       when 'untold' then perform push.tell_untold(v_noted.calls);
       when 'failed', 'unheard', 'stuck' then perform push.next_channels(v_noted.calls, v_noted.why);
       else null;
