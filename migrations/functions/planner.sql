@@ -6,8 +6,8 @@
 -- reads a table that grows are fixed by these settings, and by the form of the query: a row is looked up with "cross join lateral (...
 -- offset 0)", which can only run once for each row of the batch, and is changed by its ctid, which no plan can find another way.
 --
--- A setting also holds for what the function calls, unless that has its own. The parts of push.follow_up and the functions that the
--- planner puts into the query around them therefore have none: applying one costs about as much as a look-up.
+-- A setting also holds for what the function calls, unless that has its own. The parts of push.follow_up and push.claim, and functions that
+-- the planner puts into the query around them, therefore have none: applying one costs about as much as a look-up.
 --
 -- roles.sql calls push.set_planner at its end, so that the settings are applied again whenever a file is.
 
