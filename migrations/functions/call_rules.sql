@@ -247,8 +247,3 @@ comment on function push.end_call is
   'ends a call that was not answered: nothing more is sent, devices that may ring get a cancel, and users get a missed '
   'call unless the reason is declined or busy. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: '
   'needed only if several apps have a call with this id. Returns false if the call had ended before';
-
--- What other functions do now (release 0.1.0 had these).
-drop function if exists push.tell_held(bigint[]), push.is_culprit(text, timestamptz, bigint), push.bite_time(),
-  push.count_recipients(jsonb), push.announce_untold(push.delivery[]), push.announce_missed(bigint[]),
-  push.cancel_invites(bigint[], boolean), push.void_unsent(bigint[], boolean), push.check_ends(int);

@@ -100,6 +100,7 @@ comment on function push.void_reason is
   'p_user_id: whose phone it was for';
 
 -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
+drop function if exists push.void_unsent(bigint[], boolean);  -- of release 0.1.0
 create or replace function push.void_unsent(p_calls bigint[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare

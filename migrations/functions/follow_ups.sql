@@ -201,23 +201,9 @@ begin
   where o.id = any (p_calls) and o.ended_at is null
     and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
     and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
+      select push.entry_user(e)
       from jsonb_array_elements(o.recipients) e where push.is_recipient(e)));
 end
 $$;
 comment on function push.end_declined is
   'ends those of these calls, which ring, that all users have declined. p_calls: push.outbox.id';
-
--- What release 0.1.0 had noted elsewhere.
-do $$
-begin
-  if to_regclass('push.ends_unchecked') is not null then
-    insert into push.follow_ups (outbox_id, why, noted_at)
-      select e.outbox_id, case when (select true from push.outbox o where o.id = e.outbox_id) is null then 'gone'
-        when e.is_unannounced then 'ended' else 'declined' end, e.ended_at from push.ends_unchecked e;
-    insert into push.follow_ups (outbox_id, why, is_urgent, due_at) select e.outbox_id, 'unheard', true, e.due_at from push.escalations_due e;
-    update push.delivery d set paired = true where d.n >= 30000;
-    drop table push.ends_unchecked, push.escalations_due, push.fallback_turn;
-  end if;
-end
-$$;

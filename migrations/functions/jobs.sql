@@ -14,15 +14,7 @@ $$ select p_job in ('promote', 'escalate', 'follow_up_urgent') $$;
 comment on function push.is_urgent is
   'whether rings wait for a job: retries that are due, and next channels. p_job: push.job.name';
 
--- It had one argument in release 0.1.0.
-do $$
-begin
-  if to_regprocedure('push.take_job(int)') is not null then
-    drop function push.take_job(int);
-  end if;
-end
-$$;
-
+drop function if exists push.take_job(int);  -- of release 0.1.0
 create or replace function push.take_job(p_gateway int, p_urgent boolean default null) returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare

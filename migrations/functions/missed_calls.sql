@@ -36,7 +36,7 @@ language sql stable as $$
     select distinct on (e.user_id, case when e.inline then e.place end) e.*
     from (
       select r.entry, r.i::int as place, jsonb_typeof(r.entry) = 'object' and push.has_token_member(r.entry) as inline,
-        case jsonb_typeof(r.entry) when 'string' then r.entry #>> '{}' else r.entry ->> 'userId' end as user_id
+        push.entry_user(r.entry) as user_id
       from jsonb_array_elements(p_recipients) with ordinality r(entry, i)
       where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
         and r.entry -> 'missedCall' is distinct from 'false'

@@ -6,8 +6,8 @@
 -- reads a table that grows are fixed by these settings, and by the form of the query: a row is looked up with "cross join lateral (...
 -- offset 0)", which can only run once for each row of the batch, and is changed by its ctid, which no plan can find another way.
 --
--- A setting also holds for what the function calls, unless that has its own. The parts of push.follow_up and the functions that the
--- planner puts into the query around them therefore have none: applying one costs about as much as a look-up.
+-- A setting also holds for what the function calls, unless that has its own. The parts of push.follow_up and push.claim, and functions that
+-- the planner puts into the query around them, therefore have none: applying one costs about as much as a look-up.
 --
 -- roles.sql calls push.set_planner at its end, so that the settings are applied again whenever a file is.
 
@@ -29,8 +29,8 @@ begin
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
       (c_index, 'announce_calls, announce_tokens, answer_call, beat, call, check_recipient, compare_recipients, decline, decline_call, '
-        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, plan_escalation, register_device, report_lanes, '
-        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, tally_rings, void_call, withdraw_decline'),
+        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, register_device, report_lanes, '
+        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, tally_calls, tally_rings, void_call, withdraw_decline'),
       (c_uncompiled, 'check_health, drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
       (c_walk, 'claimed_by, continue_erasure, count_owed, decline_rings, disown, drop_belongings, drop_calls, enqueue_calls, '
         'erased_user, finish_erasures, forget, give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '

@@ -180,6 +180,3 @@ comment on function push.prune is
   'that ended, all older than one day, and events of webhooks (push.trim_webhooks). Returns how many calls were deleted. It '
   'stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: '
   'locked rows are left for the next pass';
-
--- What other functions do now (release 0.1.0 had it).
-drop function if exists push.drop_deliveries(bigint[], boolean);

@@ -115,7 +115,7 @@ begin
       select h.user_id, h.token from push.history h
       where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.kind in (0, 3)
     ), entry as materialized (
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
+      select push.entry_user(e) as user_id,
         e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
       from jsonb_array_elements(v_call.recipients) with ordinality r(e, i)
       where push.is_recipient(e)

@@ -11,6 +11,14 @@ begin
   insert into push.tally (what, app, count)
   select 'enqueued', c.app, count(*) from new_calls c
   where push.is_call(c.kind) and c.created_at >= statement_timestamp() group by c.app;
+  -- Usually no app escalates, which is quickly checked.
+  if exists (select from push.apps a where a.escalate_after_seconds is not null) then
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+    select c.id, 'unheard', true, c.created_at + make_interval(secs => a.escalate_after_seconds)
+    from new_calls c
+    cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
+    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
+  end if;
   -- Here, because no later trigger refuses the statement: what others refuse is not counted. push.fan_out sets this for apps
   -- with a quota. Whoever else sets it gains nothing.
   if current_setting('push.counts_quota', true) = 'on' then
@@ -26,7 +34,9 @@ begin
   return null;
 end
 $$;
-comment on function push.tally_calls is 'notes how many calls were enqueued, also for the quota of their app';
+comment on function push.tally_calls is
+  'notes how many calls were enqueued, also for the quota of their app, and when to look whether a phone of each user rings, for an app '
+  'that escalates';
 
 create or replace trigger tally_calls after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.tally_calls();
