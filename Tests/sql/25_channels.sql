@@ -159,26 +159,32 @@ create function pg_temp.settle(p_call text, p_provider text, p_outcome int) retu
   from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l on l.id = d.lane
   where o.call_id = p_call and l.provider = p_provider and d.state = 1 $$;
 select push.void_call(call_id, 'test', app) from push.outbox where app = 'web' and state = 'ringing' \g /dev/null
+select test.follow();
 delete from push.devices where user_id = 'dan';
 select push.enqueue_call('{"callId": "web-1", "from": "x"}', jsonb_build_array('amy', jsonb_build_object('userId', 'eve', 'webPushSubscription',
   pg_temp.browser('e01'))), 'web'), pg_temp.claim_all(:g1), pg_temp.settle('web-1', 'webpush', 0), pg_temp.settle('web-1', 'fcm', 0),
   pg_temp.settle('web-1', 'apns', 0) \g /dev/null
 select push.answer_call('web-1', 'amy', 'web', pg_temp.browser('a01')::text) \g /dev/null
+select test.follow();
 select test.equal('answered in a browser: other browsers and phones get a cancel', pg_temp.owed('web-1'),
   'cancel:amy:fcm:android:-aa2 cancel:amy:webpush:web:a028 cancel:eve:webpush:web:e018');
 select push.enqueue_call('{"callId": "web-2", "from": "x"}', '["cat"]', 'web'), pg_temp.claim_all(:g1), pg_temp.settle('web-2', 'webpush', 0),
   pg_temp.settle('web-2', 'expo', 0) \g /dev/null
 select push.answer_call('web-2', 'cat', 'web', 'ExponentPushToken[cat-1]') \g /dev/null
+select test.follow();
 select test.equal('answered on a phone of unknown platform: the browser gets a cancel', pg_temp.owed('web-2'), 'cancel:cat:webpush:web:c018');
 select push.enqueue_call('{"callId": "web-3", "from": "x"}', '["cat"]', 'web'), pg_temp.claim_all(:g1), pg_temp.settle('web-3', 'webpush', 0),
   pg_temp.settle('web-3', 'expo', 0) \g /dev/null
 select push.answer_call('web-3', 'cat', 'web', pg_temp.token('c01')) \g /dev/null
+select test.follow();
 select test.equal('answered in the browser: the phone gets a cancel', pg_temp.owed('web-3'), 'cancel:cat:expo:t-1]');
 select push.enqueue_call('{"callId": "web-4", "from": "x"}', '["amy"]', 'web'), pg_temp.claim_all(:g1) \g /dev/null
 select pg_temp.settle('web-4', 'apns', 4) \g /dev/null
+select test.follow();
 select test.equal('a browser never stands in for a phone', (select string_agg(distinct provider, ' ') from push.deliveries
   where call_id = 'web-4' and state = 'ready'), null);
 select pg_temp.settle('web-4', 'webpush', 4) \g /dev/null
+select test.follow();
 select test.equal('nor a phone for a browser', (select string_agg(distinct provider, ' ') from push.deliveries where call_id = 'web-4'
   and state = 'ready'), null);
 select push.invalidate_tokens(array[l.id], array[pg_temp.token('a01')], array[null]::timestamptz[], array['HTTP410']) from push.lane l
@@ -187,12 +193,15 @@ select test.equal('a dead subscription is marked, and masked', (select concat_ws
   where app = 'web'), 'webpush amy http…a018 HTTP410');
 select test.equal('it is not used again', pg_temp.story('["amy"]'), 'amy:apns:ios:0aa1 amy:fcm:android:-aa2 amy:webpush:web:a028');
 select push.end_call('web-4', app => 'web') \g /dev/null
+select test.follow();
 select push.enqueue_call('{"callId": "web-5", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'fay', 'webPushSubscription',
   pg_temp.browser('f01'))), 'web'), pg_temp.claim_all(:g1), pg_temp.settle('web-5', 'webpush', 0), push.end_call('web-5', app => 'web') \g /dev/null
+select test.follow();
 select push.sync(:g1) \g /dev/null
 select test.equal('a missed call is shown in a browser if there is no phone', pg_temp.owed('web-5') ~ 'missed_call:fay:webpush:web:f018', true);
 select push.enqueue_call('{"callId": "web-8", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'jan', 'webPushSubscription',
   pg_temp.browser('j01'))), 'web'), push.answer_call('web-8', app => 'web', device => pg_temp.browser('j01')::text) \g /dev/null
+select test.follow();
 select test.equal('a browser of recipients determines the user who answered', (select answered_by from push.outbox where call_id = 'web-8'), 'jan');
 select test.equal('a browser is dropped in either form', push.drop_device('web', 'webpush', pg_temp.browser('a02')::text), true);
 select test.equal('it is gone', push.drop_device('web', 'webpush', pg_temp.token('a02')), false);
@@ -202,10 +211,12 @@ insert into push.outbox (app, payload, recipients) select 'web', '{"callId": "we
   jsonb_agg(jsonb_build_object('userId', u, 'webPushSubscription', pg_temp.browser('g01')) order by u) from unnest('{gil,hal}'::text[]) u;
 select test.equal('a browser of two users has one delivery, the first''s', pg_temp.owed('web-6'), 'invite:gil:webpush:web:g018');
 select push.erase_user('gil', 'web', 60000) \g /dev/null
+select test.follow();
 select test.equal('when the first is erased, it rings on for the other', pg_temp.owed('web-6'), 'invite:hal:webpush:web:g018');
 insert into push.token_invalidations (app, provider, token, user_id, reason) values ('web', 'webpush', pg_temp.token('i01'), null, 'HTTP410');
 select push.enqueue_call('{"callId": "web-7", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'ida', 'webPushSubscription',
   pg_temp.browser('i01'))), 'web'), push.end_call('web-7', app => 'web') \g /dev/null
+select test.follow();
 select push.erase_user('ida', 'web', 60000) \g /dev/null
 select test.equal('a subscription that only a call knew as the user''s is erased', (select count(*) from push.token_invalidations
   where token = pg_temp.token('i01')), 0::bigint);

@@ -23,6 +23,7 @@ select push.enqueue_call('{"callId": "next", "from": "x"}', jsonb_build_array(
   jsonb_build_object('userId', 'c', 'voipPushToken', pg_temp.hex('c01'), 'pushToken', 'ExponentPushToken[alerts-c01]', 'platform',
     'android'))) \g /dev/null
 select pg_temp.fail('next', :g, 1) \g /dev/null
+select test.follow();
 select test.equal('its next channel is an iPhone''s, too', pg_temp.owed('next'), 'a:expo:1 b:fcm:1 c:expo:2');
 insert into push.token_invalidations (app, provider, token, reason, user_id) select 'default', 'apns', pg_temp.hex('d01'), 'Unregistered', 'd';
 select push.enqueue_call('{"callId": "dead", "from": "x"}', jsonb_build_array(jsonb_build_object('userId', 'd', 'voipPushToken', pg_temp.hex('d01'),
@@ -30,10 +31,12 @@ select push.enqueue_call('{"callId": "dead", "from": "x"}', jsonb_build_array(js
 select test.equal('also if its VoIP token is known to be dead', pg_temp.owed('dead'), 'd:expo:1');
 select push.claim(:g, 2, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99])),
   push.end_call('dead') \g /dev/null
+select test.follow();
 select test.equal('so are its cancel and missed call', (select string_agg(d.kind || ':' || platform, ' ' order by d.kind) from push.delivery d
   join push.outbox o on o.id = d.outbox_id where o.call_id = 'dead'), '0:1 1:1 2:1');
 insert into push.devices (user_id, provider, token, platform) values ('reg', 'apns', pg_temp.hex('e01'), 'ios'),
   ('reg', 'expo', 'ExponentPushToken[alerts-e01]', null);
 select push.enqueue_call('{"callId": "reg", "from": "x"}', '["reg"]') \g /dev/null
 select pg_temp.fail('reg', :g, 3) \g /dev/null
+select test.follow();
 select test.equal('a registered token of unknown platform counts as the phone that failed', pg_temp.owed('reg'), 'reg:expo:1');

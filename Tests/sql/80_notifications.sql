@@ -164,7 +164,7 @@ select test.equal('the timeline shows the users and the reasons',
   where event = 'skipped'),
   'alert NoDevice, dead TokenInvalid, gone TokenInvalid, no NotificationsDisabled, no-tokens NoDevice, nobody NoDevice, off NotificationsDisabled');
 select test.equal('a user who was reached is not reported as skipped after the call',
-  push.end_call('mixed', 'busy') || (select count(*)::text from push.timeline('mixed') where event = 'skipped'), 'true7');
+  push.end_call('mixed', 'busy') || (select count(*)::text from push.timeline('mixed') where event = 'skipped'), 'true7'); select test.follow();
 select pg_temp.notify('message', '["voip", "all"]') as voiceless \gset
 select test.equal('a notification: a VoIP token does not count', (select string_agg(user_id || ' ' || reason, ', ')
   from push.skipped_recipients(:voiceless)), 'voip NoDevice');

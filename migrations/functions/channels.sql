@@ -1,6 +1,6 @@
 -- The channels: the ways to reach a device, one for each provider. This file is the only place that lists them. All other
 -- files ask these functions, and a new channel is added here, beside the form of its token (validation.sql) and its column
--- in push.fan_out (enqueue.sql).
+-- in push.phones_of (enqueue.sql).
 --
 -- They are functions without a table: the planner replaces a call of an immutable function by its value, so that no plan
 -- reads a row or depends on statistics.
@@ -101,6 +101,10 @@ create or replace function push.has_token_member(p_entry jsonb) returns boolean 
 $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;
 comment on function push.has_token_member is
   'whether an entry of recipients has a member for a token. Such an entry is one device; others name a user';
+
+create or replace function push.entry_user(p_entry jsonb) returns text language sql immutable parallel safe as
+$$ select case jsonb_typeof(p_entry) when 'string' then p_entry #>> '{}' else p_entry ->> 'userId' end $$;
+comment on function push.entry_user is 'the user that an entry of recipients names';
 
 create or replace function push.token_member(p_provider text, p_is_call boolean) returns text
 language sql immutable parallel safe as $$

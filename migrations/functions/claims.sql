@@ -1,33 +1,19 @@
 -- Claims: a gateway takes deliveries under a number that it counts up, so that a claim whose answer is lost can be found
 -- and undone.
 --
--- Locks are taken in this order: push.gateways, push.outbox (ascending id), push.delivery (ascending outbox_id, n), the
--- rest (push.fallback_turn ascending, push.receipt_batch, push.life, push.job). Only these wait for a lock while they hold
--- another:
---   push.forget        holds its gateway's row, waits for deliveries
---   push.reclaim       holds its gateway's row, waits for deliveries, in order
---   the end of a call  holds the call's row, waits for the call's deliveries, in order (push.void_unsent); push.decline_call
---                      does the same
---   its deletion       holds the call's row, waits for the call's deliveries, in order, and for the other rows of the call
---                      (push.drop_calls); TRUNCATE locks the tables in this order, too
---   push.settle        holds deliveries, waits for its turn with a call (push.fall_back); a transaction that has the turn waits
---                      for no lock
---   push.requeue       holds the call's row, waits for the turn, then for deliveries
--- Everything else that locks several rows skips locked rows ("skip locked"), in any order, and finds them the next time:
--- push.claim, free_claims, promote, expire, park, release, the void_unsent that these call, and announce_untold.
+-- Locks are taken in this order: push.gateways, push.follow_ups (skip locked), push.outbox (by push.follow_up with skip locked; only
+-- backends and operators, who change a call, wait for one), push.delivery, the rest (push.receipt_batch, push.job). Only these wait for a
+-- lock while they hold another: push.forget holds its gateway's row and waits for deliveries; push.follow_up and push.requeue hold a
+-- call and wait for its deliveries. Everything else that locks several rows skips locked rows ("skip locked"), in any order, and finds
+-- them the next time.
 --
 -- A claim is identified by (owner, lease): the gateway and the claim's number. Every transition of a claimed delivery has
 -- the condition (state, owner, lease), so a gateway that lost its claim changes nothing. A claim changes no indexed column
 -- of a delivery, and pages are left half empty, so it is a HOT update: see the indexes of push.delivery.
 --
--- The functions are PL/pgSQL with fixed plans. PostgreSQL 15 plans a SQL function anew at every call, and statistics taken
--- while the queue was empty or full would change the plan at the worst time. A PL/pgSQL function's plan is made once a
--- session, perhaps while the tables are empty. A join with push.delivery may then be planned as a scan of the table that
--- looks into the caller's batch for each row. Once the table has filled, that session stays ten to a thousand times slower
--- than the next one. So nothing here, and nothing else that settles deliveries, joins a table that grows. A row is looked
--- up with "cross join lateral (… offset 0)", which can only run once for each row of the batch, and is changed by its ctid,
--- which no plan can find another way. The condition (state, owner, lease) is part of the change itself, so it is checked on
--- the row's newest version.
+-- The functions are PL/pgSQL with fixed plans (planner.sql): PostgreSQL 15 plans a SQL function anew at every call. Nothing here, and
+-- nothing else that settles deliveries, joins a table that grows. A row is looked up with "cross join lateral (… offset 0)", and changed
+-- by its ctid; the condition (state, owner, lease) is part of the change itself, so it is checked on the row's newest version.
 
 create or replace function push.oldest_time() returns timestamptz language sql immutable parallel safe as
 $$ select '2000-01-01 00:00:00+00'::timestamptz $$;
@@ -35,76 +21,66 @@ comment on function push.oldest_time is 'the earliest time that gateways are tol
 
 -- Claiming ------------------------------------------------------------------------------------------------------------
 
+-- Usually there is no suspect at all, which push.pick checks quickly.
+create or replace function push.pick_suspect(
+  p_gateway int, p_lanes smallint[], p_max int[], p_later_max int[], p_paused smallint[], p_first timestamptz, p_near timestamptz,
+  p_later bigint, out place tid, out lane smallint, out is_later boolean
+)
+language plpgsql volatile set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  -- At most one at a time.
+  if exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
+    return;
+  end if;
+  select suspect.tid, u.lane, suspect.is_later into place, lane, is_later
+    from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
+    cross join lateral (
+      select d.ctid as tid, d.deadline_at > p_near as is_later from push.delivery d
+      where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
+        and (d.deadline_at <= p_near or least(u.most, u.later_most, p_later) > 0)
+      order by d.deadline_at
+      limit 1
+      for no key update skip locked
+    ) suspect
+    where u.most > 0 and u.lane <> all (p_paused)
+    limit 1;
+end
+$$;
+comment on function push.pick_suspect is
+  'locks a ready suspect, unless the gateway has one. p_paused: lanes that are left out; p_first, p_near: the earliest deadline, and the '
+  'latest one that is not p_later; the others: as for push.claim. is_later: whether it counts as p_background';
+
 -- Lanes are read in the order of p_lanes, and only until the claim is full, so a claim costs the same with six hundred
 -- lanes as with three: a lane without ready deliveries costs next to nothing. p_total limits the rows of the claim; p_max
 -- is a lane's share (the gateway knows which lanes have a backlog). Deliveries with more than ten minutes left, which no
--- call has, come after those with less, and have a limit of their own. All rows of a claim are taken by one statement. The
--- end of a call needs no check here (call_rules.sql).
+-- call has, come after those with less, and have a limit of their own.
 --
 -- A claimed delivery stays in the index until it is settled, before the ready ones, because its deadline is earlier. A
 -- claim without a floor therefore steps over all claimed deliveries, at a quarter of a microsecond each. The floor is a
 -- little below the newest deadline that the gateway has claimed from the lane; with a floor, a claim steps over very few.
 -- push.entries_scanned holds the number of index entries read.
---
--- The gateway's row is locked last, without waiting, and only if there are rows to take, so an empty claim writes nothing.
--- The lock shows that this claim is running: push.forget either waits for it or has already barred it. It is the weakest
--- row lock ("key share"), which does not block the gateway's own heartbeat.
-create or replace function push.claim(
-  p_gateway int, p_claim int, p_lanes smallint[], p_max int[], p_floor timestamptz[],
-  p_slack interval default '300 ms', p_total int default null, p_background int default null,
-  p_later_floor timestamptz[] default '{}', p_later_max int[] default '{}'
-) returns table (
-  place tid, lane smallint, outbox_id bigint, n int, attempt int, kind smallint, crashes smallint, environment smallint,
-  platform smallint, created_at timestamptz, deadline_at timestamptz, remaining_us bigint, user_id text, token text,
-  locale text, data jsonb, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb
-)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
+create or replace function push.pick(
+  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_first timestamptz, p_total bigint, p_background bigint,
+  p_later_floor timestamptz[], p_later_max int[]
+) returns tid[]
+language plpgsql volatile as $$
 declare
-  -- statement_timestamp() gives an index condition; clock_timestamp() would give a filter. While a transaction holds back
-  -- vacuum, the index is full of dead entries with past deadlines. The index condition starts behind them, which keeps the
-  -- claim fast.
-  v_first    timestamptz := statement_timestamp() + p_slack;
-  v_near     timestamptz := v_first + interval '10 minutes';
-  -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
-  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed.
-  v_oldest   timestamptz := push.oldest_time();
-  v_newest   timestamptz := v_first + interval '1 year';
-  v_total    bigint := coalesce(p_total, 2147483647);
-  v_later    bigint := coalesce(p_background, 2147483647);
-  v_paused   smallint[] := array(select l.id from push.lane l where l.paused);
-  v_ringing  smallint[];
-  v_tids     tid[];
-  v_suspect  tid;
-  v_of_lane  smallint;
-  v_is_later boolean;
-  v_read     bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
+  v_near    timestamptz := p_first + interval '10 minutes';
+  v_paused  smallint[] := array(select l.id from push.lane l where l.paused);
+  v_ringing smallint[];
+  v_tids    tid[];
+  v_suspect tid;
+  v_of_lane smallint;
+  v_is_late boolean;
+  v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
 begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
-    or not exists (select from push.life l where l.is_present and l.opened_at is not null) then
-    return;
-  end if;
-  -- At most one suspect at a time. Usually there is none at all, which is quickly checked.
-  if v_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
-    and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
-    select suspect.tid, u.lane, suspect.is_later into v_suspect, v_of_lane, v_is_later
-      from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
-      cross join lateral (
-        select d.ctid as tid, d.deadline_at > v_near as is_later from push.delivery d
-        where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > v_first and d.state = 0
-          and (d.deadline_at <= v_near or least(u.most, u.later_most, v_later) > 0)
-        order by d.deadline_at
-        limit 1
-        for no key update skip locked
-      ) suspect
-      where u.most > 0 and u.lane <> all (v_paused)
-      limit 1;
+  if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2) then
+    select s.place, s.lane, s.is_later into v_suspect, v_of_lane, v_is_late
+      from push.pick_suspect(p_gateway, p_lanes, p_max, p_later_max, v_paused, p_first, v_near, p_background) s;
     if v_suspect is not null then
-      v_total := v_total - 1;
-      v_later := v_later - v_is_later::int;
+      p_total := p_total - 1;
+      p_background := p_background - v_is_late::int;
       p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
     end if;
   end if;
@@ -115,17 +91,17 @@ begin
     from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
     cross join lateral (
       select d.ctid as tid from push.delivery d
-      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, v_first) and d.deadline_at <= v_near
+      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near
         and d.state = 0
       order by d.deadline_at
       limit u.most
       for no key update skip locked
     ) near
     where u.most > 0 and u.lane <> all (v_paused)
-    limit v_total
+    limit p_total
   ) pick;
-  v_later := least(v_later, v_total - coalesce(cardinality(v_tids), 0));
-  if v_later > 0 then
+  p_background := least(p_background, p_total - coalesce(cardinality(v_tids), 0));
+  if p_background > 0 then
     v_ringing := array(select distinct unnest(v_ringing));
     v_tids := v_tids || array(
       select later.tid
@@ -138,14 +114,51 @@ begin
         for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
-      limit v_later
+      limit p_background
     );
   end if;
   perform set_config('push.entries_scanned',
     (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
-  if v_suspect is not null then
-    v_tids := v_tids || v_suspect;
+  return case when v_suspect is null then v_tids else v_tids || v_suspect end;
+end
+$$;
+comment on function push.pick is
+  'locks the ready deliveries that a claim takes, and returns where they are stored; null or empty: none. p_first: the earliest deadline; '
+  'the others: as for push.claim';
+
+-- All rows of a claim are taken by one statement. The gateway's row is locked after they are picked, without waiting, and only if there
+-- are rows to take, so an empty claim writes nothing. The lock shows that this claim is running: push.forget either waits for it or has
+-- already barred it. It is the weakest row lock ("key share"), which does not block the gateway's own heartbeat.
+drop function if exists push.claim(int, int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[], int[]);
+create or replace function push.claim(
+  p_gateway int, p_claim int, p_lanes smallint[], p_max int[], p_floor timestamptz[],
+  p_slack interval default '300 ms', p_total int default null, p_background int default null,
+  p_later_floor timestamptz[] default '{}', p_later_max int[] default '{}'
+) returns table (
+  place tid, lane smallint, outbox_id bigint, n int, attempt int, kind smallint, crashes smallint, environment smallint,
+  platform smallint, created_at timestamptz, deadline_at timestamptz, remaining_us bigint, user_id text, token text,
+  locale text, data jsonb, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb,
+  paired boolean, declined jsonb
+)
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  -- statement_timestamp() gives an index condition; clock_timestamp() would give a filter. While a transaction holds back
+  -- vacuum, the index is full of dead entries with past deadlines. The index condition starts behind them, which keeps the
+  -- claim fast.
+  v_first  timestamptz := statement_timestamp() + p_slack;
+  -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
+  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed.
+  v_oldest timestamptz := push.oldest_time();
+  v_newest timestamptz := v_first + interval '1 year';
+  v_tids   tid[];
+begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
+    or push.restored_at() is not null then
+    return;
   end if;
+  v_tids := push.pick(p_gateway, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647), coalesce(p_background, 2147483647),
+    p_later_floor, p_later_max);
   if v_tids is null or v_tids = '{}' then
     return;
   end if;
@@ -160,22 +173,22 @@ begin
       set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
-        d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data
+        d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data, d.paired
     )
     select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
       greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
       -- Not extract: it calculates in numeric, which costs half a microsecond a row.
       (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
-      -- No row: a transaction that did not see the delivery (REPEATABLE READ) has deleted its call. push.check_ends drops
-      -- the delivery soon.
+      -- No row: the call was deleted. push.follow_up drops its deliveries soon.
       case when t.is_first then coalesce(o.ended, true) end,
-      o.traceparent, o.payload
+      o.traceparent, o.payload, t.paired, o.declined
     from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
     left join lateral (
       select o.kind, o.call_id, o.payload, o.ended_at is not null as ended, o.traceparent,
         -- While the call rings, its cancels are for users who declined.
-        coalesce(o.end_reason, case when o.declined is not null then 'declined' end) as end_reason
+        coalesce(o.end_reason, case when o.declined is not null then 'declined' end) as end_reason,
+        case when o.declined is not null then (select jsonb_agg(k) from jsonb_object_keys(o.declined) k) end as declined
       from push.outbox o
       where o.id = t.outbox_id and t.is_first offset 0
     ) o on true;
@@ -184,22 +197,21 @@ $$;
 comment on function push.claim is
   'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after '
   'p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, '
-  'nothing before push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: '
+  'nothing while push.put_away has work to do, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: '
   'the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes '
   'together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose '
   'deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these. '
   'Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to '
   'the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each '
   'call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), '
-  'or it was deleted, and then the call''s other columns are null. The session setting push.entries_scanned holds the '
+  'or it was deleted, and then the call''s other columns are null; declined: the users who have declined it. Invites of such calls and '
+  'users may be claimed: the gateway settles them as void without sending them. paired: as push.delivery.paired. The session setting push.entries_scanned holds the '
   'number of index entries read, dead ones included';
 
 -- When an answer is lost ------------------------------------------------------------------------------------------------
 
 create or replace function push.claimed_places(p_gateways int[], p_claim int default null) returns tid[]
-language plpgsql stable set search_path = push, pg_temp set enable_seqscan = on set max_parallel_workers_per_gather = 0
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable set search_path = push, pg_temp as $$
 begin
   -- Reads the whole table on purpose: an index on owner would cost every claim an entry.
   if p_claim is null then
@@ -212,56 +224,11 @@ comment on function push.claimed_places is
   'where the deliveries are stored that these gateways have claimed. p_gateways: push.gateways.id; p_claim: only the claim '
   'with this number, of the first gateway. For push.forget and push.free_claims. Reads all of push.delivery';
 
--- An invite becomes ready only under a share lock on its call. While the call is ending, that lock is not available and the
--- invite waits (call_rules.sql).
-create or replace function push.give_back(p_gateway int, p_place tid[], p_lease int[]) returns bigint
-language plpgsql volatile set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_given  bigint;
-  v_unsure bigint[];
-begin
-  with mine as materialized (
-    select p_place[r.i] as tid, p_lease[r.i] as lease, d.outbox_id, d.kind <> 0 or coalesce((
-        select true from push.outbox o
-        where o.id = d.outbox_id and o.ended_at is null and not coalesce(o.declined ? d.user_id, false)
-        for share skip locked
-      ), false) as rings
-    from generate_series(1, cardinality(p_place)) r(i)
-    cross join lateral (
-      select d.outbox_id, d.kind, d.user_id from push.delivery d
-      where d.ctid = p_place[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i] offset 0
-    ) d
-  ), given as (
-    update push.delivery d
-    set state = case when m.rings then 0 else 2 end, ready_lane = case when m.rings then d.ready_lane end, owner = null,
-      attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
-    from mine m
-    where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease
-    returning d.outbox_id, m.rings
-  )
-  select count(*), array_agg(distinct g.outbox_id) filter (where not g.rings) into v_given, v_unsure from given g;
-  perform push.void_unsent(v_unsure, false);
-  if v_given > 0 then
-    perform push.ring_doorbell();
-  end if;
-  return v_given;
-end
-$$;
-comment on function push.give_back is
-  'makes claimed deliveries ready again and takes back the attempt that the claim counted. Invites of calls that have '
-  'ended become void; invites of calls that are ending wait. p_gateway: the gateway that claimed them. Arrays, by '
-  'delivery: p_place: where the row is stored; p_lease: as claimed. Returns how many were still claimed by the gateway. '
-  'For push.release and push.forget';
-
 create or replace function push.forget(p_gateway int, p_claim int) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_places tid[];
+  v_given  bigint;
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
@@ -271,83 +238,38 @@ begin
   end if;
   update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
   v_places := push.claimed_places(array[p_gateway], p_claim);
-  return push.give_back(p_gateway, v_places, array_fill(p_claim, array[cardinality(v_places)]));
+  update push.delivery d set state = 0, owner = null, attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
+    where d.ctid = any (v_places) and d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
+  get diagnostics v_given = row_count;
+  if v_given > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return v_given;
 end
 $$;
 comment on function push.forget is
   'the answer to a claim was lost. If the claim has not begun, it will take nothing; if it is running, this waits for it. '
-  'What it took becomes ready again, without counting the attempt, and invites of ended calls become void. Claims with '
+  'What it took becomes ready again, without counting the attempt. Claims with '
   'lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; '
   'p_claim: the claim''s number. Returns how many deliveries were returned. Calling it again is harmless';
 
--- Locks the rows in order, because it waits for locks: a row may be locked by push.free_claims, which makes it unclaimed a
--- moment later.
-drop function if exists push.reclaim(int, int, bigint[], int[]);
-create or replace function push.reclaim(
-  p_gateway int, p_claim int, p_outbox_id bigint[], p_n int[], p_created_at timestamptz[] default null
-) returns table (i int, place tid)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-declare
-  v_i     int[];
-  v_tid   tid[];
-  -- True if the gateway was asked to reclaim because the server may have lost commits. A delivery that this gateway holds
-  -- or has settled may then be claimed by another gateway, through an older claim that had been returned: all that came
-  -- after was lost. Otherwise this gateway would not be alive.
-  v_asked boolean := exists (select from push.reclaimed r where r.gateway = p_gateway and r.confirmed_at is null);
-  v_oldest timestamptz := push.oldest_time();
-begin
-  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share;
-  if not found then
-    return;
-  end if;
-  select array_agg(mine.i), array_agg(mine.tid) into v_i, v_tid
-  from (
-    select r.i, d.tid
-    from (
-      select r.i, r.outbox_id, r.n, r.created_at
-      from unnest(p_outbox_id, p_n, p_created_at) with ordinality r(outbox_id, n, created_at, i)
-      order by r.outbox_id, r.n offset 0
-    ) r
-    cross join lateral (
-      select d.ctid as tid from push.delivery d
-      where d.outbox_id = r.outbox_id and d.n = r.n
-        and (r.created_at is null or greatest(d.created_at, v_oldest) = r.created_at)
-        and (v_asked or d.state <> 1 or d.owner = p_gateway
-        or (select g.alive from push.gateways g where g.id = d.owner) is not true)
-      for no key update
-    ) d
-  ) mine;
-  return query
-    update push.delivery d
-    set state = 1, owner = p_gateway, lease = p_claim, ready_lane = case when d.crashes < 2 then d.lane end,
-      attempt = d.attempt + case when d.state = 1 and d.owner = p_gateway then 0 else 1 end
-    from generate_series(1, cardinality(v_tid)) r(k)
-    where d.ctid = v_tid[r.k]
-    returning v_i[r.k], d.ctid;
-end
-$$;
+-- Release 0.1.0 calls these two after it was declared dead, with all that it holds.
+drop function if exists push.reclaim(int, int, bigint[], int[]), push.reclaim(int, int, bigint[], int[], timestamptz[]);
+create or replace function push.reclaim(p_gateway int, p_claim int, p_outbox_id bigint[], p_n int[]) returns table (i int, place tid)
+language sql stable security definer set search_path = push, pg_temp as
+$$ select null::int, null::tid where false $$;
 comment on function push.reclaim is
-  'claims again those of these deliveries that exist, under a new number. After a crash of the server, which may have lost '
-  'the last claims and settlements, and until push.confirm_reclaimed: whichever gateway the rows name. The caller must '
-  'therefore not pass deliveries that were, or may have been, returned. After the gateway itself was declared dead: only '
-  'deliveries that it still owns, and those of no living gateway (not claimed, or claimed by a gateway that has ended). '
-  'p_gateway: what push.register_gateway returned; p_claim: the number of this claim. Arrays, by delivery: p_outbox_id, '
-  'p_n; p_created_at: push.delivery.created_at, because the other two may repeat after a fail-over; null for a gateway of an '
-  'earlier release. Returns which were claimed (i, the subscript, from 1) and where they are stored now. Calling it again with the '
-  'same arguments is harmless';
+  'for gateways of release 0.1.0: claims nothing again, whatever p_gateway, p_claim, p_outbox_id and p_n say';
+create or replace function push.confirm_reclaimed(p_gateway int) returns void
+language sql stable security definer set search_path = push, pg_temp as $$ select null::void $$;
+comment on function push.confirm_reclaimed is 'for gateways of release 0.1.0: does nothing, whatever p_gateway says';
 
 drop function if exists push.claimed_by(int, bigint, int);
 create or replace function push.claimed_by(
   p_gateway int, p_from_page bigint, p_pages int default 2000,
   out outbox_id bigint[], out n int[], out lease int[], out created_at timestamptz[], out next_page bigint
 )
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_from  tid := format('(%s,0)', greatest(p_from_page, 0))::tid;
@@ -370,10 +292,7 @@ comment on function push.claimed_by is
   'outbox_id, n, lease, the claim''s number, and created_at; next_page: null at the end';
 
 create or replace function push.ended(p_outbox_id bigint[]) returns bigint[]
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 begin
   return array(
     select c.id from unnest(p_outbox_id) c(id)
@@ -389,3 +308,21 @@ comment on function push.ended is
   'those of these calls that no longer ring, were deleted, or have claimed invites of a user who has declined. The gateway '
   'must return the deliveries of these calls that it has not sent; those of users who have not declined become ready '
   'again. A notification on push_control is only a hint, so gateways check with this function. p_outbox_id: push.outbox.id';
+
+create or replace function push.ended_for(p_outbox_id bigint[]) returns table (outbox_id bigint, user_id text)
+language plpgsql stable security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+    select c.id, null::text from unnest(p_outbox_id) c(id)
+    where c.id is not null and (select true from push.outbox o where o.id = c.id and o.ended_at is null) is null
+    union all
+    select c.id, s.user_id from unnest(p_outbox_id) c(id)
+    cross join lateral (select o.declined from push.outbox o where o.id = c.id and o.ended_at is null and o.declined is not null offset 0) o
+    cross join lateral jsonb_object_keys(o.declined) s(user_id);
+end
+$$;
+comment on function push.ended_for is
+  'whose phones must not ring for these calls: a row without user_id for each call that no longer rings or was deleted, and a row for each '
+  'user who has declined one that rings. A notification on push_control is only a hint, so gateways check with this function. '
+  'p_outbox_id: push.outbox.id';

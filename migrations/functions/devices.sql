@@ -44,9 +44,7 @@ create or replace function push.devices_max() returns int language sql immutable
 comment on function push.devices_max is 'maximum number of living devices of one user in one app';
 
 create or replace function push.limit_devices() returns trigger
-language plpgsql security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   -- The update runs this trigger once more.
   if exists (select from changed c where c.enabled and c.invalidated_at is null) then
@@ -77,7 +75,7 @@ create or replace function push.register_device(
   user_id text, app text, provider text, token text, environment text default 'production',
   platform text default null, locale text default null, voip boolean default true
 ) returns void
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 begin
   if not push.acts_for_all() and not push.is_own(register_device.app) then
@@ -103,7 +101,7 @@ comment on function push.register_device is
   'or null; voip: of an APNs token, true for PushKit';
 
 create or replace function push.drop_device(app text, provider text, token text) returns boolean
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   if drop_device.provider = 'webpush' then
     drop_device.token := coalesce(push.webpush_token(drop_device.token), drop_device.token);
@@ -126,7 +124,7 @@ comment on function push.drop_device is
 -- Tokens, masked ------------------------------------------------------------------------------------------------------
 
 create or replace view push.registered_devices as
-select d.user_id, d.app, d.provider, left(d.token, 4) || '…' || right(d.token, 4) as device, d.voip, d.environment,
+select d.user_id, d.app, d.provider, push.mask(d.token) as device, d.voip, d.environment,
   d.platform, d.locale, d.enabled, d.registered_at, d.invalidated_at, d.invalid_reason
 from push.devices d;
 comment on view push.registered_devices is 'push.devices with the tokens masked';
@@ -144,7 +142,7 @@ comment on column push.registered_devices.invalidated_at is 'when the token was 
 comment on column push.registered_devices.invalid_reason is 'the provider''s reason';
 
 create or replace view push.dead_devices as
-select x.app, x.provider, x.user_id, left(x.token, 4) || '…' || right(x.token, 4) as device, x.reason, x.invalidated_at
+select x.app, x.provider, x.user_id, push.mask(x.token) as device, x.reason, x.invalidated_at
 from push.token_invalidations x;
 comment on view push.dead_devices is 'push.token_invalidations with the tokens masked';
 comment on column push.dead_devices.app is 'app the token belonged to';
@@ -155,7 +153,7 @@ comment on column push.dead_devices.reason is 'the provider''s reason';
 comment on column push.dead_devices.invalidated_at is 'when the token was found dead';
 
 create or replace view push.quarantined_devices as
-select q.app, q.provider, q.user_id, left(q.token, 4) || '…' || right(q.token, 4) as device, q.reason, q.since,
+select q.app, q.provider, q.user_id, push.mask(q.token) as device, q.reason, q.since,
   q.quarantined_at
 from push.quarantined_tokens q;
 comment on view push.quarantined_devices is 'push.quarantined_tokens with the tokens masked';

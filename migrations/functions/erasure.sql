@@ -124,7 +124,7 @@ begin
   update push.history h set user_id = x.name
     from other x
     where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
-      and h.token_hash = hashtextextended(x.token, 0);
+      and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0));
 end
 $$;
 comment on function push.hand_over is
@@ -164,8 +164,9 @@ begin
       cross join lateral push.entry_tokens(e, c.is_call) t
       where e ->> 'userId' = p_user_id
     union
-    select h.token_hash from push.history h
-      where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.token_hash is not null);
+    select coalesce(hashtextextended(h.token, 0), h.token_hash) from push.history h
+      where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id
+        and (h.token is not null or h.token_hash is not null));
 
   -- Unsent deliveries are never sent, except cancels: a phone must not ring without an end.
   v_free := array(
@@ -179,16 +180,16 @@ begin
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
     select 'ended', g.lane, g.kind, 2, 'UserErased', g.attempt = 0, count(*) from gone g group by 2, 3, 6
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
-    reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, '[erased]', v_call.call_id, '…',
-    'UserErased', g.failures, g.fallback_of
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, device, reason,
+    failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, '[erased]', '…', 'UserErased', g.failures,
+    g.fallback_of
   from gone g;
   get diagnostics v_count = row_count;
   p_counts := push.add_counts(p_counts, 'delivery', v_count, 0);
 
   if exists (select from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = p_user_id)
-    or exists (select from push.ends_unchecked u where u.outbox_id = p_outbox_id)
+    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id)
     -- While the call rings, a decline without the user's id would let the gateway ring the user's phones on another
     -- channel.
     or v_call.id is not null and v_call.ended_at is null then
@@ -201,7 +202,8 @@ begin
     select h.n from push.history h
     where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id
     for no key update skip locked);
-  update push.history h set user_id = '[erased]', device = '…', token_hash = null, provider_message_id = null
+  update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
+      provider_message_id = null
     where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.n = any (v_n);
   get diagnostics v_count = row_count;
   p_counts := push.add_counts(p_counts, 'history', 0, v_count);
@@ -846,12 +848,12 @@ begin
     order by e.looked_at
     limit p_max)
   loop
-    exit when v_touched > 0 and clock_timestamp() >= v_begun + 3 * push.bite_time();
+    exit when v_touched > 0 and clock_timestamp() >= v_begun + interval '1.5 s';
     v_done := true;
     begin
       -- Only the first one may decline a call, and so wait for locks: see push.decline_rings. Another one that has a call to decline
       -- stays where it is in the line, and is the first next time.
-      v_done := push.continue_erasure(v_id, clock_timestamp() + push.bite_time(), v_touched = 0);
+      v_done := push.continue_erasure(v_id, clock_timestamp() + interval '500 ms', v_touched = 0);
       if not v_done then
         raise exception 'its locks are given back';
       end if;
@@ -859,7 +861,7 @@ begin
       continue when not v_done;
       -- The limit of a statement counts from its begin, so only the first has had nearly all of it. A shorter time is someone who
       -- cancels.
-      if sqlstate = '57014' and not push.is_culprit(sqlstate, v_begun, v_touched) then
+      if sqlstate = '57014' and (v_touched > 0 or clock_timestamp() < v_begun + interval '1 s') then
         if v_touched = 0 then
           raise;
         end if;

@@ -1,11 +1,9 @@
 -- The life of a gateway: it registers, sends heartbeats, and retires or is found silent; its claimed deliveries then become
--- ready again. Also the life of the server, which shows whether commits may have been lost.
+-- ready again.
 --
--- Sessions of gateways commit asynchronously. A crash of PostgreSQL, or the promotion of a standby, may therefore lose
--- their last commits: a delivery that a gateway has claimed, sent and settled may be ready again. Both events empty
--- unlogged tables, and push.life is one. While it is empty, nothing is claimed until every living gateway has reclaimed the
--- deliveries that it holds or remembers as settled, and has confirmed this. Gateways that died with the server are found
--- silent by the others, which then no longer wait for them.
+-- Claims do not wait for the disk, so a crash of PostgreSQL may lose the last of them: their deliveries are ready again, and a ring that is
+-- in flight may be sent twice. What a gateway has settled is on the disk. A push that people see is sent only after its claim is on the
+-- disk, too (push.sync).
 
 -- Commits that must not get lost ----------------------------------------------------------------------------------------
 
@@ -22,37 +20,6 @@ comment on function push.commit_durably is
   'makes the commit of this transaction wait for the disk, whatever the session''s setting. For transactions that make '
   'pushes visible to people, and for a new gateway';
 
--- The life of the server ------------------------------------------------------------------------------------------------
-
-create or replace function push.open_life() returns void
-language plpgsql volatile set search_path = push, pg_temp set enable_seqscan = off as $$
-begin
-  if exists (select from push.life l where l.is_present and l.opened_at is not null) then
-    return;
-  end if;
-  insert into push.life default values on conflict do nothing;
-  -- One at a time: of two gateways that confirm at once, the second sees the first.
-  perform from push.life l where l.opened_at is null for update;
-  update push.life l set opened_at = clock_timestamp()
-    where l.opened_at is null and not exists (select from push.gateways g where g.alive
-      and (select true from push.reclaimed r where r.gateway = g.id and r.confirmed_at is not null) is null);
-end
-$$;
-comment on function push.open_life is
-  'begins the life of the server, and opens it once every living gateway has reclaimed its deliveries. Usually it is open';
-
-create or replace function push.confirm_reclaimed(p_gateway int) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
-begin
-  -- Only a gateway that was asked: if the server crashed again since, the gateway is asked again.
-  update push.reclaimed r set confirmed_at = clock_timestamp() where r.gateway = p_gateway and r.confirmed_at is null;
-  perform push.open_life();
-end
-$$;
-comment on function push.confirm_reclaimed is
-  'a gateway that push.beat told to reclaim has done so: with push.reclaim, for all deliveries that it holds, has queued '
-  'to write or remembers as settled. p_gateway: what push.register_gateway returned';
-
 -- One gateway -----------------------------------------------------------------------------------------------------------
 
 create or replace function push.register_gateway(p_name text, p_version text) returns int
@@ -61,26 +28,17 @@ declare
   v_id int;
 begin
   insert into push.gateways (name, version) values (p_name, p_version) returning id into v_id;
-  insert into push.reclaimed (gateway, confirmed_at) values (v_id, clock_timestamp());
-  perform push.open_life();
   perform push.commit_durably();
   return v_id;
 end
 $$;
 comment on function push.register_gateway is
-  'registers a new life of a gateway, which has nothing to reclaim. The result fences the gateway''s statements. p_name: '
+  'registers a new life of a gateway. The result fences the gateway''s statements. p_name: '
   'host or pod; p_version: version of the program';
 
 -- It has more arguments than in 0.1. It replaces that one in a single transaction: gateways of 0.1 that run plan their statement again,
 -- and find this one by the first seven.
-do $$
-begin
-  if to_regprocedure('push.register_app(text, int, int, boolean, text[], text, boolean)') is not null then
-    drop function push.register_app(text, int, int, boolean, text[], text, boolean);
-  end if;
-end
-$$;
-
+drop function if exists push.register_app(text, int, int, boolean, text[], text, boolean);
 create or replace function push.register_app(
   p_app text, p_ring_seconds int, p_escalate_after int default null, p_at_least_once boolean default false,
   p_providers text[] default null, p_missed_calls text default null, p_voip_cancel boolean default null,
@@ -131,111 +89,95 @@ comment on function push.register_app is
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
 
--- Frees the deliveries claimed by p_gateways, which ended in this transaction, and those still to be freed of other
--- gateways. Rows that are not locked are freed at once. The others are found by a later run; so is a claim that was running
--- when its gateway ended and commits afterwards. push.gateways.free_due_at is the time of that run. It is cleared by a run
--- that found nothing while it held the gateway's row exclusively; a running claim ("key share") prevents that lock. The
--- transaction that ended the gateway never clears it, because a claim may have locked the older version of the row.
---
 -- A delivery that two gateways held when they died is a suspect: it is removed from the index of ready deliveries and
 -- claimed one at a time. If a gateway dies with a suspect, only the suspect counts that death, not the other deliveries of
 -- the gateway. After a third death the outcome is dead. There is no next channel for it: the cause is probably the call
 -- itself.
-create or replace function push.free_claims(p_gateways int[] default '{}') returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+create or replace function push.free_rows(p_places tid[], p_owners int[], p_silent int[], p_counts boolean) returns bigint
+language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_suspect  constant int := 2;
   c_hopeless constant int := 3;
-  v_begun    timestamptz := clock_timestamp();
-  v_alone    int[] := array(
-    select g.id from push.gateways g
-    where g.free_due_at <= v_begun and g.id <> all (p_gateways)
-    order by g.id for update skip locked);
-  v_ended    int[] := p_gateways || v_alone || array(
-    select g.id from push.gateways g
-    where g.free_due_at <= v_begun and g.id <> all (p_gateways || v_alone)
-    order by g.id for no key update skip locked);
-  v_silent   int[];
-  v_places   tid[];
-  v_found    bigint;
-  v_freed    bigint;
-  v_unsure   bigint[];
+  v_found bigint;
+  v_dead  push.delivery[];
 begin
-  if v_ended = '{}' then
-    return 0;
-  end if;
-  v_silent := array(select g.id from push.gateways g where g.id = any (v_ended) and g.ended_reason = 'silent');
-  v_places := push.claimed_places(v_ended);
   with lost as materialized (
-    select d.ctid as tid, d.outbox_id, d.owner, d.kind, d.lane, d.crashes, d.user_id
-    from push.delivery d
-    where d.ctid = any (v_places) and d.state = 1 and d.owner = any (v_ended)
+    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes from push.delivery d
+    where d.ctid = any (p_places) and d.state = 1 and d.owner = any (p_owners)
     for no key update skip locked
   ), careful as materialized (
     select distinct l.owner from lost l where l.crashes >= c_suspect
   ), judged as materialized (
-    select l.*, l.crashes + (l.owner = any (v_silent)
+    select l.tid, l.crashes + (p_counts and l.owner = any (p_silent)
         and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
       -- Visible to people, and it is unknown whether it was sent.
-      l.owner = any (v_silent) and l.kind in (2, 3) and not coalesce((
-        select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane
-      ), false) as is_seen
+      l.owner = any (p_silent) and l.kind in (2, 3) and not coalesce((
+        select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_seen
     from lost l
-  ), asked as materialized (
-    select j.*, j.is_seen or j.deaths >= c_hopeless as is_dead, j.kind <> 0 or coalesce((
-        select true from push.outbox o
-        where o.id = j.outbox_id and o.ended_at is null and not coalesce(o.declined ? j.user_id, false)
-        for share skip locked
-      ), false) as rings
-    from judged j
   ), gone as (
-    delete from push.delivery d where d.ctid = any (array(select a.tid from asked a where a.is_dead)) returning d.*
-  ), noted as (
-    -- Without an owner: no gateway settled it, and its last attempt may have been sent (push.cancel_invites).
-    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-      device, token_hash, reason, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 4, g.user_id,
-      (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
-      hashtextextended(g.token, 0), 'GatewayCrashed', g.failures, g.fallback_of
-    from gone g
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, count)
-    select 'ended', g.lane, g.kind, 4, 'GatewayCrashed', count(*) from gone g group by g.lane, g.kind
+    delete from push.delivery d where d.ctid = any (array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless)) returning d
   ), freed as (
     update push.delivery d
-    set state = case when a.rings then 0 else 2 end, owner = null, crashes = a.deaths,
-      ready_lane = case when a.rings and a.deaths < c_suspect then d.lane end,
-      due_at = case when a.rings then d.due_at else clock_timestamp() end
-    from asked a
-    where d.ctid = a.tid and not a.is_dead
-    returning a.outbox_id, a.rings
+    set state = 0, owner = null, crashes = j.deaths, ready_lane = case when j.deaths < c_suspect then d.lane end
+    from judged j
+    where d.ctid = j.tid and not j.is_seen and j.deaths < c_hopeless
   )
-  select (select count(*) from lost), count(*), array_agg(distinct f.outbox_id) filter (where not f.rings)
-    into v_found, v_freed, v_unsure from freed f;
-  perform push.void_unsent(v_unsure, false);
-  if v_freed > 0 then
+  select (select count(*) from lost), (select array_agg(g.d) from gone g) into v_found, v_dead;
+  if v_dead is not null then
+    perform push.bury(v_dead, 4, 'GatewayCrashed');
+  end if;
+  if v_found > 0 then
     perform push.ring_doorbell();
   end if;
+  return v_found;
+end
+$$;
+comment on function push.free_rows is
+  'makes claimed deliveries ready again. Attempts stay counted. Of gateways that were silent, missed calls and notifications, which people '
+  'see, end as dead (GatewayCrashed) unless the app is at_least_once. p_places: where they are stored; p_owners: the gateways that '
+  'have claimed them; p_silent: those of them that were silent; p_counts: whether the deliveries of these count a crash. Returns how '
+  'many were found; those that are locked are left';
+
+-- Rows that are locked are found by a later run; so is a claim that was running when its gateway ended and commits afterwards.
+-- push.gateways.free_due_at is the time of that run. It is cleared by a run that found nothing while it held the gateway's row
+-- exclusively; a running claim ("key share") prevents that lock. The transaction that ended the gateway never clears it, because a claim
+-- may have locked the older version of the row.
+create or replace function push.free_claims(p_gateways int[] default '{}') returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  v_begun  timestamptz := clock_timestamp();
+  v_alone  int[] := array(
+    select g.id from push.gateways g
+    where g.free_due_at <= v_begun and g.id <> all (p_gateways)
+    order by g.id for update skip locked);
+  v_ended  int[] := p_gateways || v_alone || array(
+    select g.id from push.gateways g
+    where g.free_due_at <= v_begun and g.id <> all (p_gateways || v_alone)
+    order by g.id for no key update skip locked);
+  v_places tid[];
+  v_found  bigint;
+begin
+  if v_ended = '{}' then
+    return 0;
+  end if;
+  v_places := push.claimed_places(v_ended);
+  v_found := push.free_rows(v_places, v_ended,
+    array(select g.id from push.gateways g where g.id = any (v_ended) and g.ended_reason = 'silent'), true);
   -- At most a tenth of the time is spent on this search.
   update push.gateways g
     set free_due_at = case when g.id <> all (v_alone) or v_found < cardinality(v_places)
       then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun)) end
     where g.id = any (v_ended);
-  return v_freed;
+  return v_found;
 end
 $$;
 comment on function push.free_claims is
-  'makes the deliveries claimed by gateways that have ended ready again. Attempts stay counted; invites of calls that have '
-  'ended become void. If the gateway was silent, missed calls and notifications, which people see, end as dead '
-  '(GatewayCrashed) unless the app is at_least_once, and the other deliveries count a crash. p_gateways: gateways that '
-  'ended in this transaction. Returns how many were freed';
+  'frees the deliveries claimed by gateways that have ended (push.free_rows), and those still to be freed of other gateways. p_gateways: '
+  'gateways that ended in this transaction. Returns how many were found';
 
 -- The update changes nothing, but a transaction that writes nothing would flush nothing.
 create or replace function push.sync(p_gateway int) returns void
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   if current_setting('synchronous_commit') = 'off' then
     perform set_config('synchronous_commit', 'local', true);
@@ -248,15 +190,13 @@ comment on function push.sync is
   'send pushes that people see. It does not wait for standbys. p_gateway: what push.register_gateway returned';
 
 create or replace function push.retire_gateway(p_gateway int) returns void
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'retired',
       free_due_at = clock_timestamp()
     where id = p_gateway and alive;
   if found then
-    delete from push.reclaimed r where r.gateway = p_gateway;
     perform push.free_claims(array[p_gateway]);
-    perform push.open_life();
     perform push.commit_durably();
   end if;
 end
@@ -271,15 +211,13 @@ comment on function push.retire_gateway is
 -- Silence is measured on the server's clock, between heartbeats that were executed. If the server stood still (a suspended
 -- virtual machine, a disk that did not answer), or its clock was set ahead, all gateways seem silent, and the first one
 -- whose heartbeat is executed would declare all others dead. But its own heartbeats have a gap then, too. For p_silence
--- after such a gap it declares no gateway dead, and by then every living gateway has sent a heartbeat. The same holds for
--- its first heartbeat after a crash of the server (it is not in push.reclaimed yet): the crash may have lost the last
--- heartbeats of others. Two steps of the clock between two of its own heartbeats leave no gap, but a gateway that
--- registered between the steps seems old. Therefore a gateway is declared dead only at the second check: the first comes
+-- after such a gap it declares no gateway dead, and by then every living gateway has sent a heartbeat. Two steps of the clock
+-- between two of its own heartbeats leave no gap, but a gateway that registered between the steps seems old. Therefore a gateway is declared dead only at the second check: the first comes
 -- after two thirds of p_silence, and a heartbeat in between cancels it.
 create or replace function push.beat(
   p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean
 )
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_now    timestamptz := clock_timestamp();
@@ -289,8 +227,7 @@ begin
   must_reclaim := false;
   update push.gateways g set heartbeat_at = v_now, doubted_at = null,
       steady_since = case
-        when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now
-          and (select true from push.reclaimed r where r.gateway = p_gateway) then g.steady_since
+        when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now then g.steady_since
         else v_now
       end
     where g.id = p_gateway and g.alive
@@ -313,7 +250,6 @@ begin
       from silent s where g.id = s.id returning g.id
     )
     select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
-    delete from push.reclaimed r where r.gateway = any (v_silent);
     with doubtful as materialized (
       select g.id from push.gateways g
       where g.alive and (g.heartbeat_at < v_now - p_silence * 2 / 3 or g.heartbeat_at > clock_timestamp() + p_silence)
@@ -325,11 +261,6 @@ begin
   if p_may_reap then
     perform push.free_claims(v_silent);
   end if;
-  insert into push.reclaimed (gateway) select p_gateway
-    where not exists (select from push.reclaimed r where r.gateway = p_gateway)
-    on conflict do nothing;
-  must_reclaim := (select r.confirmed_at is null from push.reclaimed r where r.gateway = p_gateway);
-  perform push.open_life();
 end
 $$;
 comment on function push.beat is
@@ -338,5 +269,5 @@ comment on function push.beat is
   'connection has been up for p_silence. The caller declares no gateway dead for p_silence after a gap of two thirds of '
   'p_silence between two of its own heartbeats, and none at the first check. p_gateway: what push.register_gateway '
   'returned. alive: false if the caller itself was declared dead: its deliveries are taken over and it must register '
-  'again. must_reclaim: the server may have lost the last commits, so the caller must call push.reclaim and then '
-  'push.confirm_reclaimed; until all gateways have done so, nothing is claimed';
+  'again. must_reclaim: for '
+  'gateways of release 0.1.0: always false';

@@ -3,52 +3,16 @@
 -- What waits, and what is too late ------------------------------------------------------------------------------------
 
 create or replace function push.promote(p_max int default 2000) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  -- How long an invite waits for another session's lock on its call.
-  c_patience constant interval := '1 s';
   v_promoted bigint;
-  v_unsure   bigint[];
 begin
-  with pick as materialized (
-    select d.ctid as tid, d.outbox_id, d.kind, d.user_id, d.due_at
-    from push.delivery d
-    where d.ready_lane is null and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
-      and d.state = 2
-    order by d.due_at
-    limit p_max
-    for no key update skip locked
-  ), asked as materialized (
-    -- The end of a call holds the call's lock while it runs: the invite waits for its result.
-    select p.tid, p.outbox_id, p.due_at, p.kind <> 0 or coalesce((
-      select true from push.outbox o
-      where o.id = p.outbox_id and o.ended_at is null and not coalesce(o.declined ? p.user_id, false)
-      for share skip locked
-    ), false) as is_sure, p.user_id
-    from pick p
-  ), judged as materialized (
-    -- Any backend may hold that lock for any time without ending the call, and a call rings until its end is committed. So
-    -- the invite becomes ready after c_patience. If the call was ending, push.check_ends later cancels the invites that the
-    -- end did not see. A full batch does not wait, because other deliveries are behind it.
-    select a.*, a.is_sure or (
-      (a.due_at <= statement_timestamp() - c_patience or (select count(*) from pick) >= p_max)
-      and coalesce((
-        select true from push.outbox o
-        where o.id = a.outbox_id and o.ended_at is null and not coalesce(o.declined ? a.user_id, false)
-      ), false)) as rings
-    from asked a
-  ), noted as (
-    insert into push.ends_unchecked (outbox_id)
-    select distinct j.outbox_id from judged j where j.rings and not j.is_sure
-  ), ready as (
-    update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
-    where d.ctid = any (array(select tid from judged where rings)) returning 1
-  )
-  select (select count(*) from ready), array(select distinct outbox_id from judged where not rings)
-    into v_promoted, v_unsure;
-  perform push.void_unsent(v_unsure, false);
+  update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
+  where d.ctid = any (array(
+    select w.ctid from push.delivery w
+    where w.ready_lane is null and w.due_at <= statement_timestamp() and w.deadline_at > statement_timestamp() and w.state = 2
+    order by w.due_at limit p_max for no key update skip locked));
+  get diagnostics v_promoted = row_count;
   if v_promoted > 0 then
     perform push.ring_doorbell();
   end if;
@@ -56,20 +20,16 @@ begin
 end
 $$;
 comment on function push.promote is
-  'makes at most p_max waiting deliveries ready that are due. Invites of ended calls, and of users who declined, become '
-  'void. Returns how many became ready';
+  'makes at most p_max waiting deliveries ready that are due. Whether their calls still ring is shown by the claim. Returns how many became '
+  'ready';
 
 create or replace function push.expire(
   p_max int default 5000, p_slack interval default '0', p_since timestamptz default '-infinity'
 ) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_before timestamptz := statement_timestamp() + p_slack;
-  v_expired bigint;
-  v_cancels push.delivery[];
+  v_gone   push.delivery[];
 begin
   with ready as materialized (
     select late.tid
@@ -103,30 +63,20 @@ begin
     delete from push.delivery d
     where d.ctid = any (array(
       select tid from ready union all select tid from suspect union all select tid from waiting limit p_max))
-    returning d.*
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, 3, coalesce(g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
-    from gone g
-    group by 2, 3, 4, 5, 6
-  ), past as (
-    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-      device, token_hash, reason, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id,
-      (select o.call_id from push.outbox o where o.id = g.outbox_id),
-      left(g.token, 4) || '…' || right(g.token, 4), hashtextextended(g.token, 0), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
-    from gone g
+    returning d
   )
-  select count(*), array_agg(row(g.*)::push.delivery) filter (where g.kind = 1) into v_expired, v_cancels from gone g;
-  if v_cancels is not null then
-    perform push.announce_untold(v_cancels);
+  select array_agg(g.d) into v_gone from gone g;
+  if v_gone is null then
+    return 0;
   end if;
-  return v_expired;
+  -- A cancel may have stood for a missed call.
+  insert into push.follow_ups (outbox_id, why) select distinct g.outbox_id, 'untold' from unnest(v_gone) g where g.kind = 1;
+  return push.bury(v_gone, 3);
 end
 $$;
 comment on function push.expire is
   'ends at most p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired. Expired '
-  'cancels are passed to push.announce_untold. Returns how many expired. Claimed deliveries are left to their gateway. '
+  'cancels are noted for push.tell_untold. Returns how many expired. Claimed deliveries are left to their gateway. '
   'p_since: skips deliveries that were due before it. While a transaction holds back vacuum, a call without it reads the '
   'dead entries of all earlier calls; call it without from time to time';
 
@@ -157,8 +107,8 @@ begin
     continue when to_regclass('push.' || v_name) is not null;
     begin
       execute format('create table push.%I (like push.history including all)', v_name);
-      execute format('alter table push.%I alter user_id set statistics 0, alter call_id set statistics 0, '
-        'alter device set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
+      execute format('alter table push.%I alter user_id set statistics 0, alter token set statistics 0, alter locale set statistics 0, '
+        'alter data set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
         'set (autovacuum_analyze_threshold = 100000)', v_name);
       execute format('alter table push.history attach partition push.%I for values from (%L) to (%L)',
         v_name, v_day::timestamptz, (v_day + 1)::timestamptz);

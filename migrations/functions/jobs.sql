@@ -3,26 +3,20 @@
 -- one job by its interval. Two gateways may run the same job at once if a step takes longer than the interval: every job
 -- skips locked rows.
 
+insert into push.job (name, every) values
+  ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_all', '5 s') on conflict do nothing;
+delete from push.job j where j.name = 'check_ends';  -- of release 0.1.0
+
 -- Jobs that rings wait for, push.is_urgent, run beside the others: a gateway takes one of each kind at a time, so that a call
 -- whose end takes seconds delays no ring.
 create or replace function push.is_urgent(p_job text) returns boolean language sql immutable parallel safe as
-$$ select p_job in ('promote', 'escalate') $$;
+$$ select p_job in ('promote', 'escalate', 'follow_up_urgent') $$;
 comment on function push.is_urgent is
-  'whether rings wait for a job: retries that are due, and users whose phones were not heard. p_job: push.job.name';
+  'whether rings wait for a job: retries that are due, and next channels. p_job: push.job.name';
 
--- It had one argument in release 0.1.0.
-do $$
-begin
-  if to_regprocedure('push.take_job(int)') is not null then
-    drop function push.take_job(int);
-  end if;
-end
-$$;
-
+drop function if exists push.take_job(int);  -- of release 0.1.0
 create or replace function push.take_job(p_gateway int, p_urgent boolean default null) returns text
-language plpgsql volatile security definer set search_path = push, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_name text;
 begin
@@ -44,30 +38,22 @@ comment on function push.take_job is
   '(push.is_urgent), or one that is not; null: any';
 
 create or replace function push.run_job(p_name text) returns boolean
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_more boolean;
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
-    -- These jobs take few large calls at a time, so the returned number does not show whether there is more to do; only a
-    -- new query does. Rows that other sessions have locked are no reason to run again at once.
-    when 'miss' then
-      v_more := push.miss(1000) > 0;
-      v_more := v_more
-        and exists (select from push.outbox o where o.state = 'ringing' and o.deadline_at <= statement_timestamp());
-    when 'check_ends' then
-      v_more := push.check_ends(500) > 0;
-      v_more := v_more and exists (select from push.ends_unchecked e where e.due_at <= clock_timestamp());
+    when 'miss' then v_more := push.miss(1000) >= 1000;
+    -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
+    when 'follow_up_urgent' then v_more := push.follow_up(true, 50, interval '1 minute') >= 50;
+    when 'follow_up' then v_more := push.follow_up(false, 50, interval '1 minute') >= 50;
+    when 'follow_up_all' then v_more := push.follow_up(true, 50, interval '1 year') + push.follow_up(false, 50, interval '1 year') >= 50;
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
     when 'escalate' then
       v_more := push.bypass(500) >= 500;
-      perform push.escalate(500);
-      v_more := v_more or exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
     when 'prune' then
       perform push.prune();
       -- push.prune has taken one bite of the events of webhooks. While a receiver is away, more may come.

@@ -1,21 +1,8 @@
 -- Lanes, one for each app and provider: how they are made, the notification that wakes their gateways, their status, and
 -- how operators pause and resume them.
 
--- Drops functions that only earlier releases called, in the transaction that replaces their last callers. A migration would
--- drop them earlier, and the old callers would fail for as long as the new functions wait for a lock.
-do $$
-begin
-  if to_regprocedure('push.make_lane(text, text)') is not null then
-    drop function push.make_lane(text, text);
-  end if;
-  if to_regprocedure('push.skips_anybody(bigint, jsonb, text[])') is not null then
-    drop function push.skips_anybody(bigint, jsonb, text[]);
-  end if;
-  if to_regprocedure('push.notify(text, text, double precision)') is not null then
-    drop function push.notify(text, text, double precision);
-  end if;
-end
-$$;
+-- It had another argument in release 0.1.0.
+drop function if exists push.notify(text, text, double precision);
 
 -- Lanes and the bell --------------------------------------------------------------------------------------------------
 
@@ -102,7 +89,7 @@ create or replace function push.report_lanes(
   p_gateway int, p_lane smallint[], p_window int[], p_capacity int[], p_in_flight int[], p_circuit text[],
   p_throttled_ms int[], p_rate int[]
 ) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 begin
   if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
     return;

@@ -42,7 +42,7 @@ comment on function push.mark_restored is
 -- What was owed then ----------------------------------------------------------------------------------------------------
 
 create or replace function push.put_away(p_max int default 20000) returns boolean
-language plpgsql volatile security definer set search_path = push, pg_temp set jit = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_restored timestamptz;
   v_calls    int;
@@ -54,29 +54,18 @@ begin
   if not found or v_restored is null then
     return false;
   end if;
-  -- Gateways from before the restore do not run here, and the server has begun a new life.
+  -- Gateways from before the restore do not run here.
   update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent'
     where g.alive and g.started_at < v_restored;
-  delete from push.reclaimed r where r.asked_at < v_restored;
-  delete from push.life l where l.began_at < v_restored;
   -- Ends that were still to be announced then, or told to phones.
-  delete from push.ends_unchecked e where e.ended_at < v_restored;
+  delete from push.follow_ups f where f.noted_at < v_restored;
   with gone as (
     delete from push.delivery d
     where d.ctid = any (array(
       select x.ctid from push.delivery x where x.created_at < v_restored limit p_max for update skip locked))
-    returning d.*
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, 2, 'Restored', g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.attempt = 0
+    returning d
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
-    token_hash, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, g.user_id,
-    (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
-    hashtextextended(g.token, 0), 'Restored', g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_owed = row_count;
+  select coalesce(push.bury(array_agg(g.d), 2, 'Restored'), 0) into v_owed from gone g;
   if v_owed = p_max then
     return true;
   end if;
@@ -112,18 +101,3 @@ comment on function push.put_away_restored is 'runs push.put_away when a gateway
 
 create or replace trigger put_away_restored after insert or update on push.gateways
   for each statement execute function push.put_away_restored();
-
-create or replace function push.keep_closed() returns trigger
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-begin
-  if push.restored_at() is not null then
-    new.opened_at := null;
-  end if;
-  return new;
-end
-$$;
-comment on function push.keep_closed is
-  'keeps push.life closed, so that nothing is claimed, until push.put_away has ended what was restored';
-
-create or replace trigger keep_closed before insert or update of opened_at on push.life
-  for each row when (new.opened_at is not null) execute function push.keep_closed();

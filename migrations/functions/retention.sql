@@ -2,77 +2,30 @@
 
 -- Calls that are deleted ----------------------------------------------------------------------------------------------
 
--- Found by key and not by ctid: if a gateway changes a delivery meanwhile, this waits and then deletes it all the same.
-create or replace function push.drop_deliveries(p_outbox_id bigint[], p_wait boolean default true) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_free    tid[];
-  v_held    bigint[];
-  v_dropped bigint;
-begin
-  if not p_wait then
-    v_free := array(select d.ctid from push.delivery d where d.outbox_id = any (p_outbox_id) for update skip locked);
-  end if;
-  with gone as (
-    delete from push.delivery d where d.outbox_id = any (p_outbox_id) and (p_wait or d.ctid = any (v_free))
-    returning d.outbox_id, d.state
-  )
-  select array_agg(distinct g.outbox_id) filter (where g.state = 1), count(*) into v_held, v_dropped from gone g;
-  perform push.tell_void(v_held);
-  return v_dropped;
-end
-$$;
-comment on function push.drop_deliveries is
-  'deletes the deliveries of calls that no longer exist, without history, and tells the gateways that hold some of them. '
-  'Returns how many deliveries. p_outbox_id: push.outbox.id; p_wait: true waits for rows that other sessions have locked, '
-  'false skips them';
-
 create or replace function push.drop_belongings(p_outbox_id bigint[]) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 begin
   delete from push.ring_reports r where r.outbox_id = any (p_outbox_id);
   delete from push.escalations e where e.outbox_id = any (p_outbox_id);
-  delete from push.escalations_due e where e.outbox_id = any (p_outbox_id);
 end
 $$;
 comment on function push.drop_belongings is
   'deletes the remaining rows of calls that no longer exist. p_outbox_id: push.outbox.id';
 
--- The calls are locked by now, so no new deliveries are made for them. The exception is an invite that waits because of
--- this lock (call_rules.sql), which push.void_unsent drops. Deliveries are locked in the order of their keys, as by the end
--- of a call (claims.sql).
 create or replace function push.drop_calls() returns trigger
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_calls   bigint[] := array(select g.id from gone_calls g order by g.id);
-  v_dropped bigint := 0;
-begin
-  if v_calls = '{}' then
-    return null;
-  end if;
-  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
-    begin
-      v_dropped := push.drop_deliveries(v_calls);
-    exception when serialization_failure then
-      -- A gateway has changed the rows since: push.check_ends handles them.
-      null;
-    end;
-  else
-    v_dropped := push.drop_deliveries(v_calls);
-  end if;
   -- Retention deletes no call with deliveries, so these calls were deleted by hand.
-  if v_dropped > 0 then
-    perform push.note_audit('delete_calls', coalesce((select min(g.call_id) || case when count(*) > 1 then ', …' else '' end
-      from gone_calls g), ''), jsonb_build_object('calls', cardinality(v_calls), 'owed', v_dropped));
+  v_owing bigint[] := array(
+    select g.id from gone_calls g where (select true from push.delivery d where d.outbox_id = g.id limit 1) order by g.id);
+begin
+  if v_owing <> '{}' then
+    insert into push.follow_ups (outbox_id, why) select unnest(v_owing), 'gone';
+    perform push.tell_void(v_owing[:101]);
+    perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
+      jsonb_build_object('calls', (select count(*) from gone_calls), 'owed', (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;
-  perform push.drop_belongings(v_calls);
+  perform push.drop_belongings(array(select g.id from gone_calls g));
   -- Deleted last, so that a session that waits for a key finds that the call is gone.
   delete from push.call_key k where k.ctid = any (array(
     select k.tid
@@ -83,18 +36,18 @@ begin
 end
 $$;
 comment on function push.drop_calls is
-  'runs when calls are deleted: deletes their deliveries and their other rows. Their history stays';
+  'runs when calls are deleted: deletes their other rows, and notes their deliveries for push.follow_up, which deletes them. Their history '
+  'stays';
 
 create or replace trigger drop_calls after delete on push.outbox referencing old table as gone_calls
   for each statement execute function push.drop_calls();
 
 create or replace function push.drop_all_calls() returns trigger
-language plpgsql volatile security definer set search_path = push, pg_temp set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_table text;
 begin
-  foreach v_table in array '{delivery,ring_reports,escalations,escalations_due,ends_unchecked,call_key}'::text[] loop
+  foreach v_table in array '{delivery,ring_reports,escalations,follow_ups,call_key}'::text[] loop
     begin
       execute format('truncate push.%I', v_table);
     exception when object_in_use then
@@ -119,10 +72,7 @@ create or replace trigger drop_all_calls after truncate on push.outbox
 -- still owed is skipped once a pass and blocks nothing. After the end of a pass, the next one begins ten minutes later, or
 -- when a new day has begun: until then only calls that were still owed would be left.
 create or replace function push.prune(p_max int default 5000, p_keep_days int default 15) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-set lock_timeout = '200ms'
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp set lock_timeout = '200ms' as $$
 declare
   -- c_bite limits the time of one call of this function. The number of calls read at once is adapted so that each read
   -- takes about 10 to 20 % of it: a call may have a thousand reports.
@@ -144,9 +94,6 @@ declare
   v_pruned bigint := 0;
 begin
   -- At most 250 rows of each of the other tables, every time this runs.
-  delete from push.escalations_due e where e.ctid = any (array(
-    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 250
-    for update skip locked));
   delete from push.audit a where a.id = any (array(
     select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
     for update skip locked));

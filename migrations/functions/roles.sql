@@ -1,5 +1,5 @@
 -- The rights of the roles. This file is applied last, and again whenever another file is: functions of the other files can
--- be called by no role until they are granted here.
+-- be called by no role until they are granted here, and have no settings of the planner until push.set_planner has run.
 
 -- Roles ---------------------------------------------------------------------------------------------------------------
 
@@ -68,10 +68,10 @@ begin
       when 'push_gateway' then
         execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
           'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
-          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.sync, push.take_job, push.run_job, '
+          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.ended_for, push.disown, push.follow_up, push.sync, push.take_job, push.run_job, '
           'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
-          'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
+          'push.give_up_receipts, push.promote, push.expire, push.miss, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
           'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
           'push.lock_table_used, push.enqueue_calls, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, '
@@ -130,5 +130,8 @@ comment on function push.grant_dashboard is
 
 -- By default every role may execute a new function.
 revoke execute on all functions in schema push from public;
+-- Views use it with the rights of their readers.
+grant execute on function push.mask to public;
 select push.grant_roles();
 select push.grant_dashboard();
+select push.set_planner();

@@ -12,7 +12,7 @@ select d.outbox_id, l.app, o.call_id, l.provider,
   case d.environment when 0 then 'production' else 'sandbox' end as environment,
   -- As push.platform_name, which readers of the view may not call.
   case d.platform when 1 then 'ios' when 2 then 'android' when 3 then 'web' end as platform,
-  d.locale, left(d.token, 4) || '…' || right(d.token, 4) as device, d.failures, d.fallback_of
+  d.locale, push.mask(d.token) as device, d.failures, d.fallback_of
 from push.delivery d
 left join push.lane l on l.id = d.lane
 left join push.outbox o on o.id = d.outbox_id;
@@ -48,7 +48,7 @@ select h.outbox_id, l.app, o.call_id, l.provider,
   case h.outcome when 0 then 'delivered' when 1 then 'delivered_late' when 2 then 'void' when 3 then 'expired'
     else 'dead' end as outcome,
   h.reason, h.attempts, h.created_at, h.sent_at, h.finished_at, h.provider_message_id,
-  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway, h.device, h.failures, h.fallback_of,
+  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway, coalesce(push.mask(h.token), h.device) as device, h.failures, h.fallback_of,
   h.receipt_reason, substr(o.traceparent, 4, 32) as trace_id
 from push.history h
 left join push.lane l on l.id = h.lane
@@ -92,9 +92,7 @@ comment on column push.delivery_history.trace_id is 'the trace that the call bel
 -- they are unknown, and the result is empty.
 create or replace function push.skipped_recipients(p_outbox_id bigint)
 returns table (user_id text, reason text, field text, remedy text)
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
@@ -112,13 +110,12 @@ begin
     with fault as materialized (
       select * from push.recipient_faults(v_call.recipients, v_call.kind, v_call.app)
     ), reached as materialized (
-      select d.user_id, hashtextextended(d.token, 0) as token_hash, left(d.token, 4) || '…' || right(d.token, 4) as device
-      from push.delivery d where d.outbox_id = p_outbox_id and d.n < 10000
+      select d.user_id, d.token from push.delivery d where d.outbox_id = p_outbox_id and d.kind in (0, 3)
       union
-      select h.user_id, h.token_hash, h.device
-      from push.history h where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.n < 10000
+      select h.user_id, h.token from push.history h
+      where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.kind in (0, 3)
     ), entry as materialized (
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
+      select push.entry_user(e) as user_id,
         e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
       from jsonb_array_elements(v_call.recipients) with ordinality r(e, i)
       where push.is_recipient(e)
@@ -149,11 +146,8 @@ begin
           when exists (select from token t where t.user_id = m.user_id and t.is_unserved) then 'ProviderNotConfigured'
           else 'NoDevice' end as reason, min(m.i) as i
       from missing m
-      -- A token that two users share is one delivery, which belongs to the first user. Two tokens may have the same mask.
-      where not exists (select from token t
-        join reached r on r.device = left(t.token, 4) || '…' || right(t.token, 4)
-          and coalesce(r.token_hash = hashtextextended(t.token, 0), true)
-        where t.user_id = m.user_id)
+      -- A token that two users share is one delivery, which belongs to the first user.
+      where not exists (select from token t join reached r on r.token = t.token where t.user_id = m.user_id)
       group by m.user_id
     )
     select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
@@ -185,7 +179,7 @@ create or replace function push.timeline(
   at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
   device text, trace_id text, field text
 )
-language sql stable security definer set search_path = push, pg_temp set jit = off as $$
+language sql stable security definer set search_path = push, pg_temp as $$
   with call as (
     select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
     from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
@@ -250,8 +244,8 @@ language sql stable security definer set search_path = push, pg_temp set jit = o
     union all
     -- Listed at the time of its next try, like a delivery that waits.
     select c.id, max(e.due_at), 8, -1, 'end failed', null, c.kind, null, max(e.tries), null, null, null, null
-    from call c join push.ends_unchecked e on e.outbox_id = c.id
-    where timeline.first_n is null and e.tries > 0 and isfinite(e.due_at)
+    from call c join push.follow_ups e on e.outbox_id = c.id
+    where timeline.first_n is null and e.tries > 1
     group by c.id, c.kind
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
@@ -276,7 +270,7 @@ comment on function push.iso_time is 'a time, p_time, as ISO 8601 in UTC, with m
 create or replace function push.call(
   call_id text, app text default null, after_n int default null, devices int default null
 ) returns jsonb
-language plpgsql stable security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 declare
   v_call  push.outbox;
   v_id    bigint := push.find_call(call_id, app);

@@ -1,7 +1,7 @@
 -- Counts for the gateways' metrics of what happens in SQL alone. Each statement that ends, misses or counts something
 -- inserts a row into push.tally; a gateway removes the rows and adds them to its counters. Also gauges that only the
--- database can compute: how much is owed, and how old it is. The ends of deliveries are noted by push.void_unsent,
--- push.expire and push.free_claims, missed calls by push.announce_missed.
+-- database can compute: how much is owed, and how old it is. The ends of deliveries are noted by push.bury,
+-- missed calls by push.tell_missed.
 
 -- What notes it -------------------------------------------------------------------------------------------------------
 
@@ -11,6 +11,14 @@ begin
   insert into push.tally (what, app, count)
   select 'enqueued', c.app, count(*) from new_calls c
   where push.is_call(c.kind) and c.created_at >= statement_timestamp() group by c.app;
+  -- Usually no app escalates, which is quickly checked.
+  if exists (select from push.apps a where a.escalate_after_seconds is not null) then
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+    select c.id, 'unheard', true, c.created_at + make_interval(secs => a.escalate_after_seconds)
+    from new_calls c
+    cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
+    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
+  end if;
   -- Here, because no later trigger refuses the statement: what others refuse is not counted. push.fan_out sets this for apps
   -- with a quota. Whoever else sets it gains nothing.
   if current_setting('push.counts_quota', true) = 'on' then
@@ -26,13 +34,15 @@ begin
   return null;
 end
 $$;
-comment on function push.tally_calls is 'notes how many calls were enqueued, also for the quota of their app';
+comment on function push.tally_calls is
+  'notes how many calls were enqueued, also for the quota of their app, and when to look whether a phone of each user rings, for an app '
+  'that escalates';
 
 create or replace trigger tally_calls after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.tally_calls();
 
 create or replace function push.tally_rings() returns trigger
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   insert into push.tally (what, app, seconds)
   select 'rang', o.app, greatest(0, extract(epoch from r.rang_at - o.created_at))
@@ -70,9 +80,7 @@ returns table (
   what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint,
   seconds double precision
 )
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 begin
   return query
@@ -110,7 +118,7 @@ comment on function push.lock_table_used is
 
 create or replace function push.observe()
 returns table (what text, app text, provider text, kind smallint, state smallint, value double precision)
-language sql stable security definer set search_path = push, pg_temp set jit = off as $$
+language sql stable security definer set search_path = push, pg_temp as $$
   with owed as materialized (
     select d.lane, d.kind, d.state, sum(d.count) as count, min(d.oldest) as oldest
     from push.count_owed(5000, false) d

@@ -223,7 +223,7 @@ $$;
 comment on function push.recipient_token is
   'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, '
   'a subscription in its canonical form, other tokens without blanks around them. Null: there is none, or it has another '
-  'form. p_member: one of push.token_member. push.fan_out does the same';
+  'form. p_member: one of push.token_member. push.phones_of does the same';
 
 -- An entry with an APNs token is an iPhone, even if it is reached over another channel. An Android phone rings on a data
 -- message alone, and an iPhone does not show one.

@@ -1,0 +1,206 @@
+-- What has become of a call's pushes, and which phones are told to stop.
+--
+-- The functions from here on that take calls (void_unsent, cancel_rings, tell_missed, tell_untold, end_declined, next_channels) are parts
+-- of push.follow_up, which has locked the calls and sets the planner for all of them: a SET clause of each would cost more than a
+-- look-up. They compare what there is with what there should be, so they may run twice, late, or after a crash. "in (select ...)" is
+-- a hashed subplan here; a nested loop over the recipients of one call would cost the square of their number.
+
+create or replace function push.mask(p_token text) returns text language sql immutable parallel safe as
+$$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
+comment on function push.mask is 'a token, p_token, as people see it: its first and last four characters';
+
+-- What a call has sent --------------------------------------------------------------------------------------------------
+
+-- Release 0.1.0 kept the mask and a hash. Calls that rang during the upgrade have such rows.
+create or replace function push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_user_id text, p_device text, p_hash bigint)
+returns text
+language sql stable set search_path = push, pg_temp as $$
+  select t.token from (
+    select t.token from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
+      cross join lateral push.entry_tokens(e, true) t
+    where o.id = p_outbox_id and push.is_recipient(e) and e ->> 'userId' = p_user_id and t.provider = p_provider
+    union all
+    select d.token from push.devices d where d.user_id = p_user_id and d.app = p_app and d.provider = p_provider
+  ) t
+  where hashtextextended(t.token, 0) = p_hash and push.mask(t.token) = p_device limit 1
+$$;
+comment on function push.unmask is
+  'the token of a push that a gateway of release 0.1.0 has settled, found among the recipients and devices by mask and hash. '
+  'p_outbox_id, p_user_id, p_device, p_hash: columns of push.history; p_app, p_provider: of its lane';
+
+create or replace function push.pushes_of(p_calls bigint[]) returns table (
+  id bigint, n int, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint,
+  locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of int, deadline_at timestamptz,
+  bypassed boolean, last_n int
+)
+language plpgsql stable set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  -- Variables, so that only these partitions are read. The minute covers rows that are settled meanwhile.
+  v_since timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_calls));
+  v_until timestamptz := clock_timestamp() + interval '1 minute';
+begin
+  return query
+    select p.outbox_id, p.n, p.kind, p.lane, l.provider, p.user_id,
+      coalesce(p.token, case when p.hash is not null then push.unmask(p.outbox_id, l.app, l.provider, p.user_id, p.device, p.hash) end),
+      p.environment, p.platform, p.locale, p.data, p.outcome, p.reason, p.may_ring, p.fallback_of, p.deadline_at, p.bypassed,
+      max(p.n) over (partition by p.outbox_id)
+    from unnest(p_calls) c(id)
+    cross join lateral (select o.created_at from push.outbox o where o.id = c.id offset 0) o
+    cross join lateral (
+      select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
+        d.locale, d.data, null::smallint as outcome, null::text as reason, d.state = 1 or d.attempt > 0 as may_ring, d.fallback_of, d.deadline_at,
+        d.bypassed_at is not null as bypassed
+      from push.delivery d where d.outbox_id = c.id
+      union all
+      -- A gateway that settles says whether the request left; otherwise each attempt may have.
+      select h.outbox_id, h.n, h.kind, h.lane, h.user_id, h.token, h.device, h.token_hash, h.environment, h.platform, h.locale, h.data,
+        h.outcome, h.reason, (h.sent_at is not null or h.attempts > case when h.owner is null then 0 else 1 end)
+          and (h.outcome <> 4 or h.status is null), h.fallback_of, h.deadline_at, false
+      from push.history h where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.finished_at >= o.created_at
+      offset 0
+    ) p
+    cross join lateral (select l.app, l.provider from push.lane l where l.id = p.lane offset 0) l;
+end
+$$;
+comment on function push.pushes_of is
+  'everything that calls have sent or still owe. p_calls: push.outbox.id. A row for each push: outcome: null while it is owed; '
+  'may_ring: it may have reached the phone; bypassed: its lane is stuck and push.bypass has looked at it; last_n: the highest n of '
+  'the call';
+
+-- Pushes that end in SQL -------------------------------------------------------------------------------------------------
+
+create or replace function push.bury(p_gone push.delivery[], p_outcome int, p_reason text default null) returns bigint
+language plpgsql volatile set search_path = push, pg_temp as $$
+begin
+  insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+  select 'ended', g.lane, g.kind, p_outcome, coalesce(p_reason, g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
+  from unnest(p_gone) g group by g.lane, g.kind, 5, 6;
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, token, environment,
+    platform, locale, data, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, p_outcome, g.user_id, g.token, g.environment,
+    g.platform, g.locale, g.data, coalesce(p_reason, g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
+  from unnest(p_gone) g;
+  return cardinality(p_gone);
+end
+$$;
+comment on function push.bury is
+  'writes the history of deliveries that were deleted, unless a gateway has settled them (push.settle does that). No gateway is '
+  'their owner, so each of their attempts may have been sent. p_gone: the rows; p_outcome: as push.history.outcome; p_reason: null: '
+  'that of the last attempt, or DeadlinePassed. Returns how many';
+
+create or replace function push.void_reason(p_outbox_id bigint, p_user_id text) returns text
+language sql stable set search_path = push, pg_temp as $$
+  select coalesce((
+    select case when o.ended_at is null then 'User' || initcap(o.declined -> p_user_id ->> 'reason') else 'Call' || initcap(o.state) end
+    from push.outbox o where o.id = p_outbox_id), 'CallEnded')
+$$;
+comment on function push.void_reason is
+  'why an invite is void: CallAnswered, CallEnded or CallMissed, or while the call rings UserDeclined or UserBusy. p_outbox_id: the call; '
+  'p_user_id: whose phone it was for';
+
+-- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
+drop function if exists push.void_unsent(bigint[], boolean);  -- of release 0.1.0
+create or replace function push.void_unsent(p_calls bigint[]) returns bigint
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_end  record;
+  v_done bigint := 0;
+begin
+  for v_end in
+    with gone as (
+      delete from push.delivery d
+      using unnest(p_calls) c(id) cross join lateral (
+        select o.state, o.declined from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
+      ) o
+      where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2) and (o.state <> 'ringing' or o.declined ? d.user_id)
+      returning d, o.state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+    )
+    select e.is_late, e.reason, array_agg(e.d) as rows
+    from (select g.d, g.is_late, case when not g.is_late then push.void_reason((g.d).outbox_id, (g.d).user_id) end as reason from gone g) e
+    group by e.is_late, e.reason
+  loop
+    v_done := v_done + push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
+  end loop;
+  return v_done;
+end
+$$;
+comment on function push.void_unsent is
+  'ends the ready and waiting invites of those of the calls that no longer ring, and of users who have declined: void, or expired if '
+  'the call was missed and the deadline has passed. Returns how many. p_calls: push.outbox.id';
+
+-- Cancels ---------------------------------------------------------------------------------------------------------------
+
+-- An entry of recipients with tokens is one phone. Of a registered phone it is unknown which tokens of other providers it has: any of
+-- the user's tokens on that platform may be its own. A browser has only one.
+create or replace function push.own_tokens(p_call bigint) returns text[]
+language plpgsql stable set search_path = push, pg_temp as $$
+declare
+  v_call push.outbox := (select o from push.outbox o where o.id = p_call);
+  v_own  text[] := array_remove(array(
+    select v_call.answered_device union select s.said ->> 'device' from jsonb_each(v_call.declined) s(user_id, said)), null);
+begin
+  return v_own || array(
+    select t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+    where exists (select from push.entry_tokens(e, true) s where s.token = any (v_own))
+  ) || array(
+    select d.token
+    from unnest(v_own) o(token)
+    cross join lateral (
+      select x.user_id, x.provider, coalesce(x.platform, push.channel_platform(x.provider)) as platform from push.devices x
+      where sha256(x.token::bytea) = sha256(o.token::bytea) and x.app = v_call.app and x.provider <> 'webpush' offset 0
+    ) x
+    cross join lateral (
+      select d.token from push.devices d
+      where d.user_id = x.user_id and d.app = v_call.app and d.enabled and d.invalidated_at is null
+        and d.provider not in (x.provider, 'webpush') and (x.platform is null
+          or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform)
+      offset 0
+    ) d);
+end
+$$;
+comment on function push.own_tokens is
+  'the tokens of the phones that have answered or declined a call, as far as they are known. They get no cancel. p_call: push.outbox.id';
+
+-- Apple: the app must report a call for every VoIP push, so a VoIP token gets a cancel only if the app's phones take it for the end of
+-- a call (push.apps.voip_cancel), and never a phone that may have declined: that phone has no call left to report. A missed call rings
+-- no more, so it has no cancels.
+create or replace function push.cancel_rings(p_calls bigint[]) returns int
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_made int;
+begin
+  with call as materialized (
+    select o.id, o.ended_at, o.answered_by, o.answered_device, coalesce(o.declined, '{}') as declined,
+      coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel,
+      case when o.answered_device is not null or o.declined is not null then push.own_tokens(o.id) else '{}' end as own
+    from unnest(p_calls) c(id) cross join lateral (
+      select * from push.outbox o
+      where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null) offset 0
+    ) o
+  ), pushed as materialized (
+    select * from push.pushes_of(array(select c.id from call c))
+  ), target as (
+    select distinct on (p.id, p.lane, p.token) p.*
+    from call c join pushed p on p.id = c.id
+    where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or c.declined ? p.user_id)
+      and (c.answered_device is not null or p.user_id is distinct from c.answered_by) and p.token <> all (c.own)
+      and (p.provider <> 'apns' or c.voip_cancel
+        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null))
+      and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
+    order by p.id, p.lane, p.token, p.n desc
+  )
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
+    token, locale, data)
+  select t.id, t.last_n + row_number() over (partition by t.id order by t.lane, t.token), 1, clock_timestamp(), clock_timestamp(),
+    clock_timestamp() + interval '60 s', t.lane, t.lane, coalesce(t.environment, 0), coalesce(t.platform, 0), t.user_id, t.token,
+    t.locale, t.data
+  from target t;
+  get diagnostics v_made = row_count;
+  return v_made;
+end
+$$;
+comment on function push.cancel_rings is
+  'for calls that were answered or ended: makes one cancel for each phone that may ring and has none. The user who answered gets none; '
+  'if the phone that answered is known, only that phone gets none. For calls that still ring: the same for users who have declined. '
+  'Returns how many were made. p_calls: push.outbox.id';

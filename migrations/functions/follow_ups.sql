@@ -1,0 +1,209 @@
+-- The queue of what follows: from ends, declines and deletions of calls, and from pushes that failed.
+--
+-- A note (push.follow_ups) is written in the transaction of its cause. A gateway takes notes when it hears that calls have ended, after a
+-- settlement that failed, and as a job every 250 ms, always under READ COMMITTED and in a transaction of its own. What follows is
+-- found by comparing what there is with what there should be, so a note may be taken twice, late, or after a crash, and the order of
+-- notes does not matter.
+--
+-- Locks, in this order: the notes (skip locked), the calls (skip locked; a backend may hold one for hours), then their deliveries. Claims,
+-- settlements, parkings, promotions and expiries lock deliveries only, and hold nothing that others need.
+
+-- The queue, and what it needs -----------------------------------------------------------------------------------------
+
+-- A row is noted in the transaction of its cause, and taken by push.follow_up. Nobody waits for another's row,
+-- so there is no key: several rows may name one call.
+create table if not exists push.follow_ups (
+  outbox_id bigint not null,
+  why       text not null,
+  is_urgent boolean not null default false,
+  due_at    timestamptz not null default clock_timestamp(),
+  noted_at  timestamptz not null default clock_timestamp(),
+  tries     int not null default 0,
+  constraint follow_ups_why_known check (why in ('ended', 'declined', 'gone', 'failed', 'unheard', 'stuck', 'untold'))
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, vacuum_truncate = off);
+create index if not exists follow_ups_due on push.follow_ups (is_urgent, due_at);
+alter table push.follow_ups alter outbox_id set statistics 0, alter why set statistics 0;
+comment on table push.follow_ups is 'one reason to look at a call after the transaction that changed it; taken by push.follow_up';
+comment on column push.follow_ups.outbox_id is 'the call: push.outbox.id';
+comment on column push.follow_ups.why is
+  'ended, declined, gone (deleted), failed (an invite has failed for good), unheard (no phone has reported that it rings), stuck (its '
+  'lane sends nothing), untold (a cancel that would have shown a missed call was not sent)';
+comment on column push.follow_ups.is_urgent is 'whether a ring may depend on it';
+comment on column push.follow_ups.due_at is 'when it is taken; after a failure, when it is tried again';
+comment on column push.follow_ups.noted_at is 'when it was noted';
+comment on column push.follow_ups.tries is 'how often it has failed';
+
+-- Columns of tables that gateways write to all the time: their locks are taken once, not whenever this file is applied.
+do $$
+declare
+  v_name text;
+begin
+  if exists (select from pg_attribute a where a.attrelid = 'push.history'::regclass and a.attname = 'token') then
+    return;
+  end if;
+  alter table push.delivery add column paired boolean not null default false;
+  -- A CHECK or NOT NULL that fails would print the row with its token, so there are none on what settling fills in.
+  alter table push.history alter device drop not null, add column token text, add column environment smallint,
+    add column platform smallint, add column locale text, add column data jsonb,
+    drop constraint history_codes_known, drop constraint history_failure_has_reason, drop constraint history_failures_form;
+  for v_name in select i.inhrelid::regclass from pg_inherits i where i.inhparent = 'push.history'::regclass loop
+    execute format('alter table %s alter token set statistics 0, alter locale set statistics 0, alter data set statistics 0', v_name);
+  end loop;
+end
+$$;
+comment on column push.delivery.paired is
+  'for a cancel and a missed call of one call: whether the other one is sent to the same phone. The phone shows them once';
+comment on column push.history.token is 'the device token; null: erased, or finished before this column existed';
+comment on column push.history.environment is '0 production, 1 sandbox';
+comment on column push.history.platform is 'as push.delivery.platform';
+comment on column push.history.locale is 'language of visible texts';
+comment on column push.history.data is 'as push.delivery.data';
+
+do $$
+begin
+  if to_regtype('push.noted') is null then
+    create type push.noted as (tid tid, outbox_id bigint, why text, tries int);
+    comment on type push.noted is 'a row of push.follow_ups that is locked, and where it is stored';
+  end if;
+end
+$$;
+
+-- Notes that have failed are taken one by one, so that a call whose end fails, or takes longer than a statement may, stops no other: an
+-- error or the time limit undoes the whole bite, and each of its notes is then tried alone. A note that fails alone is tried again after
+-- 5 s, 20 s, and so on up to half an hour, and given up when its missed calls would have expired.
+create or replace function push.follow_up(p_urgent boolean default false, p_max int default 50, p_within interval default '10 s')
+returns int
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  v_since timestamptz := statement_timestamp() - p_within;
+  v_notes push.noted[];
+begin
+  -- Calls from before a restore neither ring nor are announced (push.put_away).
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  v_notes := push.take_notes(p_urgent, p_max, v_since);
+  if v_notes = '{}' then
+    return 0;
+  end if;
+  begin
+    perform push.follow(v_notes);
+  exception when query_canceled or others then
+    perform push.put_off(v_notes, sqlstate);
+  end;
+  return cardinality(v_notes);
+end
+$$;
+comment on function push.follow_up is
+  'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took. p_urgent: '
+  'notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back '
+  'vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
+
+-- A note that has failed before is taken alone, if it has been due for a second or there is no other.
+create or replace function push.take_notes(p_urgent boolean, p_max int, p_since timestamptz) returns push.noted[]
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_failed push.noted[] := array(
+    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
+    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries > 0
+    order by f.due_at limit 1 for update skip locked);
+  v_fresh push.noted[];
+begin
+  if v_failed <> '{}' and (select f.due_at from push.follow_ups f where f.ctid = v_failed[1].tid) < statement_timestamp() - interval '1 s' then
+    return v_failed;
+  end if;
+  v_fresh := array(
+    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
+    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries = 0
+    order by f.due_at limit p_max for update skip locked);
+  return case when v_fresh <> '{}' then v_fresh else v_failed end;
+end
+$$;
+comment on function push.take_notes is
+  'locks the notes that are due first, for push.follow_up: several that have not failed, or one that has. p_urgent, p_max: as there; '
+  'p_since: leaves out notes that were due before';
+
+create or replace function push.follow(p_notes push.noted[]) returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_calls bigint[] := array(
+    select o.id from push.outbox o where o.id = any (array(select n.outbox_id from unnest(p_notes) n))
+    order by o.id for no key update skip locked);
+  v_gone  bigint[] := array(
+    select distinct n.outbox_id from unnest(p_notes) n where (select true from push.outbox o where o.id = n.outbox_id) is null);
+  -- Of these, phones must be silent: of all users, or of those who have declined.
+  v_quiet bigint[] := array(
+    select o.id from push.outbox o where o.id = any (v_calls) and (o.ended_at is not null or o.declined is not null));
+  v_noted record;
+begin
+  if v_gone <> '{}' then
+    delete from push.delivery d where d.outbox_id = any (v_gone);
+    perform push.drop_belongings(v_gone);
+  end if;
+  -- The last decline ends the call, and its phones are told at once.
+  perform push.end_declined(array(select n.outbox_id from unnest(p_notes) n where n.why = 'declined' and n.outbox_id = any (v_calls)));
+  if v_quiet <> '{}' then
+    perform push.void_unsent(v_quiet);
+    perform push.cancel_rings(v_quiet);
+  end if;
+  for v_noted in
+    select n.why, array_agg(distinct n.outbox_id) as calls from unnest(p_notes) n where n.outbox_id = any (v_calls) group by n.why
+  loop
+    case v_noted.why
+      when 'ended' then perform push.tell_missed(v_noted.calls);
+      when 'untold' then perform push.tell_untold(v_noted.calls);
+      when 'failed', 'unheard', 'stuck' then perform push.next_channels(v_noted.calls, v_noted.why);
+      else null;
+    end case;
+  end loop;
+  delete from push.follow_ups f using unnest(p_notes) n
+    where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone));
+  -- A backend has the call's row locked.
+  update push.follow_ups f set due_at = clock_timestamp() + interval '100 ms' from unnest(p_notes) n where f.ctid = n.tid;
+end
+$$;
+comment on function push.follow is 'makes of the calls of these notes what there should be, and deletes the notes. For push.follow_up';
+
+create or replace function push.put_off(p_notes push.noted[], p_state text) returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  c_life constant interval := '4 hours';
+  v_lost push.follow_ups;
+begin
+  if cardinality(p_notes) > 1 then
+    update push.follow_ups f set tries = 1, due_at = clock_timestamp() from unnest(p_notes) n where f.ctid = n.tid;
+    return;
+  end if;
+  delete from push.follow_ups f where f.ctid = p_notes[1].tid and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
+  update push.follow_ups f
+    set tries = f.tries + 1, due_at = clock_timestamp() + least(interval '5 s' * power(4, least(f.tries, 10)), interval '30 minutes')
+    where f.ctid = p_notes[1].tid;
+  raise warning 'call %: what follows (%) failed (SQLSTATE %); %',
+    coalesce((select o.call_id from push.outbox o where o.id = p_notes[1].outbox_id), p_notes[1].outbox_id::text), p_notes[1].why, p_state,
+    case when v_lost.outbox_id is null then 'it is tried again' else 'its phones and users are told nothing more' end;
+end
+$$;
+comment on function push.put_off is
+  'after an error: notes are tried alone, and a note that has failed alone later. p_notes: the notes; p_state: SQLSTATE. '
+  'The message of the error is not shown, because it may contain a token';
+
+-- A call ends when every user whose phone was rung has declined. If no phone was rung, or a user is being erased, all recipients count:
+-- two of them may share a phone. A phone whose invite the provider refused was not rung.
+create or replace function push.end_declined(p_calls bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
+begin
+  with rung as materialized (
+    select p.id, array_agg(distinct p.user_id) as users from push.pushes_of(p_calls) p
+    where p.kind = 0 and (p.outcome is distinct from 4 or p.may_ring) group by p.id
+  )
+  update push.outbox o set state = 'ended', end_reason = 'declined'
+  where o.id = any (p_calls) and o.ended_at is null
+    and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
+    and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
+      select push.entry_user(e)
+      from jsonb_array_elements(o.recipients) e where push.is_recipient(e)));
+end
+$$;
+comment on function push.end_declined is
+  'ends those of these calls, which ring, that all users have declined. p_calls: push.outbox.id';

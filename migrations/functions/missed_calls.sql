@@ -1,0 +1,166 @@
+-- Missed calls: which calls were missed, and who is told.
+--
+-- The functions that take calls are parts of push.follow_up (cancels.sql).
+
+create or replace function push.miss(p_max int default 1000) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  v_missed bigint;
+begin
+  -- Calls from before a restore are not announced.
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  update push.outbox o set state = 'missed'
+  where o.id = any (array(
+    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp()
+    order by x.deadline_at limit p_max for no key update skip locked));
+  get diagnostics v_missed = row_count;
+  return v_missed;
+end
+$$;
+comment on function push.miss is
+  'marks at most p_max calls as missed that still ring after their deadline. What follows is done by push.follow_up. Returns how many';
+
+-- The planner puts this function into the query that calls it.
+create or replace function push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean)
+returns table (
+  user_id text, phone text, place int, registered_at timestamptz, provider text, token text, environment smallint, platform smallint,
+  locale text, data jsonb
+)
+language sql stable as $$
+  select e.user_id, case when e.inline then e.place::text else v.token end, v.rank * 10000 + e.place, v.registered_at, v.provider, v.token,
+    v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end
+  from (
+    -- A user who is named several times is looked up once.
+    select distinct on (e.user_id, case when e.inline then e.place end) e.*
+    from (
+      select r.entry, r.i::int as place, jsonb_typeof(r.entry) = 'object' and push.has_token_member(r.entry) as inline,
+        push.entry_user(r.entry) as user_id
+      from jsonb_array_elements(p_recipients) with ordinality r(entry, i)
+      where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
+        and r.entry -> 'missedCall' is distinct from 'false'
+      offset 0
+    ) e
+    order by e.user_id, case when e.inline then e.place end, e.place
+  ) e
+  cross join lateral (
+    select t.rank, t.provider, t.token,
+      case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+      push.entry_platform(t.provider, e.entry) as platform, push.recipient_locale(e.entry) as locale, null::timestamptz as registered_at
+    from push.entry_tokens(e.entry, false) t
+    where e.inline and push.serves(p_providers, t.provider)
+      -- "not exists" could be planned as a join with all dead tokens or all devices.
+      and (select true from push.token_invalidations x
+        where x.token = t.token and x.app = p_app and x.provider = t.provider) is null
+      -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
+      and (t.rank > 1 or t.token <> all (p_voip) and (select true from push.devices x
+        where sha256(x.token::bytea) = sha256(t.token::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
+    union all
+    select d.* from (
+      select push.channel_rank(d.provider), d.provider, d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
+        push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale, d.registered_at
+      from push.devices d
+      where not e.inline and not p_all and d.user_id = e.user_id and d.app = p_app and d.enabled and d.invalidated_at is null
+        and (d.provider <> 'apns' or not d.voip) and push.serves(p_providers, d.provider)
+      offset 0
+    ) d
+    union all
+    select d.rank, push.channel_of(d.rank), d.token, d.environment, d.platform, d.locale, null
+    from push.reachable_devices(p_app, e.user_id, false, p_providers) d
+    where not e.inline and p_all
+  ) v
+$$;
+comment on function push.alert_phones is
+  'the phones that may show an alert about a call, a row for each token. p_app, p_recipients: of the call; p_voip: push.voip_tokens of '
+  'the recipients; p_providers: push.apps.providers; p_all: every device of a registered user. phone tells the phones of one user apart; '
+  'place: the lowest is the best';
+
+-- A call is announced once: a call that has a missed call gets no other one.
+create or replace function push.tell_missed(p_calls bigint[]) returns int
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
+  -- announced. Their missed calls expire (push.expire), and only history shows them.
+  c_life constant interval := '4 hours';
+  v_made bigint[];
+begin
+  with call as materialized (
+    select o.*, a.providers, coalesce(a.missed_calls = 'all', false) as is_all, push.voip_tokens(o.recipients) as voip
+    from unnest(p_calls) c(id)
+    cross join lateral (select * from push.outbox o where o.id = c.id offset 0) o
+    left join push.apps a on a.app = o.app
+    where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy', 'notification'))
+      and a.missed_calls is distinct from 'off'
+  ), pushed as materialized (
+    select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
+  ), due as materialized (
+    -- A token that several entries name is one phone.
+    select distinct on (p.id, l.id, p.token) p.*, l.id as lane
+    from (
+      -- One phone of a user, or every phone.
+      select distinct on (c.id, a.user_id, case when c.is_all then a.phone end) a.*, c.id, c.app,
+        least(c.ended_at, c.deadline_at) + c_life as until
+      from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
+      -- A user who declined has not missed the call.
+      where not coalesce(c.declined ? a.user_id, false) and c.id not in (select x.id from pushed x where x.is_told)
+      order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
+    ) p join push.lane l on l.app = p.app and l.provider = p.provider
+    order by p.id, l.id, p.token, p.user_id
+  ), told as (
+    -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.
+    update push.delivery x set paired = true
+    where x.state = 0 and x.ctid = any (array(
+      select s.tid from call c
+      cross join lateral (
+        select s.ctid as tid, s.outbox_id, s.lane, s.token from push.delivery s where s.outbox_id = c.id and s.kind = 1 and s.state = 0 offset 0
+      ) s
+      where coalesce((s.outbox_id, s.lane, s.token) in (select d.id, d.lane, d.token from due d), false)))
+    returning x.outbox_id, x.lane, x.token
+  ), made as (
+    insert into push.delivery (outbox_id, n, kind, paired, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+      user_id, token, locale, data)
+    select d.id, coalesce((select x.last_n from pushed x where x.id = d.id), -1)
+        + row_number() over (partition by d.id order by d.user_id, d.lane, d.token), 2,
+      (d.id, d.lane, d.token) in (select t.outbox_id, t.lane, t.token from told t),
+      clock_timestamp(), clock_timestamp(), d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
+    from due d
+    returning outbox_id, deadline_at
+  )
+  select array_agg(m.outbox_id) filter (where m.deadline_at > clock_timestamp()) into v_made from made m;
+  insert into push.tally (what, app, reason, count)
+    select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
+    from unnest(v_made) m(id) cross join lateral (select o.app, o.state from push.outbox o where o.id = m.id offset 0) o group by 2, 3;
+  return coalesce(cardinality(v_made), 0);
+end
+$$;
+comment on function push.tell_missed is
+  'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed call for each '
+  'user who has not declined, or by push.apps.missed_calls one for each phone, or none. It goes over APNs alert, else FCM, Expo or web '
+  'push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if that is earlier. Run it after '
+  'push.cancel_rings: it pairs the two. Returns how many were made. p_calls: push.outbox.id';
+
+create or replace function push.tell_untold(p_calls bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
+begin
+  with pushed as materialized (
+    select * from push.pushes_of(p_calls)
+  ), untold as materialized (
+    select m.* from pushed m
+    where m.kind = 2 and m.deadline_at > clock_timestamp() and (m.outcome is null or m.reason = 'SaidByCancel')
+      and (m.id, m.lane, m.token) in (select c.id, c.lane, c.token from pushed c where c.kind = 1 and c.outcome = 3 and c.token is not null)
+      and (m.id, m.lane, m.token, m.n) in (
+        select x.id, x.lane, x.token, max(x.n) from pushed x where x.kind = 2 and x.token is not null group by 1, 2, 3)
+  ), unpaired as (
+    update push.delivery d set paired = false from untold u where d.outbox_id = u.id and d.n = u.n and d.state <> 1
+  )
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
+    token, locale, data)
+  select u.id, u.last_n + row_number() over (partition by u.id order by u.n), 2, clock_timestamp(), clock_timestamp(), u.deadline_at,
+    u.lane, u.lane, coalesce(u.environment, 0), coalesce(u.platform, 0), u.user_id, u.token, u.locale, u.data
+  from untold u where u.reason = 'SaidByCancel';
+end
+$$;
+comment on function push.tell_untold is
+  'for missed calls that a cancel to the same phone would have shown, when that cancel was not sent: one that is still owed no longer '
+  'counts as shown by the cancel, and one that was void because of it (SaidByCancel) is made again. p_calls: push.outbox.id';

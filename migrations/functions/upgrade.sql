@@ -1,0 +1,36 @@
+-- What release 0.1.0 had and this release has not. It goes in the transaction that replaces its last callers: a migration would drop it
+-- earlier, and the old callers would fail for as long as the new functions wait for a lock. Functions that only changed their arguments
+-- are dropped where they are made again.
+
+do $$
+begin
+  -- What was noted elsewhere.
+  if to_regclass('push.ends_unchecked') is not null then
+    insert into push.follow_ups (outbox_id, why, noted_at)
+      select e.outbox_id, case when (select true from push.outbox o where o.id = e.outbox_id) is null then 'gone'
+        when e.is_unannounced then 'ended' else 'declined' end, e.ended_at from push.ends_unchecked e;
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at) select e.outbox_id, 'unheard', true, e.due_at from push.escalations_due e;
+    update push.delivery d set paired = true where d.n >= 30000;
+    drop table push.ends_unchecked, push.escalations_due, push.fallback_turn;
+    -- Whether a crash of the server had lost commits.
+    drop table push.life, push.reclaimed;
+  end if;
+end
+$$;
+
+do $$
+declare
+  v_function regprocedure;
+begin
+  foreach v_function in array array_remove(array(select to_regprocedure('push.' || f) from unnest(array[
+    'announce_missed(bigint[])', 'announce_untold(push.delivery[])', 'bite_time()', 'cancel_invites(bigint[], boolean)', 'check_ends(int)',
+    'check_traces()', 'count_recipients(jsonb)', 'drop_deliveries(bigint[], boolean)', 'escalate(int)', 'fall_back(push.delivery[], boolean)',
+    'fall_back_unheard(push.delivery[])', 'give_back(int, tid[], int[])', 'is_culprit(text, timestamptz, bigint)', 'keep_closed()',
+    'make_lane(text, text)', 'open_life()', 'plan_escalation()', 'skips_anybody(bigint, jsonb, text[])', 'take_turns(bigint[])',
+    'tell_held(bigint[])']) f), null)
+  loop
+    -- With its triggers.
+    execute format('drop function %s cascade', v_function);
+  end loop;
+end
+$$;
