@@ -205,22 +205,19 @@ public actor Dispatcher {
     case .forget(let number):
       return .forgotten(
         number: number, await result { store throws(OutboxError) in try await store.forget(number) })
-    case .reclaim(let number, let keys):
-      return .reclaimed(
-        number: number, await result { store throws(OutboxError) in try await store.reclaim(number, keys) })
-    case .confirmReclaimed:
-      return .reclaimConfirmed(await result { store throws(OutboxError) in try await store.confirmReclaimed() })
     case .scan(let page):
       return .scanned(await result { store throws(OutboxError) in try await store.claimed(from: page) })
     case .write(let batch, let write):
       return .written(batch: batch, await result { store throws(OutboxError) in try await store.write(write) })
     case .lookUpEnded(let calls):
-      return .endedFound(await result { store throws(OutboxError) in try await store.ended(among: calls) })
+      return .endedFound(await result { store throws(OutboxError) in try await store.endedFor(calls) })
     case .sync: return .synced(await result { store throws(OutboxError) in try await store.sync() })
     case .claimJob(let kind):
       return .jobClaimed(kind, await result { store throws(OutboxError) in try await store.claimJob(kind) })
     case .runJob(let kind, let name):
       return .jobRan(kind, await result { store throws(OutboxError) in try await store.run(kind, job: name) })
+    case .followUp(let kind, let max):
+      return .followedUp(kind, await result { store throws(OutboxError) in try await store.followUp(kind, max: max) })
     case .report(let conditions):
       return .reported(await result { store throws(OutboxError) in try await store.report(conditions) })
     case .send, .withdraw, .permit, .tell, .log: return nil
@@ -277,7 +274,7 @@ extension OutboxStore {
     case .settle(let settlements): .count(try await settle(settlements))
     case .settledAmong(let settlements): .settled(try await settled(among: settlements))
     case .park(let parkings): .count(try await park(parkings))
-    case .release(let leases): .count(try await release(leases))
+    case .disown(let leases): .count(try await disown(leases))
     case .invalidate(let tokens): .count(try await invalidate(tokens))
     case .hold(let holds): .count(try await hold(holds))
     case .correct(let environments): .count(try await correct(environments))

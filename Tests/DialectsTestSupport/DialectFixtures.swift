@@ -25,6 +25,7 @@ public struct DeliveryFixture {
   public var kind = PushKind.invite
   public var callKind = "incoming_call"
   public var pushNumber: Int32 = 3
+  public var isPaired = false
   public var secondsLeft: Int64 = 60
   public var locale: String?
   public var appLocale: String?
@@ -39,14 +40,15 @@ public struct DeliveryFixture {
   public var delivery: Delivery {
     Delivery(
       lease: DeliveryLease(outboxID: 4711, pushNumber: pushNumber, lease: 1), lane: 1, attempt: 1, kind: kind,
-      environment: environment,
-      platform: platform, userID: Array(userID.utf8), token: Array("token".utf8), locale: locale.map { Array($0.utf8) },
-      callKind: Array(callKind.utf8),
-      callID: Array(callID.utf8), payload: try! Array(JSONSerialization.data(withJSONObject: payload)),
+      environment: environment, platform: platform, userID: Array(userID.utf8), token: Array("token".utf8),
+      locale: locale.map { Array($0.utf8) }, data: recipientData.map { Array($0.utf8) },
       createdAtMicroseconds: (Self.nowMilliseconds - 5) * 1000,
       deadlineAtMicroseconds: (Self.nowMilliseconds + secondsLeft * 1000) * 1000,
-      deadline: Self.now + .seconds(secondsLeft), endReason: endReason.map { Array($0.utf8) },
-      data: recipientData.map { Array($0.utf8) })
+      deadline: Self.now + .seconds(secondsLeft), isPaired: isPaired,
+      call: CallData(
+        callKind: Array(callKind.utf8), callID: Array(callID.utf8),
+        payload: try! Array(JSONSerialization.data(withJSONObject: payload)),
+        endReason: endReason.map { Array($0.utf8) }))
   }
 
   public func plan(_ dialect: String, _ provider: ProviderKind) throws -> PushRequest {

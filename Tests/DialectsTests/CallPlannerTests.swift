@@ -99,10 +99,9 @@ import Testing
     var fixture = DeliveryFixture()
     fixture.kind = .missedCall
     // The end reason alone does not decide: a phone whose invite was not sent gets no cancel.
-    let numbers = [(Int32(20_000), false), (39_999, false), (40_000, true), (40_007, true)]
-    for (reason, (number, isTold)) in ["ended", "missed", nil].flatMap({ reason in numbers.map { (reason, $0) } }) {
+    for (reason, isTold) in ["ended", "missed", nil].flatMap({ reason in [false, true].map { (reason, $0) } }) {
       fixture.endReason = reason
-      fixture.pushNumber = number
+      fixture.isPaired = isTold
       for platform in DevicePlatform.allCases {
         fixture.platform = platform
         for (dialect, provider) in [("telnyx", ProviderKind.fcm), ("telnyx", .apns), ("intercom", .fcm)] {
@@ -116,7 +115,7 @@ import Testing
         }
       }
     }
-    // A missed call that the backend enqueues as a notification follows no cancel, whatever its push number.
+    // A missed call that the backend enqueues as a notification follows no cancel.
     (fixture.kind, fixture.callKind, fixture.endReason, fixture.platform) = (
       .notification, "missed_call", "notification", .android
     )
@@ -126,8 +125,8 @@ import Testing
   @Test func `a cancel followed by a missed call has the same text, because a provider may swap the two`() throws {
     var fixture = DeliveryFixture()
     (fixture.kind, fixture.platform, fixture.endReason) = (.cancel, .ios, "ended")
-    for (number, text) in [(Int32(10_000), "Call ended"), (29_999, "Call ended"), (30_000, "Missed call")] {
-      fixture.pushNumber = number
+    for (isPaired, text) in [(false, "Call ended"), (true, "Missed call")] {
+      fixture.isPaired = isPaired
       let message = try fixture.plan("intercom", .expo)
       #expect(String(decoding: message.body, as: UTF8.self).contains(#""body":"\#(text)""#))
     }

@@ -2,6 +2,7 @@
 
 import Logging
 import Providers
+import PushModel
 import Queue
 import Runtime
 import Testing
@@ -70,24 +71,6 @@ import Testing
     #expect(rig.sends().isEmpty)
   }
 
-  @Test(
-    "after a failed invite is settled, the next channel is claimed at once; after a success no claim is due",
-    arguments: [(.rejected(reason: "Unregistered"), 1), (.accepted(messageID: "m"), 0)] as [(PushOutcome, Int)])
-  func nextChannel(outcome: PushOutcome, claims: Int) throws {
-    var rig = try MachineRig.open()
-    try rig.bring([rig.delivery(1)])
-    rig.answer(rig.sends(), outcome)
-    // Until claims have the pace of an idle gateway.
-    for _ in 0..<20 {
-      rig.pass(.milliseconds(2))
-      for number in rig.claims() { rig.hear(.claimed(number: number, .success(Claimed(deliveries: [])))) }
-    }
-    let written = try #require(rig.settlements().first)
-    #expect(rig.claims().isEmpty)
-    rig.hear(.written(batch: written.batch, .success(.count(1))))
-    #expect(rig.claims().count == claims)
-  }
-
   @Test("a claimed delivery that is already held is not sent twice, and is settled under the later claim")
   func heldAlready() throws {
     var rig = try MachineRig.open()
@@ -103,60 +86,60 @@ import Testing
     #expect(written.flatMap(\.settlements).map(\.lease.lease) == [2])
   }
 
-  @Test("a claimed delivery that was recently settled is settled again with the same outcome, and not sent")
-  func settledAgain() throws {
-    var rig = try MachineRig.open()
-    try rig.deliver([rig.delivery(1), rig.delivery(2)])
-    rig.hear(.outbox(.bell))
-    try rig.bring([rig.delivery(1)])
-    #expect(rig.sends().isEmpty)
-    rig.pass(.milliseconds(5))
-    let again = rig.settlements().flatMap(\.settlements)
-    #expect(again.map(\.lease) == [DeliveryLease(outboxID: 1, pushNumber: 0, lease: 2)])
-    #expect(again.first?.outcome == .delivered)
-    #expect(again.first?.providerMessageID == "m")
-    #expect(again.first.map { Array($0.delivery.callID) } == Array("c1".utf8))
-    #expect(rig.counters.settledAgain == 1)
-    #expect(rig.counters.deliveries(.delivered) == 2)
-  }
-
-  @Test("a delivery with the numbers of one that was settled, or is held, is another one if its row was made later")
+  @Test("a delivery with the numbers of one that is held is another one if its row was made later")
   func numbersThatRepeat() throws {
     var rig = try MachineRig.open()
-    try rig.deliver([rig.delivery(1)])
     try rig.bring([rig.delivery(2)])
     #expect(rig.sends().count == 1)
     rig.hear(.outbox(.bell))
-    try rig.bring([rig.delivery(1, life: 7), rig.delivery(2, life: 7)])
+    try rig.bring([rig.delivery(2, life: 7)])
     let requests = rig.sends()
-    #expect(requests.count == 2)
+    #expect(requests.count == 1)
     rig.answer(requests)
     rig.pass(.milliseconds(5))
-    #expect(rig.settlements().flatMap(\.settlements).map(\.lease.createdAtMicroseconds) == [7, 7])
-    #expect(rig.counters.settledAgain == 0)
+    #expect(rig.settlements().flatMap(\.settlements).map(\.lease.createdAtMicroseconds) == [7])
   }
 
-  @Test("a delivery claimed again while its release is being written is a new one")
-  func releasedAndClaimed() throws {
+  @Test("a delivery that was settled and is claimed again is a new one: the database knows")
+  func settledAndClaimed() throws {
     var rig = try MachineRig.open()
-    try rig.bring([rig.delivery(1, isOver: true)])
-    rig.pass(.milliseconds(5))
-    let release = try #require(rig.releases().first)
-    #expect(release.leases.map(\.lease) == [1])
+    try rig.deliver([rig.delivery(1)])
+    rig.hear(.outbox(.bell))
     try rig.bring([rig.delivery(1)])
     #expect(rig.sends().count == 1)
-    rig.hear(.written(batch: release.batch, .success(.count(1))))
+  }
+
+  @Test("a delivery claimed again while its parking is being written is a new one")
+  func parkedAndClaimed() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    rig.answer(rig.sends(), .unavailable(reason: "UNAVAILABLE", after: .seconds(10)))
+    rig.pass(.milliseconds(5))
+    let parking = try #require(rig.parkings().first)
+    #expect(parking.parkings.map(\.lease.lease) == [1])
+    try rig.bring([rig.delivery(1)])
+    #expect(rig.sends().count == 1)
+    rig.hear(.written(batch: parking.batch, .success(.count(1))))
     #expect(rig.inFlight == 1)
     #expect(rig.counters.lostLeases == 0)
   }
 
-  @Test("an invite whose call had ended when it was read is returned unsent")
+  @Test("an invite whose call had ended, or whose user had declined, when it was claimed is void without being sent")
   func over() throws {
     var rig = try MachineRig.open()
-    try rig.bring([rig.delivery(1, isOver: true)])
+    rig.machine.logLevel = .info
+    try rig.bring([
+      rig.delivery(1, isOver: true), rig.delivery(2, decliners: ["another", "u"]), rig.delivery(3, decliners: ["another"]),
+      rig.delivery(4, kind: .cancel, isOver: true),
+    ])
+    #expect(rig.sends().count == 2)
     rig.pass(.milliseconds(5))
-    #expect(rig.sends().isEmpty)
-    #expect(rig.releases().flatMap(\.leases).map(\.outboxID) == [1])
+    let written = try #require(rig.settlements().first)
+    #expect(written.settlements.map(\.lease.outboxID) == [1, 2])
+    #expect(written.settlements.allSatisfy { $0.outcome == .void && $0.reason == nil && $0.sentAt == nil })
+    #expect(rig.lines.count { "\($0.message)" == "A delivery has ended" } == 2)
+    rig.hear(.written(batch: written.batch, .success(.count(2))))
+    #expect(rig.counters.deliveries(.void) == 2)
   }
 
   @Test("rows of a kind or a lane that this version does not know are parked for a second, uncounted")

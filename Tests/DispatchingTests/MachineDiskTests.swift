@@ -39,19 +39,23 @@ import Testing
     #expect(rig.sends().count == 1)
   }
 
-  @Test("a failed sync is repeated")
-  func again() throws {
+  @Test("when a sync fails, what waits for the disk goes back: its claim may be lost")
+  func failed() throws {
     var rig = try MachineRig.open()
     rig.syncs = false
     try rig.bring([rig.delivery(1, kind: .notification)])
     #expect(rig.syncCount() == 1)
+    rig.hear(.outbox(.bell))
+    try rig.bring([rig.delivery(2, kind: .notification)])
     rig.hear(.synced(.failure(.test(.answerLost))))
-    #expect(rig.syncCount() == 0)
-    #expect(rig.sends().isEmpty)
+    rig.pass(.milliseconds(5))
+    let parkings = rig.parkings().flatMap(\.parkings)
+    #expect(parkings.map(\.lease.outboxID) == [1, 2])
+    #expect(parkings.allSatisfy { $0.attempts == 0 && $0.delay == .milliseconds(250) })
     rig.live(.seconds(1))
-    #expect(rig.syncCount() == 1)
-    rig.hear(.synced(.success(())))
-    #expect(rig.sends().count == 1)
+    #expect(rig.sends().isEmpty)
+    #expect(rig.syncCount() == 0)
+    #expect(rig.isDrained == false, "the parking is being written")
   }
 
   @Test("for an app that is at_least_once nothing waits")

@@ -17,7 +17,7 @@ import Testing
     let asked = rig.now
     #expect(rig.beats().count == 1)
     rig.pass(.milliseconds(300))
-    rig.hear(.beaten(.success(Beat(isAlive: true, mustReclaim: false)), askedAt: asked))
+    rig.hear(.beaten(.success(true), askedAt: asked))
     #expect(rig.permits() == [asked + .milliseconds(2400)])
   }
 
@@ -37,7 +37,7 @@ import Testing
     #expect(rig.counters.leaseLapses == 1)
     #expect(rig.claims() == [])
     #expect(rig.machine.obstacles(rig.now).count == 1)
-    rig.hear(.beaten(.success(Beat(isAlive: true, mustReclaim: false)), askedAt: rig.now))
+    rig.hear(.beaten(.success(true), askedAt: rig.now))
     #expect(rig.permits().count == 1)
     #expect(rig.sends().map(\.tag) == requests.map(\.tag))
   }
@@ -50,7 +50,7 @@ import Testing
     rig.answer(rig.sends(), .unavailable(reason: "UNAVAILABLE", after: .milliseconds(200)))
     rig.pass(.seconds(2))
     rig.clear()
-    rig.hear(.beaten(.success(Beat(isAlive: true, mustReclaim: false)), askedAt: rig.now))
+    rig.hear(.beaten(.success(true), askedAt: rig.now))
     let order = rig.actions.compactMap {
       switch $0 {
       case .permit: "permit"
@@ -77,7 +77,7 @@ import Testing
     rig.pass(.milliseconds(50))
     #expect(rig.sends().isEmpty)
     #expect(rig.beats().count == 1)
-    rig.hear(.beaten(.success(Beat(isAlive: false, mustReclaim: false)), askedAt: rig.now))
+    rig.hear(.beaten(.success(false), askedAt: rig.now))
     rig.pass(.milliseconds(500))
     #expect(rig.sends().isEmpty, "it was declared dead: others have these")
   }
@@ -111,15 +111,16 @@ import Testing
     rig.hear(.outbox(.mayHaveEnded([1, 2, 99])))
     #expect(rig.lookUps() == [[1, 2]], "nothing is asked of calls that are not held")
     #expect(rig.withdrawals() == [])
-    rig.hear(.endedFound(.success([])))
+    rig.hear(.endedFound(.success(EndedRings())))
     rig.pass(.milliseconds(5))
     #expect(rig.withdrawals() == [])
-    #expect(rig.releases().isEmpty)
+    #expect(rig.settlements().isEmpty)
     rig.answer(requests)
-    #expect(rig.counters.released == 0)
+    rig.pass(.milliseconds(5))
+    #expect(rig.settlements().flatMap(\.settlements).map(\.outcome) == [.delivered, .delivered])
   }
 
-  @Test("an invite of a call that has ended is withdrawn from its provider and returned")
+  @Test("an invite of a call that has ended is withdrawn from its provider, and void")
   func ended() throws {
     var rig = try MachineRig.open()
     rig.live(.milliseconds(200))
@@ -128,11 +129,51 @@ import Testing
     rig.clear()
     rig.hear(.outbox(.manyMayHaveEnded))
     #expect(rig.lookUps() == [[1, 2]])
-    rig.hear(.endedFound(.success([2])))
+    rig.hear(.endedFound(.success(EndedRings(calls: [2]))))
     #expect(rig.withdrawals() == [requests[1].tag])
     rig.answer([requests[1]], .refused(reason: "Withdrawn"))
     rig.pass(.milliseconds(30))
-    #expect(rig.releases().flatMap(\.leases).map(\.outboxID) == [2])
+    let written = rig.settlements().flatMap(\.settlements)
+    #expect(written.map(\.lease.outboxID) == [2])
+    #expect(written.map(\.outcome) == [.void])
+    #expect(written.map(\.reason) == [nil], "the database has the reason")
+    #expect(rig.sends().isEmpty)
+  }
+
+  @Test("invites of a user who has declined are void, others of the call ring on")
+  func declined() throws {
+    var rig = try MachineRig.open()
+    rig.live(.milliseconds(200))
+    try rig.bring([rig.delivery(1, 0), rig.delivery(1, 1), rig.delivery(2)])
+    let requests = rig.sends()
+    rig.answer(requests, .unavailable(reason: "UNAVAILABLE", after: .milliseconds(1_500)))
+    rig.clear()
+    rig.hear(.outbox(.mayHaveEnded([1])))
+    #expect(rig.lookUps() == [[1]])
+    rig.hear(.endedFound(.success(EndedRings(decliners: [1: [Array("u".utf8)], 2: [Array("another".utf8)]]))))
+    rig.pass(.milliseconds(30))
+    let written = rig.settlements().flatMap(\.settlements)
+    #expect(written.map(\.lease.outboxID) == [1, 1])
+    #expect(written.allSatisfy { $0.outcome == .void && $0.reason == nil && $0.failures.count == 1 })
+    rig.live(.seconds(2))
+    #expect(rig.sends().map(\.tag) == [requests[2].tag])
+  }
+
+  @Test("an invite whose fate is unknown when its call has ended is void, and keeps that it was sent")
+  func unknownAndEnded() throws {
+    var rig = try MachineRig.open()
+    rig.live(.milliseconds(200))
+    try rig.bring([rig.delivery(1)])
+    let requests = rig.sends()
+    rig.clear()
+    rig.hear(.outbox(.mayHaveEnded([1])))
+    rig.hear(.endedFound(.success(EndedRings(calls: [1]))))
+    rig.answer(requests, .unknown(reason: "TimedOut"))
+    rig.pass(.milliseconds(5))
+    let settlement = try #require(rig.settlements().first?.settlements.first)
+    #expect(settlement.outcome == .void && settlement.sentAt != nil)
+    #expect(settlement.failures.map(\.reason) == ["TimedOut"])
+    rig.live(.seconds(1))
     #expect(rig.sends().isEmpty)
   }
 
@@ -165,7 +206,7 @@ import Testing
     #expect(rig.sends().count == 1)
     rig.pass(.milliseconds(5))
     #expect(rig.lookUps() == [[1]])
-    rig.hear(.endedFound(.success([])))
+    rig.hear(.endedFound(.success(EndedRings())))
     #expect(rig.sends().count == 1)
   }
 
@@ -185,7 +226,7 @@ import Testing
       rig.pass(.milliseconds(5))
       #expect(rig.lookUps() == [[1]])
       rig.hear(.outbox(hint))
-      rig.hear(.endedFound(.success([])))
+      rig.hear(.endedFound(.success(EndedRings())))
     }
     #expect(rig.sends().count == 1)
   }
@@ -197,14 +238,14 @@ import Testing
     try rig.bring([rig.delivery(1)])
     rig.hear(.outbox(.listening(false)))
     #expect(rig.lookUps() == [[1]])
-    rig.hear(.endedFound(.success([])))
+    rig.hear(.endedFound(.success(EndedRings())))
     rig.answer(rig.sends(), .unavailable(reason: "UNAVAILABLE", after: .milliseconds(10)))
     rig.pass(.milliseconds(250))
     #expect(rig.sends().isEmpty)
     #expect(rig.lookUps() == [[1]])
-    rig.hear(.endedFound(.success([1])))
+    rig.hear(.endedFound(.success(EndedRings(calls: [1]))))
     rig.pass(.milliseconds(5))
     #expect(rig.sends().isEmpty)
-    #expect(rig.parkings().flatMap(\.parkings).map(\.lease.outboxID) == [1])
+    #expect(rig.settlements().flatMap(\.settlements).map(\.outcome) == [.void])
   }
 }

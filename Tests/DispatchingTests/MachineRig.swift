@@ -131,10 +131,7 @@ struct MachineRig {
   mutating func lookUps() -> [[Int64]] { take { if case .lookUpEnded(let calls) = $0 { calls.sorted() } else { nil } } }
   mutating func syncCount() -> Int { take { if case .sync = $0 { true } else { nil } }.count }
   mutating func scans() -> [Int64?] { take { if case .scan(let page) = $0 { .some(page) } else { nil } } }
-  mutating func reclaims() -> [(number: Int32, keys: [DeliveryKey])] {
-    take { if case .reclaim(let number, let keys) = $0 { (number, keys) } else { nil } }
-  }
-  mutating func confirms() -> Int { take { if case .confirmReclaimed = $0 { true } else { nil } }.count }
+  mutating func followUps() -> [JobKind] { take { if case .followUp(let kind, _) = $0 { kind } else { nil } } }
   mutating func permits() -> [Instant] { take { if case .permit(let until) = $0 { until } else { nil } } }
   mutating func settlements() -> [(batch: Int, settlements: [Settlement])] {
     take { if case .write(let batch, .settle(let settlements)) = $0 { (batch, settlements) } else { nil } }
@@ -142,11 +139,25 @@ struct MachineRig {
   mutating func questions() -> [(batch: Int, settlements: [Settlement])] {
     take { if case .write(let batch, .settledAmong(let settlements)) = $0 { (batch, settlements) } else { nil } }
   }
+  /// Those that are not releases.
   mutating func parkings() -> [(batch: Int, parkings: [Parking])] {
-    take { if case .write(let batch, .park(let parkings)) = $0 { (batch, parkings) } else { nil } }
+    take { action -> (Int, [Parking])? in
+      guard case .write(let batch, .park(let parkings)) = action, parkings.contains(where: { $0.delay != nil }) else {
+        return nil
+      }
+      return (batch, parkings)
+    }
   }
   mutating func releases() -> [(batch: Int, leases: [DeliveryLease])] {
-    take { if case .write(let batch, .release(let leases)) = $0 { (batch, leases) } else { nil } }
+    take { action -> (Int, [DeliveryLease])? in
+      guard case .write(let batch, .park(let parkings)) = action, parkings.allSatisfy({ $0.delay == nil }) else {
+        return nil
+      }
+      return (batch, parkings.map(\.lease))
+    }
+  }
+  mutating func disowned() -> [(batch: Int, leases: [DeliveryLease])] {
+    take { if case .write(let batch, .disown(let leases)) = $0 { (batch, leases) } else { nil } }
   }
 
   // MARK: - The store's answers
@@ -155,24 +166,23 @@ struct MachineRig {
   mutating func answerHousekeeping() {
     for action in take({ action -> DispatcherAction? in
       switch action {
-      case .claimJob, .report, .lookUpEnded, .scan: action
+      case .claimJob, .report, .lookUpEnded, .scan, .followUp: action
       default: nil
       }
     }) {
       switch action {
       case .claimJob(let kind): hear(.jobClaimed(kind, .success(nil)))
       case .report: hear(.reported(.success(())))
-      case .lookUpEnded: hear(.endedFound(.success([])))
+      case .lookUpEnded: hear(.endedFound(.success(EndedRings())))
+      case .followUp(let kind, _): hear(.followedUp(kind, .success(0)))
       default: hear(.scanned(.success(ClaimedPage(leases: [], next: nil))))
       }
     }
   }
 
   /// Confirms each heartbeat of the machine.
-  mutating func beat(mustReclaim: Bool = false) {
-    for _ in beats() {
-      hear(.beaten(.success(Beat(isAlive: true, mustReclaim: mustReclaim)), askedAt: now))
-    }
+  mutating func beat() {
+    for _ in beats() { hear(.beaten(.success(true), askedAt: now)) }
   }
 
   /// Time passes in small steps, and every beat is confirmed.
@@ -224,7 +234,7 @@ struct MachineRig {
   /// - Parameter life: which of several rows with these numbers it is.
   func delivery(
     _ outboxID: Int64, _ pushNumber: Int32 = 0, kind: PushKind = .invite, lane: Int16 = MachineRig.lane,
-    seconds: Int64 = 60, isOver: Bool = false, token: String? = nil, life: Int64 = 0
+    seconds: Int64 = 60, isOver: Bool = false, decliners: [String] = [], token: String? = nil, life: Int64 = 0
   ) -> Delivery {
     let payload = #"{"callId":"c\#(outboxID)","from":"doorman","fromName":"Portaria","message":"x","chatId":"1"}"#
     let deadline = now + .seconds(seconds)
@@ -239,7 +249,7 @@ struct MachineRig {
       deadlineAtMicroseconds: Self.startMicroseconds + (deadline - Self.start).microseconds, deadline: deadline,
       call: CallData(
         callKind: Array((kind == .notification ? "message" : "incoming_call").utf8), callID: Array("c\(outboxID)".utf8),
-        payload: Array(payload.utf8), isOver: isOver))
+        payload: Array(payload.utf8), isOver: isOver, decliners: Set(decliners.map { Array($0.utf8) })))
   }
 }
 

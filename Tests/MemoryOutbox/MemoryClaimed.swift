@@ -15,8 +15,7 @@ extension Claimed {
     var calls: [Int64: CallData] = [:]
     for row in rows {
       let delivery = row.delivery
-      let lease = DeliveryLease(
-        outboxID: delivery.key.outboxID, pushNumber: delivery.key.pushNumber, lease: delivery.lease)
+      let lease = DeliveryLease(delivery.key, lease: delivery.lease)
       guard let kind = PushKind(rawValue: delivery.kind) else {
         unreadable.append(lease)
         continue
@@ -28,7 +27,8 @@ extension Claimed {
           lease: lease, lane: delivery.lane, attempt: delivery.attempt, crashes: UInt8(clamping: delivery.crashes),
           kind: kind, environment: .production, platform: .unknown, userID: Array(delivery.userID.utf8),
           token: Array(delivery.token.utf8), locale: nil, createdAtMicroseconds: delivery.createdAt,
-          deadlineAtMicroseconds: delivery.deadlineAt, deadline: asked + .microseconds(row.remaining), call: call))
+          deadlineAtMicroseconds: delivery.deadlineAt, deadline: asked + .microseconds(row.remaining),
+          isPaired: delivery.isPaired, call: call))
     }
     self.init(deliveries: deliveries, unreadable: unreadable)
   }
@@ -38,6 +38,7 @@ extension CallData {
   convenience init(_ call: MemoryCall) {
     self.init(
       callKind: Array(call.kind.utf8), callID: Array(call.callID.utf8), payload: Array(call.payload.utf8),
-      endReason: call.endReason.map { Array($0.utf8) }, isOver: call.state != .ringing)
+      endReason: call.endReason.map { Array($0.utf8) }, isOver: call.state != .ringing,
+      decliners: Set(call.declined.keys.map { Array($0.utf8) }))
   }
 }

@@ -1,15 +1,9 @@
-// Calls: enqueueing, ending, and the consequences of an end.
+// What backends do: calls and messages are enqueued, calls end, users decline.
 
 public import PushModel
 internal import Queue
 
 extension MemoryOutbox {
-  /// First push numbers of a call, by purpose.
-  enum FirstNumber {
-    static let cancel: Int32 = 10_000
-    static let missedCall: Int32 = 20_000
-  }
-
   /// A backend enqueues a call: an invite to each recipient's first channel. Durable.
   ///
   /// - Parameter ring: the ring window in microseconds.
@@ -23,7 +17,7 @@ extension MemoryOutbox {
       at: now)
     for recipient in recipients {
       guard let channel = recipient.channels.first else { continue }
-      invite(id, channel, recipient.userID, at: now)
+      insert(id, .invite, channel, recipient.userID, until: now + ring, at: now)
     }
     ringBell()
     commit(isDurable: true)
@@ -42,12 +36,10 @@ extension MemoryOutbox {
     let id = enqueue(
       app: app, callID: callID, kind: "message", payload: payload, recipients: recipients, life: life, state: .ended,
       at: now)
-    var pushNumber: Int32 = 0
     for recipient in recipients {
       guard let channel = recipient.missedCall else { continue }
-      insert(id, pushNumber, .notification, channel, recipient.userID, until: now + life, at: now)
-      deliveries[DeliveryKey(outboxID: id, pushNumber: pushNumber)]?.kind = kindCode
-      pushNumber += 1
+      let key = insert(id, .notification, channel, recipient.userID, until: now + life, at: now)
+      deliveries[key]?.kind = kindCode
     }
     ringBell()
     commit(isDurable: true)
@@ -66,162 +58,83 @@ extension MemoryOutbox {
     return id
   }
 
-  /// One more invite of a call, for as long as it may ring.
-  private mutating func invite(_ outboxID: Int64, _ channel: MemoryChannel, _ userID: String, at now: DatabaseTime) {
-    guard var call = calls[outboxID] else { return }
-    insert(outboxID, call.invites, .invite, channel, userID, until: call.deadlineAt, at: now)
-    call.invites += 1
-    calls[outboxID] = call
-  }
-
-  private mutating func insert(
-    _ outboxID: Int64, _ pushNumber: Int32, _ kind: PushKind, _ channel: MemoryChannel, _ userID: String,
-    until deadline: DatabaseTime, at now: DatabaseTime
-  ) {
-    let key = DeliveryKey(outboxID: outboxID, pushNumber: pushNumber)
+  /// One more push of a call, which must exist.
+  @discardableResult
+  mutating func insert(
+    _ outboxID: Int64, _ kind: PushKind, _ channel: MemoryChannel, _ userID: String, until deadline: DatabaseTime,
+    isPaired: Bool = false, at now: DatabaseTime
+  ) -> DeliveryKey {
+    let number = calls[outboxID]?.pushes.last.map { $0.pushNumber + 1 } ?? 0
+    let key = DeliveryKey(outboxID: outboxID, pushNumber: number, createdAtMicroseconds: now)
     deliveries[key] = MemoryDelivery(
-      key: key, kind: kind.rawValue, lane: channel.lane, userID: userID, token: channel.token, createdAt: now,
-      dueAt: now, deadlineAt: deadline)
+      key: key, kind: kind.rawValue, lane: channel.lane, userID: userID, token: channel.token, dueAt: now,
+      deadlineAt: deadline, isPaired: isPaired)
+    calls[outboxID]?.pushes.append(key)
+    return key
   }
 
   // MARK: - The end
 
-  /// `push.answer_call`. Durable. Returns false if the call had ended.
+  /// Whether a statement that changes the call must wait, because follow-ups of it are running.
+  public func isLocked(call outboxID: Int64) -> Bool { lockedCalls.contains(outboxID) }
+
+  /// A backend locks the call's row, and keeps the lock until `unlock`. To be called while it is not locked.
+  public mutating func lock(call outboxID: Int64) { lockedCalls.insert(outboxID) }
+
+  public mutating func unlock(call outboxID: Int64) { lockedCalls.remove(outboxID) }
+
+  /// `push.answer_call`. Durable. Returns false if the call had ended. To be called while the call is not locked.
   @discardableResult
   public mutating func answer(_ outboxID: Int64, by userID: String?, at now: DatabaseTime) -> Bool {
-    let hasEnded = end(outboxID, .answered, reason: "answered", by: userID, at: now)
-    commit(isDurable: true)
-    return hasEnded
+    end(outboxID, .answered, reason: "answered", by: userID, at: now)
   }
 
-  /// `push.end_call`: without an answer; `declined` and `busy` leave no missed call. Durable. Returns false if it had ended.
+  /// `push.end_call`: without an answer; `declined` and `busy` leave no missed call. Durable. Returns false if it had ended. To be
+  /// called while the call is not locked.
   @discardableResult
   public mutating func end(_ outboxID: Int64, reason: String = "ended", at now: DatabaseTime) -> Bool {
-    let hasEnded = end(outboxID, .ended, reason: reason, by: nil, at: now)
-    commit(isDurable: true)
-    return hasEnded
+    end(outboxID, .ended, reason: reason, by: nil, at: now)
   }
 
-  /// Changes the call's state, once, and does the rest in the same transaction.
-  mutating func end(
+  private mutating func end(
     _ outboxID: Int64, _ state: MemoryCall.State, reason: String, by userID: String?, at now: DatabaseTime
   ) -> Bool {
-    guard var call = calls[outboxID], call.state == .ringing else { return false }
+    guard calls[outboxID]?.state == .ringing else { return false }
+    close(outboxID, state, reason: reason, by: userID, at: now)
+    commit(isDurable: true)
+    return true
+  }
+
+  /// Changes the call's state, and notes it for what follows. Not committed.
+  mutating func close(
+    _ outboxID: Int64, _ state: MemoryCall.State, reason: String, by userID: String? = nil, at now: DatabaseTime
+  ) {
+    guard var call = calls[outboxID] else { return }
     call.state = state
     call.endReason = reason
     call.answeredBy = userID
     calls[outboxID] = call
-    voidUnsent([outboxID], at: now)
-    let told = cancelInvites(call, at: now)
-    let made = told.count + announceMissed(call, told: told, at: now)
-    // Gateways look up the calls that they hold in memory. After the deadline they drop them on their own.
-    let isHeld = inviteKeys(of: call).contains { deliveries[$0].map { $0.deadlineAt > now } ?? false }
-    if isHeld { notifications.append(.ended(outboxID)) }
-    if made > 0 { ringBell() }
+    note(outboxID, .ended, at: now)
+    tell(of: call, at: now)
+  }
+
+  /// `push.decline_call`. Durable. Returns false if the call had ended, or the user had declined. To be called while the call is not
+  /// locked.
+  @discardableResult
+  public mutating func decline(
+    _ outboxID: Int64, by userID: String, reason: String = "declined", at now: DatabaseTime
+  ) -> Bool {
+    guard var call = calls[outboxID], call.rings(for: userID) else { return false }
+    call.declined[userID] = reason
+    calls[outboxID] = call
+    note(outboxID, .declined, at: now)
+    tell(of: call, at: now)
+    commit(isDurable: true)
     return true
   }
 
-  /// The keys of all invites of a call, owed or finished.
-  private func inviteKeys(of call: MemoryCall) -> [DeliveryKey] {
-    (0..<call.invites).map { DeliveryKey(outboxID: call.id, pushNumber: $0) }
-  }
-
-  /// Ends the ready and waiting invites of those of the calls that no longer ring: void, or expired if the call was
-  /// missed.
-  mutating func voidUnsent(_ outboxIDs: Set<Int64>, at now: DatabaseTime) {
-    for outboxID in outboxIDs.sorted() {
-      guard let call = calls[outboxID], call.state != .ringing else { continue }
-      for key in inviteKeys(of: call) {
-        guard let row = deliveries[key], row.isInvite, row.state != .claimed else { continue }
-        let isLate = call.state == .missed && row.deadlineAt <= now
-        finish(
-          row, isLate ? .expired : .void, reason: isLate ? row.lastReason ?? "DeadlinePassed" : call.state.voidReason,
-          at: now)
-      }
-    }
-  }
-
-  /// One cancel for each device that may ring, never to a VoIP token, none for the user who answered.
-  ///
-  /// - Returns: those devices.
-  private mutating func cancelInvites(_ call: MemoryCall, at now: DatabaseTime) -> Set<MemoryChannel> {
-    guard call.state == .answered || call.state == .ended else { return [] }
-    var targets: [(channel: MemoryChannel, userID: String)] = []
-    for key in inviteKeys(of: call) {
-      if let row = deliveries[key] {
-        targets.append((MemoryChannel(lane: row.lane, token: row.token), row.userID))
-      }
-      for entry in history[key] ?? [] {
-        // If a gateway settled the invite, its last attempt counts only if the request was sent. Otherwise every
-        // attempt may have been sent.
-        let mayHaveLeft = entry.wasSent || entry.attempts > (entry.owner == nil ? 0 : 1)
-        guard mayHaveLeft, entry.outcome != .dead || entry.status == 0 else { continue }
-        targets.append((MemoryChannel(lane: entry.lane, token: entry.token), entry.userID))
-      }
-    }
-    var told: Set<MemoryChannel> = []
-    var pushNumber = FirstNumber.cancel
-    for (channel, userID) in targets
-    where lanes[channel.lane]?.provider != "apns" && userID != call.answeredBy && told.insert(channel).inserted {
-      insert(call.id, pushNumber, .cancel, channel, userID, until: now + Limits.cancelLife, at: now)
-      pushNumber += 1
-    }
-    return told
-  }
-
-  /// Makes one missed call for each user, unless the call was answered, declined or busy.
-  ///
-  /// - Parameter told: the devices that get a cancel.
-  private mutating func announceMissed(_ call: MemoryCall, told: Set<MemoryChannel>, at now: DatabaseTime) -> Int {
-    switch call.state {
-    case .missed: break
-    case .ended where call.endReason != "declined" && call.endReason != "busy": break
-    default: return 0
-    }
-    var users: Set<String> = []
-    var made: Int32 = 0
-    for recipient in call.recipients.sorted(by: { $0.userID < $1.userID }) {
-      guard let channel = recipient.missedCall, users.insert(recipient.userID).inserted else { continue }
-      let first = told.contains(channel) ? Delivery.firstAfterCancel : FirstNumber.missedCall
-      insert(call.id, first + made, .missedCall, channel, recipient.userID, until: now + Limits.missedCallLife, at: now)
-      made += 1
-    }
-    return Int(made)
-  }
-
-  // MARK: - The next channel
-
-  /// After an invite that failed for good, makes one over the recipient's next channel while the call rings.
-  ///
-  /// - Returns: whether there is one.
-  mutating func fallBack(_ failed: MemoryDelivery, at now: DatabaseTime) -> Bool {
-    guard let call = calls[failed.key.outboxID], call.state == .ringing, call.deadlineAt > now,
-      let recipient = call.recipients.first(where: { $0.userID == failed.userID })
-    else { return false }
-    let here = MemoryChannel(lane: failed.lane, token: failed.token)
-    guard let index = recipient.channels.firstIndex(of: here), index + 1 < recipient.channels.count else {
-      return false
-    }
-    let next = recipient.channels[index + 1]
-    // No token is used twice in a call.
-    let isUsed = inviteKeys(of: call).contains { key in
-      deliveries[key].map { $0.lane == next.lane && $0.token == next.token } ?? false
-        || (history[key] ?? []).contains { $0.lane == next.lane && $0.token == next.token }
-    }
-    guard !isUsed else { return false }
-    invite(call.id, next, failed.userID, at: now)
-    ringBell()
-    return true
-  }
-}
-
-extension MemoryCall.State {
-  /// The reason of a void invite that was never sent.
-  fileprivate var voidReason: String {
-    switch self {
-    case .ringing, .ended: "CallEnded"
-    case .answered: "CallAnswered"
-    case .missed: "CallMissed"
-    }
+  /// Tells gateways to look the call up. After the deadline they drop what they hold on their own.
+  private mutating func tell(of call: MemoryCall, at now: DatabaseTime) {
+    if call.deadlineAt > now { notifications.append(.ended(call.id)) }
   }
 }

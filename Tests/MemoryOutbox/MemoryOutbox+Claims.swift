@@ -1,5 +1,6 @@
 // Claims: taking deliveries, returning them, and writing their results.
 
+internal import PushModel
 public import Queue
 internal import Runtime
 
@@ -15,8 +16,8 @@ public struct MemoryClaimedRow: Sendable {
 public struct MemoryRunningClaim: Sendable {
   var gateway: Int32
   var number: Int32
-  /// The rows that it has picked.
-  var keys: [DeliveryKey]
+  /// The rows that it has picked, and their calls as it has read them.
+  var picked: [(key: DeliveryKey, call: MemoryCall)]
 }
 
 extension MemoryOutbox {
@@ -28,11 +29,12 @@ extension MemoryOutbox {
   public mutating func beginClaim(
     _ gateway: Int32, _ number: Int32, _ allowances: [LaneAllowance], within limits: ClaimLimits, at now: DatabaseTime
   ) -> MemoryRunningClaim? {
-    guard let row = gateways[gateway], row.isAlive, row.claimsFrom <= number, isLifeOpen == true else { return nil }
+    guard let row = gateways[gateway], row.isAlive, row.claimsFrom <= number else { return nil }
     let keys = pick(for: gateway, allowances, within: limits, at: now)
     sharedLocks[gateway, default: 0] += 1
     locked.formUnion(keys)
-    return MemoryRunningClaim(gateway: gateway, number: number, keys: keys)
+    let picked = keys.compactMap { key in calls[key.outboxID].map { (key, $0) } }
+    return MemoryRunningClaim(gateway: gateway, number: number, picked: picked)
   }
 
   /// Whether a statement that locks the gateway's row exclusively must wait, because a claim of the gateway is running.
@@ -41,9 +43,9 @@ extension MemoryOutbox {
   /// The second step of `push.claim`: takes the picked rows and releases the locks.
   public mutating func finish(_ claim: MemoryRunningClaim, at now: DatabaseTime) -> [MemoryClaimedRow] {
     if let locks = sharedLocks[claim.gateway] { sharedLocks[claim.gateway] = locks > 1 ? locks - 1 : nil }
-    locked.subtract(claim.keys)
+    locked.subtract(claim.picked.map(\.key))
     defer { commit() }
-    return claim.keys.compactMap { take($0, for: claim.gateway, claim.number, at: now) }
+    return claim.picked.compactMap { take($0, of: $1, for: claim.gateway, claim.number, at: now) }
   }
 
   private func pick(
@@ -102,9 +104,9 @@ extension MemoryOutbox {
   }
 
   private mutating func take(
-    _ key: DeliveryKey, for gateway: Int32, _ number: Int32, at now: DatabaseTime
+    _ key: DeliveryKey, of call: MemoryCall, for gateway: Int32, _ number: Int32, at now: DatabaseTime
   ) -> MemoryClaimedRow? {
-    guard var row = deliveries[key], row.state == .ready, let call = calls[key.outboxID] else { return nil }
+    guard var row = deliveries[key], row.state == .ready else { return nil }
     row.state = .claimed
     row.owner = gateway
     row.lease = number
@@ -113,7 +115,7 @@ extension MemoryOutbox {
     return MemoryClaimedRow(delivery: row, call: call, remaining: row.deadlineAt - now)
   }
 
-  // MARK: - Lost claims
+  // MARK: - Lost claims and settlements
 
   /// `push.forget`: the answer to a claim was lost. The claim is barred if it has not begun; deliveries that it took
   /// are returned. To be called while no claim of the gateway is running (`isLocked`), because the SQL waits for that.
@@ -127,36 +129,39 @@ extension MemoryOutbox {
     return keys.count
   }
 
-  /// `push.reclaim`: claims existing deliveries under a new number. While the gateway has to reclaim because commits
-  /// may have been lost, it takes rows of any owner, else only its own and those of no living gateway. Returns the
-  /// indices.
-  public mutating func reclaim(_ gateway: Int32, _ number: Int32, _ keys: [DeliveryKey]) -> [Int] {
-    guard let caller = gateways[gateway], caller.isAlive, caller.claimsFrom <= number else { return [] }
-    defer { commit() }
-    let takesOver = reclaimed[gateway] == false
-    return keys.indices.filter { index in
-      guard var row = deliveries[keys[index]] else { return false }
-      if !takesOver, let owner = row.owner, owner != gateway, gateways[owner]?.isAlive ?? false { return false }
-      if row.owner != gateway { row.attempt += 1 }
-      row.state = .claimed
-      row.owner = gateway
-      row.lease = number
-      deliveries[keys[index]] = row
-      return true
-    }
-  }
-
   /// `push.claimed_by`: rows that the gateway has claimed, of `limit` calls at a time. The parts are ranges of call
   /// numbers, as those of Postgres are ranges of pages: deletions meanwhile do not shift them.
   public func claimed(by gateway: Int32, from page: Int64, limit: Int64) -> ClaimedPage {
     let leases = claims(of: gateway).filter { page..<page + limit ~= $0.outboxID }.compactMap { key in
-      deliveries[key].map { DeliveryLease(outboxID: key.outboxID, pushNumber: key.pushNumber, lease: $0.lease) }
+      deliveries[key].map { DeliveryLease(key, lease: $0.lease) }
     }
     return ClaimedPage(leases: leases, next: page + limit < nextCall ? page + limit : nil)
   }
 
-  /// `push.ended`.
-  public func ended(among outboxIDs: [Int64]) -> [Int64] { outboxIDs.filter { !isRinging($0) } }
+  /// `push.disown`: rows that are claimed by the gateway and that it does not know. Returns how many there were.
+  public mutating func disown(_ gateway: Int32, _ leases: [DeliveryLease], at now: DatabaseTime) -> Int {
+    defer { commit() }
+    var count = 0
+    for lease in leases {
+      guard let row = row(lease, of: gateway) else { continue }
+      count += 1
+      free(row, at: now)
+    }
+    return count
+  }
+
+  /// `push.ended_for`.
+  public func endedFor(_ outboxIDs: [Int64]) -> EndedRings {
+    var ended = EndedRings()
+    for id in outboxIDs {
+      if let call = calls[id], call.state == .ringing {
+        if !call.declined.isEmpty { ended.decliners[id] = Set(call.declined.keys.map { Array($0.utf8) }) }
+      } else {
+        ended.calls.insert(id)
+      }
+    }
+    return ended
+  }
 
   // MARK: - Results
 
@@ -179,20 +184,26 @@ extension MemoryOutbox {
       }
     }
     var count = 0
-    var isDurable = false
     for settlement in settlements {
       guard let row = row(settlement.lease, of: gateway) else { continue }
       count += 1
+      let reason =
+        switch settlement.outcome {
+        case .delivered, .deliveredLate: settlement.reason
+        case .void: settlement.reason ?? voidReason(row)
+        case .expired, .dead: settlement.reason ?? row.lastReason ?? "Unknown"
+        }
       finish(
         row, settlement.outcome, owner: gateway, attempts: settlement.attempts, status: settlement.status,
-        reason: settlement.outcome == .delivered ? settlement.reason : settlement.reason ?? row.lastReason ?? "Unknown",
-        wasSent: settlement.sentAt != nil, at: now)
+        reason: reason, wasSent: settlement.sentAt != nil, at: now)
       // The next channel, if there is still enough time.
       let left = settlement.outcome == .expired ? Limits.fallBackLeft : 0
       let hasFailed = settlement.outcome == .dead || settlement.outcome == .expired
-      if hasFailed, row.isInvite, row.deadlineAt > now + left, fallBack(row, at: now) { isDurable = true }
+      if row.isInvite, hasFailed, row.deadlineAt > now + left { note(row.key.outboxID, .failed, at: now) }
+      let isExpiredCancel = row.kind == PushKind.cancel.rawValue && settlement.outcome == .expired
+      if isExpiredCancel || reason == "SaidByCancel" { note(row.key.outboxID, .untold, at: now) }
     }
-    commit(isDurable: isDurable)
+    commit(isDurable: true)
     return count
   }
 
@@ -201,32 +212,20 @@ extension MemoryOutbox {
     Set(keys.filter { history[$0]?.contains { $0.owner == gateway } ?? false })
   }
 
-  /// `push.park`: deliveries wait for a later attempt; invites of calls that have ended become void.
+  /// `push.park`: deliveries wait for a later attempt, or are ready at once.
   public mutating func park(_ gateway: Int32, _ parkings: [Parking], at now: DatabaseTime) -> Int {
     defer { commit() }
     var count = 0
     for parking in parkings {
       guard var row = row(parking.lease, of: gateway) else { continue }
-      row.state = .waiting
+      row.state = parking.delay == nil ? .ready : .waiting
       row.owner = nil
-      row.attempt = parking.attempts
-      row.lastReason = parking.reason
-      row.dueAt = min(now + parking.delay.microseconds, row.deadlineAt)
+      row.attempt = parking.attempts ?? max(0, row.attempt - 1)
+      row.lastReason = parking.reason ?? row.lastReason
+      row.dueAt = min(now + (parking.delay ?? .zero).microseconds, row.deadlineAt)
       deliveries[row.key] = row
       count += 1
-    }
-    voidUnsent(Set(parkings.map(\.lease.outboxID)), at: now)
-    return count
-  }
-
-  /// `push.release`: deliveries are returned without counting the attempt; invites of calls that have ended become
-  /// void.
-  public mutating func release(_ gateway: Int32, _ leases: [DeliveryLease], at now: DatabaseTime) -> Int {
-    defer { commit() }
-    var count = 0
-    for lease in leases where row(lease, of: gateway) != nil {
-      putBack(lease.key, isUncounted: true, at: now)
-      count += 1
+      if parking.delay == nil { ringBell() }
     }
     return count
   }

@@ -1,6 +1,6 @@
-// Gateways: their lives, their deaths, and the life of the server.
+// Gateways: their lives and their deaths.
 
-public import Queue
+internal import Queue
 
 extension MemoryOutbox {
   /// `push.register_gateway`. Durable. Returns the new gateway's id, which is never used again.
@@ -8,34 +8,23 @@ extension MemoryOutbox {
     let id = nextGateway
     nextGateway += 1
     gateways[id] = MemoryGateway(id: id, name: name, heartbeatAt: now, steadySince: now)
-    reclaimed[id] = true  // it has nothing to reclaim
-    openLife()
     commit(isDurable: true)
     return id
   }
 
-  /// `push.beat`.
-  public mutating func beat(_ gateway: Int32, mayReap: Bool, at now: DatabaseTime) -> Beat {
+  /// `push.beat`: whether the gateway is alive.
+  public mutating func beat(_ gateway: Int32, mayReap: Bool, at now: DatabaseTime) -> Bool {
     defer { commit() }
-    guard var row = gateways[gateway], row.isAlive else { return Beat(isAlive: false, mustReclaim: false) }
+    guard var row = gateways[gateway], row.isAlive else { return false }
     // If the server stood still or its clock was set, all gateways seem silent, including this one. After a crash,
     // others may seem silent whose last heartbeats were lost.
     let isHeardInTime = (now - Limits.silence * 2 / 3...now).contains(row.heartbeatAt)
-    if !isHeardInTime || reclaimed[gateway] == nil { row.steadySince = now }
+    if !isHeardInTime || row.steadySince <= startedAt { row.steadySince = now }
     row.heartbeatAt = now
     row.doubtedAt = nil
     gateways[gateway] = row
     if mayReap { reap(by: gateway, declaringDead: row.steadySince <= now - Limits.silence, at: now) }
-    if reclaimed[gateway] == nil { reclaimed[gateway] = false }
-    openLife()
-    return Beat(isAlive: true, mustReclaim: reclaimed[gateway] == false)
-  }
-
-  /// `push.confirm_reclaimed`. Counts only if the gateway was asked: if the server crashed again since, it is asked again.
-  public mutating func confirmReclaimed(_ gateway: Int32) {
-    if reclaimed[gateway] != nil { reclaimed[gateway] = true }
-    openLife()
-    commit()
+    return true
   }
 
   /// `push.retire_gateway`: the clean end of a gateway. Its deliveries are ready again, and no crash is counted.
@@ -43,7 +32,6 @@ extension MemoryOutbox {
   public mutating func retire(_ gateway: Int32, at now: DatabaseTime) {
     end(gateway, reason: "retired")
     freeClaims(of: gateway, at: now)
-    openLife()
     commit(isDurable: true)
   }
 
@@ -53,14 +41,6 @@ extension MemoryOutbox {
     row.endedReason = reason
     row.isFreeDue = true
     gateways[gateway] = row
-    reclaimed[gateway] = nil
-  }
-
-  /// Begins the life of the server. Claims may continue when every living gateway has reclaimed.
-  private mutating func openLife() {
-    guard isLifeOpen != true else { return }
-    isLifeOpen = gateways.values.allSatisfy { !$0.isAlive || reclaimed[$0.id] == true }
-    if isLifeOpen == true { ringBell() }
   }
 
   /// Declares silent gateways dead and frees their deliveries. Deliveries of a claim that was still running are found
@@ -98,16 +78,22 @@ extension MemoryOutbox {
       guard var row = deliveries[key] else { continue }
       if !hadSuspect || row.isSuspect { row.crashes += 1 }
       deliveries[key] = row
-      let isRepeatable = !row.isVisible || (lanes[row.lane].flatMap { apps[$0.app] }?.isAtLeastOnce ?? false)
-      if !isRepeatable || row.crashes >= Limits.crashes {
-        finish(row, .dead, reason: "GatewayCrashed", at: now)
-      } else {
-        putBack(key, isUncounted: false, at: now)
-      }
+      free(row, at: now)
     }
   }
 
-  /// A claimed row becomes ready, or ends if it is an invite of a call that has ended.
+  /// `push.free_rows`: it is unknown what became of a claimed row. It is ready again, unless people would see it twice, or too
+  /// many gateways died with it.
+  mutating func free(_ row: MemoryDelivery, at now: DatabaseTime) {
+    let isRepeatable = !row.isVisible || (lanes[row.lane].flatMap { apps[$0.app] }?.isAtLeastOnce ?? false)
+    if !isRepeatable || row.crashes >= Limits.crashes {
+      finish(row, .dead, reason: "GatewayCrashed", at: now)
+    } else {
+      putBack(row.key, isUncounted: false, at: now)
+    }
+  }
+
+  /// A claimed row becomes ready.
   mutating func putBack(_ key: DeliveryKey, isUncounted: Bool, at now: DatabaseTime) {
     guard var row = deliveries[key] else { return }
     row.state = .ready
@@ -115,7 +101,6 @@ extension MemoryOutbox {
     row.dueAt = now
     if isUncounted { row.attempt = max(0, row.attempt - 1) }
     deliveries[key] = row
-    if row.isInvite { voidUnsent([key.outboxID], at: now) }
     ringBell()
   }
 }

@@ -28,7 +28,7 @@ public actor MemoryOutboxStore: OutboxStore {
     id = try await server.execute { outbox, now in outbox.register(name: name, at: now) }
   }
 
-  public func beat(mayReap: Bool) async throws(OutboxError) -> Beat {
+  public func beat(mayReap: Bool) async throws(OutboxError) -> Bool {
     let id = try gateway()
     return try await server.execute { outbox, now in outbox.beat(id, mayReap: mayReap, at: now) }
   }
@@ -47,17 +47,6 @@ public actor MemoryOutboxStore: OutboxStore {
   public func forget(_ number: Int32) async throws(OutboxError) -> Int {
     let id = try gateway()
     return try await server.execute { outbox, now in outbox.forget(id, number, at: now) }
-  }
-
-  public func reclaim(_ number: Int32, _ keys: [DeliveryKey]) async throws(OutboxError) -> [Reclaimed] {
-    let id = try gateway()
-    let indices = try await server.execute { outbox, _ in outbox.reclaim(id, number, keys) }
-    return indices.map { Reclaimed(index: $0, place: .unknown) }
-  }
-
-  public func confirmReclaimed() async throws(OutboxError) {
-    let id = try gateway()
-    try await server.execute { outbox, _ in outbox.confirmReclaimed(id) }
   }
 
   public func claimed(from page: Int64?) async throws(OutboxError) -> ClaimedPage {
@@ -81,13 +70,17 @@ public actor MemoryOutboxStore: OutboxStore {
     return try await server.execute { outbox, now in outbox.park(id, parkings, at: now) }
   }
 
-  public func release(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int {
+  public func disown(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int {
     let id = try gateway()
-    return try await server.execute { outbox, now in outbox.release(id, leases, at: now) }
+    return try await server.execute { outbox, now in outbox.disown(id, leases, at: now) }
   }
 
-  public func ended(among outboxIDs: [Int64]) async throws(OutboxError) -> [Int64] {
-    try await server.execute { outbox, _ in outbox.ended(among: outboxIDs) }
+  public func endedFor(_ outboxIDs: [Int64]) async throws(OutboxError) -> EndedRings {
+    try await server.execute { outbox, _ in outbox.endedFor(outboxIDs) }
+  }
+
+  public func followUp(_ kind: JobKind, max: Int) async throws(OutboxError) -> Int {
+    try await server.execute { outbox, now in outbox.followUp(isUrgent: kind == .urgent, max: max, at: now) }
   }
 
   public func sync() async throws(OutboxError) {

@@ -1,6 +1,6 @@
 // The rows of `MemoryOutbox`: the contents of the tables of schema push that gateways and the rules of calls use.
 
-internal import PushModel
+public import PushModel
 public import Queue
 
 /// A time on the database's clock: microseconds since 1970.
@@ -71,13 +71,18 @@ public struct MemoryCall: Sendable {
   public var callID: String
   public var payload: String
   public var recipients: [MemoryRecipient]
-  /// Number of invites so far; they are numbered from 0.
-  public var invites: Int32 = 0
+  /// All its pushes so far, owed and finished, in the order of their numbers.
+  public var pushes: [DeliveryKey] = []
   public var state: State
   public var answeredBy: String?
   public var endReason: String?
+  /// Who has declined, and whether the user was busy: `declined` or `busy`.
+  public var declined: [String: String] = [:]
   public var createdAt: DatabaseTime
   public var deadlineAt: DatabaseTime
+
+  /// Whether it still rings for this user.
+  public func rings(for userID: String) -> Bool { state == .ringing && declined[userID] == nil }
 }
 
 /// `push.delivery`.
@@ -94,9 +99,10 @@ public struct MemoryDelivery: Sendable {
   public var lane: Int16
   public var userID: String
   public var token: String
-  public var createdAt: DatabaseTime
   public var dueAt: DatabaseTime
   public var deadlineAt: DatabaseTime
+  /// Whether the same phone is told of the call's end by a cancel and by a missed call.
+  public var isPaired = false
   public var state = State.ready
   public var owner: Int32?
   /// The number of the claim that took it last.
@@ -105,6 +111,8 @@ public struct MemoryDelivery: Sendable {
   public var crashes: Int16 = 0
   public var lastReason: String?
 
+  public var createdAt: DatabaseTime { key.createdAtMicroseconds }
+  public var channel: MemoryChannel { MemoryChannel(lane: lane, token: token) }
   public var isInvite: Bool { kind == PushKind.invite.rawValue }
   /// Whether it is visible to people, who would see it twice if it were sent twice.
   public var isVisible: Bool {
@@ -128,7 +136,41 @@ public struct MemoryHistory: Sendable {
   public var status: UInt16
   public var reason: String?
   public var wasSent: Bool
+  public var deadlineAt: DatabaseTime
   public var finishedAt: DatabaseTime
+}
+
+/// One push of a call, owed or finished, as `push.pushes_of` has it.
+public struct MemoryPush: Sendable {
+  public var key: DeliveryKey
+  public var kind: PushKind?
+  public var channel: MemoryChannel
+  public var userID: String
+  /// Nil: it is still owed.
+  public var outcome: DeliveryOutcome?
+  public var reason: String?
+  /// Whether its phone may have got it, as far as the database knows.
+  public var mayHaveArrived: Bool
+  public var deadlineAt: DatabaseTime
+}
+
+/// `push.follow_ups`: something has happened to a call from which more follows.
+public struct MemoryNote: Sendable {
+  public enum Cause: Sendable, Equatable {
+    /// The call has ended.
+    case ended
+    /// A user has declined.
+    case declined
+    /// An invite has failed for good.
+    case failed
+    /// A cancel that would have shown the missed call was not sent.
+    case untold
+  }
+
+  public var outboxID: Int64
+  public var cause: Cause
+  public var dueAt: DatabaseTime
+  public var isUrgent: Bool { cause == .failed }
 }
 
 /// `push.gateways`.

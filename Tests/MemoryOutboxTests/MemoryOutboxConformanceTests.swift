@@ -42,6 +42,10 @@ private struct MemoryOutboxUnderTest: OutboxUnderTest {
     try await server.execute { outbox, now in _ = outbox.end(outboxID, at: now) }
   }
 
+  func decline(_ outboxID: Int64, device: Int) async throws {
+    try await server.execute { outbox, now in _ = outbox.decline(outboxID, by: "user-\(device)", at: now) }
+  }
+
   func setAtLeastOnce(_ isAtLeastOnce: Bool, lane: Int16) async throws {
     try await server.execute { outbox, _ in outbox.apps[outbox.lanes[lane]!.app]!.isAtLeastOnce = isAtLeastOnce }
   }
@@ -75,7 +79,10 @@ private struct MemoryOutboxUnderTest: OutboxUnderTest {
   func crash(losing body: () async throws -> Void) async throws {
     try await server.execute { outbox, _ in outbox.sync() }
     try await body()
-    try await server.execute { outbox, _ in _ = outbox.crash(keeping: 0) }
+    try await server.execute { outbox, now in
+      _ = outbox.crash(keeping: 0)
+      outbox.start(at: now)
+    }
   }
 }
 

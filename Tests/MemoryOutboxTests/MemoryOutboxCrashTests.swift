@@ -1,7 +1,8 @@
-// Tests of what a crash loses: the last commits of the log, but none before a durable one.
+// Tests of what a crash and a fail-over lose: the last commits of the log, and in a crash none before a durable one.
 
 import MemoryOutbox
 import Queue
+import Runtime
 import Testing
 
 @Suite struct MemoryOutboxCrashTests {
@@ -65,15 +66,44 @@ import Testing
     #expect(outbox.deliveries.values.filter { $0.state == .claimed }.map(\.lease) == [1])
   }
 
-  @Test mutating func theEndOfACallIsUndoneCompletelyOrNotAtAll() {
+  @Test mutating func theEndOfACallIsNotLostNorWhatFollowsFromIt() {
     let call = ring()
     let first = claim(1)
     #expect(first == 1)
+    outbox.sync()
     outbox.end(call, at: now)
-    outbox.crash(keeping: 0)
-    // The end is durable, and so is the missed call that it created.
-    #expect(outbox.calls[call]?.state == .ended)
+    let taken = outbox.followUp(isUrgent: false, at: now)
+    #expect(taken == 1)
     #expect(outbox.deliveries.values.map(\.kind).sorted() == [0, 1, 2])
+    outbox.crash(keeping: 0)
+    #expect(outbox.calls[call]?.state == .ended)
+    #expect(outbox.deliveries.values.map(\.kind) == [0])
+    let again = outbox.followUp(isUrgent: false, at: now)
+    #expect(again == 1)
+    #expect(outbox.deliveries.values.map(\.kind).sorted() == [0, 1, 2])
+  }
+
+  @Test mutating func aSettlementAndAllBeforeItAreOnTheDisk() throws {
+    _ = ring(2)
+    let claim = try #require(begin(1))
+    let row = try #require(outbox.finish(claim, at: now).first)
+    let claimed = try #require(Claimed([row], asked: Instant(nanoseconds: 0)).deliveries.first)
+    let settled = try outbox.settle(gateway, [Settlement(claimed, outcome: .delivered, attempts: 1)], at: now)
+    #expect(settled == 1)
+    outbox.crash(keeping: 0)
+    #expect(outbox.history.values.joined().map(\.outcome) == [.delivered])
+    #expect(outbox.deliveries.values.map(\.state) == [.ready])
+  }
+
+  @Test mutating func aFailOverLosesWhatTheStandbyLacksAndGivesItsIDsToOtherCalls() {
+    let first = ring()
+    outbox.replicate(upTo: outbox.unreplicatedCommits)
+    let second = ring()
+    let lost = outbox.failOver(keeping: 0)
+    #expect(lost.map(\.outboxID) == [second])
+    #expect(outbox.calls.rows.keys.sorted() == [first])
+    let another = ring()
+    #expect(another == second)
   }
 
   @Test mutating func aClaimThatRanWhenTheServerCrashedTakesNothingAndHoldsNothing() {
@@ -84,6 +114,6 @@ import Testing
     outbox.crash(keeping: 0)
     #expect(!outbox.isLocked(gateway))
     let next = begin(2)
-    #expect(next == nil)
+    #expect(next != nil)
   }
 }

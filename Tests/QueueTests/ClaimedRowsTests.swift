@@ -16,16 +16,17 @@ struct ClaimedRowsTests {
   /// As the columns of the claim: a row of an apartment's call, which has the call's texts or has them elsewhere.
   private static func row(
     _ outboxID: Int, _ number: Int, kind: Int = 0, environment: Int = 1, platform: Int = 2, call: String?,
-    isDeleted: Bool = false, data: String? = nil
+    isDeleted: Bool = false, data: String? = nil, isPaired: Bool = false, declined: String? = nil
   ) -> String {
+    let decliners = declined.map { "'\($0)'::jsonb" } ?? "null"
     let texts = call.map {
-      "true, 'incoming_call', '\($0)', null::text, '00-trace', jsonb_build_object('callId', '\($0)')"
+      "true, 'incoming_call', '\($0)', null::text, '00-trace', \(decliners), jsonb_build_object('callId', '\($0)')"
     }
     let isOver = isDeleted ? "true" : "null::bool"
     return """
       select '(\(outboxID + 70_000),\(number + 3))'::tid, 4::int2, \(outboxID)::int8, \(number)::int4, 70000::int4, \(kind)::int2, 2::int2,
-        \(environment)::int2, \(platform)::int2, '2026-01-01 00:00Z'::timestamptz, '2026-01-01 00:01Z'::timestamptz, 30000000::int8, 'user-\(number)',
-        'token-\(number)', null::text, \(data.map { "'\($0)'" } ?? "null")::jsonb, \(texts ?? "\(isOver), null, null, null, null, null::jsonb")
+        \(environment)::int2, \(platform)::int2, '2026-01-01 00:00Z'::timestamptz, '2026-01-01 00:01Z'::timestamptz, 30000000::int8, \(isPaired), 'user-\(number)',
+        'token-\(number)', null::text, \(data.map { "'\($0)'" } ?? "null")::jsonb, \(texts ?? "\(isOver), null, null, null, null, null, null::jsonb")
       """
   }
 
@@ -69,6 +70,18 @@ struct ClaimedRowsTests {
     #expect(first.callKind.elementsEqual("incoming_call".utf8))
     #expect(first.traceparent?.elementsEqual("00-trace".utf8) == true)
     #expect(String(decoding: first.payload, as: UTF8.self) == #"{"callId": "one"}"#)
+  }
+
+  @Test("a claim says which phones are told of the end twice, and who has declined")
+  func pairsAndDecliners() async throws {
+    let claimed = try await claimed([
+      Self.row(1, 0, call: nil, isPaired: true), Self.row(1, 1, call: "one", declined: #"["user-1", "j\"ö"]"#),
+      Self.row(2, 1, call: "two"),
+    ])
+    #expect(claimed.deliveries.map(\.isPaired) == [true, false, false])
+    #expect(claimed.deliveries[0].call.decliners == [Array("user-1".utf8), Array("j\"ö".utf8)])
+    #expect(String(decoding: claimed.deliveries[0].payload, as: UTF8.self) == #"{"callId": "one"}"#)
+    #expect(claimed.deliveries[2].call.decliners.isEmpty)
   }
 
   @Test(

@@ -24,8 +24,8 @@ struct PostgresCrashTests {
     }
   }
 
-  @Test("a settlement that a crash lost is checked, reclaimed and written again; until then nothing is claimed")
-  func lostSettlement() async throws {
+  @Test("a settlement survives a crash, with all that was committed before it; a later claim does not")
+  func settlementAndClaim() async throws {
     try await TestCluster.with { cluster in
       let database = TestDatabase(url: cluster.url, loop: EventLoop(name: "test"))
       defer { database.loop.stop() }
@@ -36,36 +36,52 @@ struct PostgresCrashTests {
       await outbox.open { events.report($0) }
       try await events.available()
       try await outbox.register()
-      let allowances = [LaneAllowance(lane: try await outbox.register(lane: "apns", app: "porteiro"), limit: 10)]
-      _ = try await database.value(PostgresOutboxTests.enqueue("call", devices: 2))
-      let claimed = try await outbox.claim(1, allowances, within: ClaimLimits()).deliveries
-      #expect(claimed.count == 2)
-
+      let allowances = [LaneAllowance(lane: try await outbox.register(lane: "apns", app: "porteiro"), limit: 1)]
+      _ = try await database.value(PostgresOutboxTests.enqueue("call", devices: 3))
       let victim = try await database.connect()
-      try await database.execute("create table flushed ()")  // waits for the disk, and with it the claim
       try await cluster.holdBack(victim)
-      let settlement = Settlement(claimed[0], outcome: .delivered, attempts: 1, status: 200)
+
+      let settled = try await outbox.claim(1, allowances, within: ClaimLimits()).deliveries
+      let held = try await outbox.claim(2, allowances, within: ClaimLimits()).deliveries
+      let settlement = Settlement(try #require(settled.first), outcome: .delivered, attempts: 1, status: 200)
       #expect(try await outbox.settle([settlement]) == 1)
-      #expect(try await database.value("select count(*) from push.delivery") == "1")
+      let lost = try await outbox.claim(3, allowances, within: ClaimLimits()).deliveries
       try await cluster.crash(victim)
       try await events.unavailable()
       try await events.available()
 
-      #expect(try await database.value("select count(*) from push.delivery where state = 1") == "2")
-      #expect(try await database.value("select count(*) from push.history") == "0")
-      #expect(try await outbox.beat(mayReap: true) == Beat(isAlive: true, mustReclaim: true))
-      _ = try await database.value(PostgresOutboxTests.enqueue("other"))
-      #expect(try await outbox.claim(2, allowances, within: ClaimLimits()).deliveries.isEmpty)
-      let reclaimed = try await outbox.reclaim(3, claimed.map(\.key)).sorted { $0.index < $1.index }
-      #expect(reclaimed.map(\.index) == [0, 1])
-      let again = reclaimed.map { reclaimed in
-        Settlement(
-          claimed[reclaimed.index], lease: DeliveryLease(claimed[reclaimed.index].key, lease: 3),
-          place: reclaimed.place, outcome: .delivered, attempts: 1, status: 200)
-      }
-      #expect(try await outbox.settle(again) == 2)
-      try await outbox.confirmReclaimed()
-      #expect(try await outbox.claim(4, allowances, within: ClaimLimits()).deliveries.count == 1)
+      #expect(try await database.value("select count(*) from push.history where outcome = 0") == "1")
+      #expect(try await outbox.beat(mayReap: true))
+      let again = try await outbox.claim(4, allowances, within: ClaimLimits()).deliveries
+      #expect(again.map(\.key) == lost.map(\.key))
+      let late = (held + lost).map { Settlement($0, outcome: .delivered, attempts: 1, status: 200) }
+      #expect(try await outbox.settle(late) == 1, "what was held before the settlement is still ours, the rest is not")
+      await outbox.close()
+    }
+  }
+
+  @Test("a sync says nothing about claims that were sent before its connection was opened")
+  func syncAfterALoss() async throws {
+    try await TestDatabase.with { database in
+      let options = PostgresOutbox.Options(url: database.url, name: "test", version: "0")
+      let outbox = PostgresOutbox(options: options, loop: database.loop, logger: Logger(label: "test"))
+      let events = EventStream()
+      await outbox.open { events.report($0) }
+      try await events.available()
+      try await outbox.register()
+      let allowances = [LaneAllowance(lane: try await outbox.register(lane: "apns", app: "porteiro"), limit: 1)]
+      _ = try await outbox.claim(1, allowances, within: ClaimLimits())
+      try await outbox.sync()
+      _ = try await outbox.claim(2, allowances, within: ClaimLimits())
+      let reconnects = await outbox.counters.reconnects
+      try await database.execute(
+        """
+        select pg_terminate_backend(pid, 60000) from pg_stat_activity
+        where datname = current_database() and application_name = 'push-gateway maintenance'
+        """)
+      while await outbox.counters.reconnects == reconnects { await Task.yield() }
+      await #expect(throws: OutboxError.self) { try await outbox.sync() }
+      try await outbox.sync()
       await outbox.close()
     }
   }

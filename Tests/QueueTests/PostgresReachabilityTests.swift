@@ -192,7 +192,7 @@ struct PostgresReachabilityTests {
 
   private func isAlive(_ outbox: PostgresOutbox) async throws -> Bool {
     try Task.checkCancellation()
-    do throws(OutboxError) { return try await outbox.beat(mayReap: false).isAlive } catch { return false }
+    do throws(OutboxError) { return try await outbox.beat(mayReap: false) } catch { return false }
   }
 
   private func isRefused(_ outbox: PostgresOutbox) async throws -> Bool {

@@ -8,8 +8,8 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// A crash is only imitated, because the cluster is shared: the tables are reset to their earlier contents, unlogged
-/// tables are emptied, as Postgres does after a crash, and the gateways' connections are cut.
+/// A crash is only imitated, because the cluster is shared: the tables are reset to their earlier contents, also what was
+/// committed durably, and the gateways' connections are cut. `PostgresCrashTests` has a server that really crashes.
 final class PostgresServerUnderTest: OutboxUnderTest {
   let lanes: [Int16]
   private let database: TestDatabase
@@ -26,7 +26,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
     for app in Self.apps {
       let register = PostgresStatement(
         name: "register \(app)",
-        text: "select push.register_lane('\(app)', 'apns') from (select push.register_app('\(app)', 60)) a")
+        text: "select push.register_lane('\(app)', 'fcm') from (select push.register_app('\(app)', 60)) a")
       lanes.append(try await backend.query(register).int16(0, 0))
     }
     self.lanes = lanes
@@ -61,16 +61,14 @@ final class PostgresServerUnderTest: OutboxUnderTest {
 
   func enqueue(_ kind: PushKind, lane: Int16, devices: Int, seconds: Int) async throws -> Int64 {
     let app = Self.apps[try #require(lanes.firstIndex(of: lane))]
-    let field = kind == .invite ? "voipPushToken" : "apnsToken"
     let first = tokens.add(devices, ordering: .relaxed).oldValue
-    let hex = "lpad(to_hex(t), 64, '0')"
     let insert = PostgresStatement(
       name: "enqueue \(app) \(kind)",
       text: """
         insert into push.outbox (app, kind, payload, recipients, ring_seconds)
         select '\(app)', '\(kind == .invite ? "incoming_call" : "message")',
           jsonb_build_object('callId', 'call-' || $1, 'from', 'doorman', 'chatId', 'chat'),
-          jsonb_agg(jsonb_build_object('userId', 'user-' || t, '\(field)', \(hex), 'platform', 'ios') order by t), $3
+          jsonb_agg(jsonb_build_object('userId', 'user-' || t, 'fcmToken', 'token-' || lpad(t::text, 20, '0'), 'platform', 'android') order by t), $3
         from generate_series($1, $1 + $2 - 1) t
         returning id
         """)
@@ -85,7 +83,20 @@ final class PostgresServerUnderTest: OutboxUnderTest {
     var parameters = PostgresParameters()
     parameters.append(outboxID)
     _ = try await backend.query(
-      PostgresStatement(name: "end", sql: "update push.outbox set state = 'ended' where id = $1"), parameters)
+      PostgresStatement(
+        name: "end", sql: "update push.outbox set state = 'ended', end_reason = 'ended' where id = $1"), parameters)
+  }
+
+  func decline(_ outboxID: Int64, device: Int) async throws {
+    var parameters = PostgresParameters()
+    parameters.append(outboxID)
+    parameters.append(Int32(device))
+    let decline = PostgresStatement(
+      name: "decline",
+      sql: """
+        select push.decline_call(o.call_id, o.recipients -> $2 ->> 'userId', o.app) from push.outbox o where o.id = $1
+        """)
+    _ = try await backend.query(decline, parameters)
   }
 
   func setAtLeastOnce(_ isAtLeastOnce: Bool, lane: Int16) async throws {
@@ -147,6 +158,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
       update push.outbox set created_at = created_at - \(by), deadline_at = deadline_at - \(by);
       update push.delivery set created_at = created_at - \(by), deadline_at = deadline_at - \(by), due_at = due_at - \(by);
       update push.job set due_at = due_at - \(by);
+      update push.follow_ups set due_at = due_at - \(by);
       """)
   }
 
@@ -156,6 +168,7 @@ final class PostgresServerUnderTest: OutboxUnderTest {
       """
       create table saved_delivery as select * from push.delivery;
       create table saved_history as select * from push.history;
+      create table saved_follow_ups as select * from push.follow_ups;
       create table saved_gateways as select id, claims_from from push.gateways;
       """)
     try await body()
@@ -167,11 +180,12 @@ final class PostgresServerUnderTest: OutboxUnderTest {
     try await backend.script(
       """
       set local session_replication_role = replica;
-      truncate push.delivery, push.history, push.life, push.reclaimed;
+      truncate push.delivery, push.history, push.follow_ups;
       insert into push.delivery select * from saved_delivery;
       insert into push.history select * from saved_history;
+      insert into push.follow_ups select * from saved_follow_ups;
       update push.gateways g set claims_from = s.claims_from from saved_gateways s where s.id = g.id;
-      drop table saved_delivery, saved_history, saved_gateways;
+      drop table saved_delivery, saved_history, saved_follow_ups, saved_gateways;
       """)
     for gateway in gateways {
       try await gateway.events.unavailable()

@@ -97,6 +97,24 @@ extension OutboxStoreConformance {
       try expect(try await server.claim(1, gateway).count, 0, "deliveries")
       try expect(try await server.states(of: call), [.ready], "rows")
     },
+    OutboxStoreRule("an invite may be claimed when its call has ended, and the claim says so") { server in
+      let (over, ringing) = (try await server.call(), try await server.call())
+      let gateway = try await server.gateway()
+      try await server.end(over)
+      let claimed = try await server.claim(1, gateway)
+      try expect(claimed.map(\.key.outboxID), [over, ringing], "calls")
+      try expect(claimed.map(\.call.isOver), [true, false], "calls that are over")
+      try expect(claimed.map(\.isEndedInvite), [true, false], "invites that must not be sent")
+    },
+    OutboxStoreRule("a claim says which users have declined") { server in
+      let call = try await server.call(devices: 3)
+      let gateway = try await server.gateway()
+      try await server.decline(call, device: 1)
+      let claimed = try await server.claim(1, gateway)
+      try expect(claimed.map(\.isEndedInvite), [false, true, false], "invites that must not be sent")
+      try expect(claimed.map(\.call.isOver), [false, false, false], "calls that are over")
+      try expect(claimed.map(\.call.decliners), Array(repeating: [Array(claimed[1].userID)], count: 3), "who declined")
+    },
     OutboxStoreRule("a gateway that has not registered gets nothing, and an error says so") { server in
       let gateway = try await server.makeGateway()
       do {
@@ -140,16 +158,15 @@ extension OutboxStoreConformance {
       try expect(try await gateway.forget(2), 0, "rows that went back the second time")
       try expect(try await server.owed(of: call).filter { $0.state == .ready }.count, 0, "ready rows afterwards")
     },
-    OutboxStoreRule("an invite of a forgotten claim is void if its call has ended") { server in
+    OutboxStoreRule("an invite of a forgotten claim whose call has ended is claimed as such") { server in
       let call = try await server.call()
       let gateway = try await server.gateway()
       _ = try await server.claim(1, gateway)
       try await server.end(call)
-      try expect(
-        try await server.owed(of: call).filter { $0.kind == .invite }.map(\.state), [.claimed(lease: 1)], "rows")
-      _ = try await gateway.forget(1)
-      try expect(try await server.ended(of: call).map(\.outcome), [.void], "outcomes")
-      try expect(try await server.owed(of: call).filter { $0.kind == .invite }.count, 0, "invites that are owed")
+      try await server.followUp(gateway)
+      try expect(try await gateway.forget(1), 1, "rows that went back")
+      let invites = try await server.claim(2, gateway).filter { $0.kind == .invite }
+      try expect(invites.map(\.isEndedInvite), [true], "invites that must not be sent")
     },
   ]
 }

@@ -1,49 +1,11 @@
-// Rules of gateways that die, of a server that crashes, and of the jobs that gateways share.
+// Rules of rows that a gateway has lost sight of, of gateways that die, of a server that crashes, and of shared jobs.
 
 import PushModel
 import Queue
 import Runtime
 
 extension OutboxStoreConformance {
-  static let reclaiming = [
-    OutboxStoreRule("reclaiming own deliveries gives them a new lease, and only that lease settles them") { server in
-      let call = try await server.call(devices: 2)
-      let gateway = try await server.gateway()
-      let claimed = try await server.claim(1, gateway)
-      let reclaimed = try await gateway.reclaim(2, claimed.map(\.key)).sorted { $0.index < $1.index }
-      try expect(reclaimed.map(\.index), [0, 1], "indices")
-      try expect(try await server.states(of: call), [.claimed(lease: 2), .claimed(lease: 2)], "rows")
-      try expect(
-        try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 0, "settled under the former lease")
-      let settlements = reclaimed.map { Settlement(delivered: claimed[$0.index], lease: 2, place: $0.place) }
-      try expect(try await gateway.settle(settlements), 2, "settled under the new one")
-    },
-    OutboxStoreRule("a reclaim takes unclaimed deliveries, not those of another gateway or deleted ones") {
-      server in
-      let (free, taken) = (try await server.call(), try await server.call())
-      let (gateway, other) = (try await server.gateway(), try await server.gateway())
-      let claimed = try await server.claim(1, other)
-      _ = try await other.release(claimed.filter { $0.key.outboxID == free }.map(\.lease))
-      let owed = try await server.owed().map(\.key)
-      let keys =
-        owed.filter { $0.outboxID == taken } + [DeliveryKey(outboxID: free + 1_000_000, pushNumber: 0)]
-        + owed.filter { $0.outboxID == free }
-      try expect(try await gateway.reclaim(1, keys).map(\.index), [2], "indices")
-      try expect(try await server.claim(2, other).count, 0, "deliveries that another still gets")
-      try expect(
-        try await other.settle(claimed.filter { $0.key.outboxID == taken }.map { Settlement(delivered: $0) }), 1,
-        "what the other settles")
-    },
-    OutboxStoreRule("repeating a reclaim is harmless") { server in
-      _ = try await server.call(devices: 2)
-      let gateway = try await server.gateway()
-      let claimed = try await server.claim(1, gateway)
-      _ = try await gateway.reclaim(2, claimed.map(\.key))
-      let again = try await gateway.reclaim(2, claimed.map(\.key)).sorted { $0.index < $1.index }
-      try expect(again.map(\.index), [0, 1], "indices of the second time")
-      let settlements = again.map { Settlement(delivered: claimed[$0.index], lease: 2, place: $0.place) }
-      try expect(try await gateway.settle(settlements), 2, "settled")
-    },
+  static let scanning = [
     OutboxStoreRule("page by page, a gateway finds exactly the deliveries that it has claimed") { server in
       _ = try await server.call(devices: 400)
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
@@ -51,7 +13,7 @@ extension OutboxStoreConformance {
       var claimed = try await gateway.claim(1, server.allowances(100), within: ClaimLimits()).deliveries
       claimed += try await gateway.claim(2, server.allowances(100), within: ClaimLimits()).deliveries
       _ = try await gateway.settle(claimed[..<20].map { Settlement(delivered: $0) })
-      _ = try await gateway.release(claimed[20..<40].map(\.lease))
+      _ = try await gateway.park(claimed[20..<40].map { Parking(releasing: $0.lease) })
       _ = try await gateway.park([Parking(lease: claimed[40].lease, attempts: 1, delay: .seconds(30), reason: "x")])
       var (found, page): ([DeliveryLease], Int64?) = ([], nil)
       repeat {
@@ -62,15 +24,31 @@ extension OutboxStoreConformance {
       try expect(found.count, claimed.count - 41, "leases")
       try expect(Set(found), Set(claimed[41...].map(\.lease)), "which")
     },
+    OutboxStoreRule("of disowned rows, those that people see end as dead, unless the app is at_least_once") { server in
+      try await server.setAtLeastOnce(true, lane: server.lanes[1])
+      let invite = try await server.call()
+      let once = try await server.enqueue(.notification, lane: server.lanes[0], devices: 1, seconds: 300)
+      let repeated = try await server.enqueue(.notification, lane: server.lanes[1], devices: 1, seconds: 300)
+      let gateway = try await server.gateway()
+      let claimed = try await server.claim(1, gateway)
+      try expect(try await gateway.disown(claimed.map(\.lease)), 3, "disowned")
+      try expect(try await server.states(of: invite, repeated), [.ready, .ready], "rows")
+      try expect(try await server.owed(of: invite, repeated).map(\.attempts), [1, 1], "attempts")
+      try expect(try await server.owed(of: invite, repeated).map(\.crashes), [0, 0], "crashes")
+      try expect(try await server.ended(of: once).map(\.outcome), [.dead], "outcomes")
+      try expect(try await server.ended(of: once).map(\.reason), ["GatewayCrashed"], "reasons")
+      try expect(try await gateway.disown(claimed.map(\.lease)), 0, "disowned the second time")
+      try expect(try await server.claim(2, gateway).map(\.key.outboxID), [invite, repeated], "what is claimed")
+    },
   ]
 
   static let dying = [
-    OutboxStoreRule("a gateway that sends heartbeats is alive and has nothing to reclaim") { server in
+    OutboxStoreRule("a gateway that sends heartbeats is alive") { server in
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       for _ in 0..<5 {
         try await server.advance(by: .seconds(1))
-        try expect(try await gateway.beat(mayReap: true), Beat(isAlive: true, mustReclaim: false), "the one")
-        try expect(try await other.beat(mayReap: true), Beat(isAlive: true, mustReclaim: false), "the other")
+        try expect(try await gateway.beat(mayReap: true), true, "the one")
+        try expect(try await other.beat(mayReap: true), true, "the other")
       }
     },
     OutboxStoreRule("a gateway that was silent too long is declared dead by another, and its invites are ready again") {
@@ -85,13 +63,13 @@ extension OutboxStoreConformance {
       try await server.lookAgain(other)
       try expect(try await server.states(of: call), [.ready, .ready], "rows afterwards")
       try expect(try await server.owed(of: call).map(\.crashes), [1, 1], "crashes")
-      try expect(try await gateway.beat(mayReap: true).isAlive, false, "the silent one is alive")
+      try expect(try await gateway.beat(mayReap: true), false, "the silent one is alive")
       try expect(try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 0, "what it settles")
       try expect(try await server.claim(2, gateway).count, 0, "what it claims")
       try expect(try await server.claim(1, other).map(\.attempt), [2, 2], "attempts of another's claim")
       try await gateway.register()
       try expect(
-        try await gateway.beat(mayReap: true), Beat(isAlive: true, mustReclaim: false), "the beat of its new life")
+        try await gateway.beat(mayReap: true), true, "the beat of its new life")
       try expect(
         try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 0, "what it settles of its former life")
       _ = try await server.call()
@@ -108,7 +86,7 @@ extension OutboxStoreConformance {
       _ = try await gateway.beat(mayReap: true)
       try await server.advance(by: .seconds(4))
       for _ in 0..<2 { _ = try await other.beat(mayReap: true) }
-      try expect(try await gateway.beat(mayReap: true).isAlive, true, "one that beats next is alive")
+      try expect(try await gateway.beat(mayReap: true), true, "one that beats next is alive")
       try expect(try await server.states(of: call), [.claimed(lease: 1)], "rows")
       try await server.reap(by: other)
       try expect(try await server.states(of: call), [.ready], "rows, when it is silent for longer")
@@ -119,17 +97,17 @@ extension OutboxStoreConformance {
       for step in [6, -600, 3_600] as [Int64] {
         try await server.advance(by: .seconds(step))
         for _ in 0..<2 {
-          try expect(try await other.beat(mayReap: true).isAlive, true, "the first to be heard after \(step) s lives")
+          try expect(try await other.beat(mayReap: true), true, "the first to be heard after \(step) s lives")
           try await server.advance(by: .seconds(1))
         }
-        try expect(try await gateway.beat(mayReap: true).isAlive, true, "the next to be heard after \(step) s lives")
+        try expect(try await gateway.beat(mayReap: true), true, "the next to be heard after \(step) s lives")
       }
       try await server.advance(by: .seconds(-600))
       try await server.listen(other)
       _ = try await other.beat(mayReap: true)
       try await server.lookAgain(other)
       try expect(
-        try await gateway.beat(mayReap: true).isAlive, false, "who was not heard since the clock was set back lives")
+        try await gateway.beat(mayReap: true), false, "who was not heard since the clock was set back lives")
     },
     OutboxStoreRule("a gateway that registers between two clock steps is not declared dead by one that noticed neither")
     {
@@ -140,9 +118,9 @@ extension OutboxStoreConformance {
       let gateway = try await server.gateway()
       try await server.advance(by: .seconds(6))
       _ = try await other.beat(mayReap: true)
-      try expect(try await gateway.beat(mayReap: true).isAlive, true, "one that beats next is alive")
+      try expect(try await gateway.beat(mayReap: true), true, "one that beats next is alive")
       try await server.lookAgain(other)
-      try expect(try await gateway.beat(mayReap: true).isAlive, true, "and later")
+      try expect(try await gateway.beat(mayReap: true), true, "and later")
     },
     OutboxStoreRule("jobs continue after the clock was set back") { server in
       let gateway = try await server.gateway()
@@ -166,14 +144,15 @@ extension OutboxStoreConformance {
       try expect(try await server.states(of: repeated), [.ready], "rows of the app that wants repeats")
       try expect(try await server.claim(1, other).map(\.key.outboxID), [repeated], "what another claims")
     },
-    OutboxStoreRule("when a gateway dies, its invites of ended calls are void") { server in
-      let call = try await server.call()
+    OutboxStoreRule("when a gateway dies, its invites of ended calls are claimed as such") { server in
+      _ = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
-      _ = try await server.claim(1, gateway)
+      let call = try await server.claim(1, gateway)[0].key.outboxID
       try await server.end(call)
+      try await server.followUp(other)
       try await server.reap(by: other)
-      try await server.runJobs(other)
-      try expect(try await server.ended(of: call).map(\.outcome), [.void], "outcomes")
+      let again = try await server.claim(1, other).filter { $0.kind == .invite }
+      try expect(again.map(\.isEndedInvite), [true], "invites that must not be sent")
     },
     OutboxStoreRule("deliveries that two gateways had when they died are claimed one at a time") { server in
       _ = try await server.call(devices: 2)
@@ -218,7 +197,7 @@ extension OutboxStoreConformance {
         if number % 2 == 0 {
           _ = try await gateway.forget(number)
         } else {
-          _ = try await gateway.release(claimed.map(\.lease))
+          _ = try await gateway.park(claimed.map { Parking(releasing: $0.lease) })
         }
       }
       try expect(try await server.owed(of: call).map(\.crashes), [0], "crashes")
@@ -226,100 +205,14 @@ extension OutboxStoreConformance {
   ]
 
   static let crashing = [
-    OutboxStoreRule("a settlement that the server lost is written again before any gateway can claim the row") {
-      server in
-      let call = try await server.call(devices: 2)
-      let (gateway, other) = (try await server.gateway(), try await server.gateway())
-      let claimed = try await server.claim(1, gateway)
-      try await server.crash {
-        try expect(try await gateway.settle([Settlement(delivered: claimed[0])]), 1, "settled before the crash")
-      }
-      try expect(try await gateway.beat(mayReap: false), Beat(isAlive: true, mustReclaim: true), "its beat")
-      try expect(try await other.beat(mayReap: false), Beat(isAlive: true, mustReclaim: true), "the other's beat")
-      let reclaimed = try await gateway.reclaim(2, claimed.map(\.key)).sorted { $0.index < $1.index }
-      try expect(reclaimed.map(\.index), [0, 1], "what is ours again")
-      try expect(
-        try await gateway.settle([Settlement(delivered: claimed[0], lease: 2, place: reclaimed[0].place)]), 1,
-        "settled again")
-      try await gateway.confirmReclaimed()
-      try expect(try await gateway.beat(mayReap: false).mustReclaim, false, "it must reclaim")
-      try await other.confirmReclaimed()
-      try expect(try await server.claim(1, other).count, 0, "deliveries that another gets")
-      try expect(try await server.states(of: call), [.claimed(lease: 2)], "rows")
-    },
-    OutboxStoreRule("after a crash nothing is claimed until every living gateway has reclaimed") { server in
-      let (gateway, other) = (try await server.gateway(), try await server.gateway())
-      try await server.crash {}
-      let call = try await server.call()
-      _ = try await gateway.beat(mayReap: false)
-      try expect(try await server.claim(1, gateway).count, 0, "before anybody reclaimed")
-      try await gateway.confirmReclaimed()
-      try expect(try await server.claim(2, gateway).count, 0, "before the other reclaimed")
-      _ = try await other.beat(mayReap: false)
-      try await other.confirmReclaimed()
-      try expect(try await server.claim(3, gateway).map(\.key.outboxID), [call], "afterwards")
-    },
-    OutboxStoreRule("a reclaim restores a claim that the server lost") { server in
+    OutboxStoreRule("a claim that was lost in a crash settles nothing, and others claim the delivery at once") { server in
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
-      try await server.crash { try expect(try await server.claim(1, gateway).count, 1, "claimed before the crash") }
+      var lost: [Delivery] = []
+      try await server.crash { lost = try await server.claim(1, gateway) }
       try expect(try await server.states(of: call), [.ready], "rows after the crash")
-      try expect(
-        try await gateway.reclaim(2, try await server.owed().map(\.key)).map(\.index), [0], "reclaimed")
-      for one in [gateway, other] {
-        _ = try await one.beat(mayReap: false)
-        try await one.confirmReclaimed()
-      }
-      try expect(try await server.claim(1, other).count, 0, "deliveries that another gets")
-    },
-    OutboxStoreRule("after a crash a gateway reclaims what it has settled, whichever owner the rows name") {
-      server in
-      let call = try await server.call(devices: 2)
-      let (gateway, other) = (try await server.gateway(), try await server.gateway())
-      let before = try await server.claim(1, other)
-      var claimed: [Delivery] = []
-      try await server.crash {
-        try expect(try await other.release(before.map(\.lease)), 2, "given back before the crash")
-        claimed = try await server.claim(1, gateway)
-        try expect(try await gateway.settle([Settlement(delivered: claimed[0])]), 1, "settled before the crash")
-      }
-      try expect(try await server.states(of: call), [.claimed(lease: 1), .claimed(lease: 1)], "rows after the crash")
-      for one in [gateway, other] { _ = try await one.beat(mayReap: false) }
-      let reclaimed = try await gateway.reclaim(2, claimed.map(\.key)).sorted { $0.index < $1.index }
-      try expect(reclaimed.map(\.index), [0, 1], "reclaimed")
-      try expect(try await other.release(before.map(\.lease)), 0, "what the other still gives back")
-      try expect(
-        try await gateway.settle([Settlement(delivered: claimed[0], lease: 2, place: reclaimed[0].place)]), 1,
-        "settled again")
-      for one in [gateway, other] { try await one.confirmReclaimed() }
-      try expect(try await server.claim(2, other).count, 0, "deliveries that another gets")
-      try expect(try await gateway.reclaim(3, [claimed[1].key]).map(\.index), [0], "its own, afterwards")
-      try expect(try await other.reclaim(3, [claimed[1].key]).map(\.index), [], "another's, afterwards")
-    },
-    OutboxStoreRule("after a crash, gateways that died with the server delay claims no longer than any silent gateway")
-    {
-      server in
-      let call = try await server.call()
-      let (gateway, other) = (try await server.gateway(), try await server.gateway())
-      _ = try await server.claim(1, gateway)
-      try await server.crash {}
-      _ = try await other.beat(mayReap: false)
-      try await other.confirmReclaimed()
-      try expect(try await server.claim(1, other).count, 0, "before")
-      try await server.reap(by: other)
-      try expect(try await server.claim(2, other).map(\.key.outboxID), [call], "afterwards")
-    },
-    OutboxStoreRule("a gateway that registers after a crash has nothing to reclaim, and waits for the others") {
-      server in
-      let call = try await server.call()
-      let old = try await server.gateway()
-      try await server.crash {}
-      let new = try await server.gateway()
-      try expect(try await new.beat(mayReap: false), Beat(isAlive: true, mustReclaim: false), "its beat")
-      try expect(try await server.claim(1, new).count, 0, "before")
-      _ = try await old.beat(mayReap: false)
-      try await old.confirmReclaimed()
-      try expect(try await server.claim(2, new).map(\.key.outboxID), [call], "afterwards")
+      try expect(try await gateway.settle(lost.map { Settlement(delivered: $0) }), 0, "settled under the lost claim")
+      try expect(try await server.claim(1, other).map(\.key), lost.map(\.key), "what another claims")
     },
   ]
 
@@ -340,8 +233,8 @@ extension OutboxStoreConformance {
       var (urgent, upkeep): (Set<String>, Set<String>) = ([], [])
       while let job = try await gateway.claimJob(.urgent), urgent.insert(job).inserted {}
       while let job = try await gateway.claimJob(.upkeep), upkeep.insert(job).inserted {}
-      try expect(urgent.contains("promote"), "rings wait for retries that are due")
-      try expect(upkeep.isSuperset(of: ["miss", "expire"]), "no ring waits for these")
+      try expect(urgent.isSuperset(of: ["promote", "follow_up_urgent"]), "rings wait for retries and next channels")
+      try expect(upkeep.isSuperset(of: ["miss", "expire", "follow_up"]), "no ring waits for these")
       try expect(urgent.isDisjoint(with: upkeep), "each job is of one kind")
     },
     OutboxStoreRule("a job ends unclaimed deliveries after their deadline as expired") { server in

@@ -1,5 +1,6 @@
 // Rules of settling, parking and releasing deliveries.
 
+import PushModel
 import Queue
 import Runtime
 
@@ -42,13 +43,12 @@ extension OutboxStoreConformance {
       try expect(try await gateway.settle(settlements), 3, "written")
       try expect(try await server.ended(of: call).map(\.outcome), [.delivered, .dead, .delivered], "outcomes")
     },
-    OutboxStoreRule("only the claim that has a row settles, parks or releases it") { server in
+    OutboxStoreRule("only the claim that has a row settles, parks, releases or disowns it") { server in
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       let stale = try await server.claim(1, gateway)[0]
       _ = try await gateway.forget(1)
       let current = try await server.claim(2, gateway)[0]
-      let foreign = DeliveryLease(outboxID: call, pushNumber: 0, lease: 2)
       func parking(_ lease: DeliveryLease) -> Parking {
         Parking(lease: lease, attempts: 1, delay: .seconds(1), reason: "x")
       }
@@ -56,10 +56,12 @@ extension OutboxStoreConformance {
       let there = Settlement(delivered: stale, place: current.place)
       try expect(try await gateway.settle([there]), 0, "settled under the former claim, where the row lies now")
       try expect(try await gateway.park([parking(stale.lease)]), 0, "parked under the former claim")
-      try expect(try await gateway.release([stale.lease]), 0, "released under the former claim")
+      try expect(try await gateway.park([Parking(releasing: stale.lease)]), 0, "released under the former claim")
+      try expect(try await gateway.disown([stale.lease]), 0, "disowned under the former claim")
       try expect(try await other.settle([Settlement(delivered: current)]), 0, "settled by another")
-      try expect(try await other.park([parking(foreign)]), 0, "parked by another")
-      try expect(try await other.release([foreign]), 0, "released by another")
+      try expect(try await other.park([parking(current.lease)]), 0, "parked by another")
+      try expect(try await other.park([Parking(releasing: current.lease)]), 0, "released by another")
+      try expect(try await other.disown([current.lease]), 0, "disowned by another")
       try expect(try await server.states(of: call), [.claimed(lease: 2)], "rows")
       try expect(try await gateway.settle([Settlement(delivered: current)]), 1, "settled under the claim that has it")
     },
@@ -67,7 +69,7 @@ extension OutboxStoreConformance {
       let call = try await server.call(devices: 3)
       let gateway = try await server.gateway()
       let claimed = try await server.claim(1, gateway)
-      _ = try await gateway.release([claimed[1].lease])
+      _ = try await gateway.park([Parking(releasing: claimed[1].lease)])
       try expect(try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 2, "written")
       try expect(try await server.states(of: call), [.ready], "rows that are left")
     },
@@ -90,35 +92,64 @@ extension OutboxStoreConformance {
       let call = try await server.call(devices: 2)
       let gateway = try await server.gateway()
       let claimed = try await server.claim(1, gateway)
-      try expect(try await gateway.release(claimed.map(\.lease)), 2, "released")
+      try expect(try await gateway.park(claimed.map { Parking(releasing: $0.lease) }), 2, "released")
       try expect(try await server.owed(of: call).map(\.attempts), [0, 0], "attempts")
       try expect(try await server.claim(2, gateway).map(\.attempt), [1, 1], "attempts of the next claim")
     },
-    OutboxStoreRule("an invite that is released or parked is void if its call has ended; none of it is left ready") {
-      server in
+    OutboxStoreRule("deliveries are parked and released together, each in its way") { server in
       let call = try await server.call(devices: 3)
       let gateway = try await server.gateway()
-      let claimed = try await gateway.claim(1, server.allowances(2), within: ClaimLimits()).deliveries
+      let claimed = try await server.claim(1, gateway)
+      let parkings = [
+        Parking(lease: claimed[0].lease, attempts: 4, delay: .seconds(10), reason: "ServiceUnavailable"),
+        Parking(releasing: claimed[1].lease),
+        Parking(lease: claimed[2].lease, attempts: 1, delay: .seconds(10), reason: "x"),
+      ]
+      try expect(try await gateway.park(parkings), 3, "returned")
+      try expect(try await server.states(of: call), [.waiting, .ready, .waiting], "rows")
+      try expect(try await server.owed(of: call).map(\.attempts), [4, 0, 1], "attempts")
+    },
+    OutboxStoreRule("an invite that is parked or released when its call has ended stays owed, and is claimed as such") {
+      server in
+      let call = try await server.call(devices: 2)
+      let gateway = try await server.gateway()
+      let claimed = try await server.claim(1, gateway)
       try await server.end(call)
-      try expect(try await server.ended(of: call).map(\.outcome), [.void], "outcomes at its end")
-      _ = try await gateway.release([claimed[0].lease])
-      _ = try await gateway.park([Parking(lease: claimed[1].lease, attempts: 1, delay: .seconds(1), reason: "x")])
-      // The invite that was tried may wait until a job checks it.
+      try await server.followUp(gateway)
+      let parking = Parking(lease: claimed[1].lease, attempts: 1, delay: .milliseconds(10), reason: "x")
+      try expect(try await gateway.park([Parking(releasing: claimed[0].lease), parking]), 2, "returned")
       try await server.advance(by: .seconds(2))
       _ = try await gateway.beat(mayReap: false)
       try await server.runJobs(gateway)
-      try expect(
-        try await server.ended(of: call).filter { $0.key.pushNumber < 3 }.map(\.outcome), [.void, .void, .void],
-        "outcomes")
+      let again = try await server.claim(2, gateway).filter { $0.kind == .invite }
+      try expect(again.map(\.isEndedInvite), [true, true], "invites that must not be sent")
     },
-    OutboxStoreRule("a gateway can ask which calls have ended") { server in
-      let (first, second) = (try await server.call(), try await server.call())
+    OutboxStoreRule("an invite that is settled as void without a reason gets that of its call") { server in
+      let (ended, declined) = (try await server.call(), try await server.call(devices: 2))
       let gateway = try await server.gateway()
-      _ = try await server.claim(1, gateway)
-      try expect(try await gateway.ended(among: [first, second]), [], "before")
-      try await server.end(second)
-      try expect(try await gateway.ended(among: [first, second]), [second], "afterwards")
-      try expect(try await gateway.ended(among: []), [], "of none")
+      let claimed = try await server.claim(1, gateway)
+      try await server.end(ended)
+      try await server.decline(declined, device: 0)
+      let void = claimed[..<2].map { Settlement($0, outcome: .void, attempts: 1) }
+      try expect(try await gateway.settle(void), 2, "written")
+      try expect(try await server.ended(of: ended).map(\.reason), ["CallEnded"], "reasons of the call that ended")
+      try expect(try await server.ended(of: declined).map(\.reason), ["UserDeclined"], "reasons of the other")
+    },
+    OutboxStoreRule("a gateway can ask for whom calls no longer ring") { server in
+      let (ringing, ended, declined) = (
+        try await server.call(), try await server.call(), try await server.call(devices: 2)
+      )
+      let gateway = try await server.gateway()
+      let claimed = try await server.claim(1, gateway)
+      let calls = [ringing, ended, declined]
+      try expect(try await gateway.endedFor(calls), EndedRings(), "before")
+      try await server.end(ended)
+      try await server.decline(declined, device: 0)
+      let found = try await gateway.endedFor(calls + [declined + 1_000_000])
+      try expect(found.calls, [ended, declined + 1_000_000], "calls that ring for nobody")
+      try expect(found.decliners.keys.sorted(), [declined], "calls that some users have declined")
+      try expect(claimed.map(found.includes), [false, true, true, false], "invites that must not be sent")
+      try expect(try await gateway.endedFor([]), EndedRings(), "of none")
     },
   ]
 }

@@ -28,7 +28,9 @@ public struct OutboxRuleBroken: Error, CustomStringConvertible {
 
 /// The suite.
 public enum OutboxStoreConformance {
-  public static var rules: [OutboxStoreRule] { claiming + forgetting + settling + reclaiming + dying + crashing + jobs }
+  public static var rules: [OutboxStoreRule] {
+    claiming + forgetting + settling + scanning + dying + crashing + jobs + following
+  }
 }
 
 // MARK: - Parts of rules
@@ -62,6 +64,11 @@ extension OutboxUnderTest {
   /// Enqueues a call in the first lane.
   func call(devices: Int = 1, seconds: Int = 60) async throws -> Int64 {
     try await enqueue(.invite, lane: lanes[0], devices: devices, seconds: seconds)
+  }
+
+  /// Takes all follow-ups that are due.
+  func followUp(_ gateway: any OutboxStore) async throws {
+    for kind in JobKind.allCases { while try await gateway.followUp(kind, max: 10) > 0 {} }
   }
 
   /// Claims all deliveries.

@@ -65,8 +65,10 @@ public protocol OutboxUnderTest: Sendable {
   ///   - seconds: the time to its deadline: a call's ring window, 1 to 600, or a notification's time to live.
   /// - Returns: push.outbox.id; its pushes are numbered from 0.
   func enqueue(_ kind: PushKind, lane: Int16, devices: Int, seconds: Int) async throws -> Int64
-  /// Ends a call, as a backend does. Unsent invites become void; devices that may ring get a cancel.
+  /// Ends a call, as a backend does.
   func end(_ outboxID: Int64) async throws
+  /// The user of the call's device with this index, which starts with 0, declines it.
+  func decline(_ outboxID: Int64, device: Int) async throws
   /// Sets whether visible pushes with an unknown result are repeated in the app of this lane.
   func setAtLeastOnce(_ isAtLeastOnce: Bool, lane: Int16) async throws
 

@@ -12,7 +12,7 @@ public enum OutboxWrite: Sendable {
   /// Asks which of these have been written. Answered by `OutboxWriteAnswer.settled`.
   case settledAmong([Settlement])
   case park([Parking])
-  case release([DeliveryLease])
+  case disown([DeliveryLease])
   case invalidate([TokenInvalidation])
   case hold([InvalidationHold])
   case correct([EnvironmentCorrection])
@@ -46,8 +46,6 @@ public enum DispatcherAction: Sendable {
   case beat(mayReap: Bool)
   case claim(number: Int32, [LaneAllowance], within: ClaimLimits)
   case forget(number: Int32)
-  case reclaim(number: Int32, [DeliveryKey])
-  case confirmReclaimed
   /// Reads the rows claimed in our name, from this page on.
   case scan(from: Int64?)
   case write(batch: Int, OutboxWrite)
@@ -56,6 +54,7 @@ public enum DispatcherAction: Sendable {
   case sync
   case claimJob(JobKind)
   case runJob(JobKind, String)
+  case followUp(JobKind, max: Int)
   case report([LaneCondition])
 
   /// Hands requests to the provider of a lane, by its index. Each comes back as one result.

@@ -24,28 +24,26 @@ public enum DispatcherEvent: Sendable {
   ///
   /// - askedAt: when the call was made. What the answer confirms counts from then.
   case registered(Result<Void, OutboxError>, askedAt: Instant)
-  /// The answer to `beat`.
-  case beaten(Result<Beat, OutboxError>, askedAt: Instant)
+  /// The answer to `beat`: whether this gateway is alive.
+  case beaten(Result<Bool, OutboxError>, askedAt: Instant)
   /// The answer to `claim`.
   case claimed(number: Int32, Result<Claimed, OutboxError>)
   /// The answer to `forget`: number of rows that went back.
   case forgotten(number: Int32, Result<Int, OutboxError>)
-  /// The answer to `reclaim`.
-  case reclaimed(number: Int32, Result<[Reclaimed], OutboxError>)
-  /// The answer to `confirmReclaimed`.
-  case reclaimConfirmed(Result<Void, OutboxError>)
   /// The answer to `scan`.
   case scanned(Result<ClaimedPage, OutboxError>)
   /// The answer to `write`.
   case written(batch: Int, Result<OutboxWriteAnswer, OutboxError>)
-  /// The answer to `lookUpEnded`: the calls that have ended.
-  case endedFound(Result<[Int64], OutboxError>)
+  /// The answer to `lookUpEnded`.
+  case endedFound(Result<EndedRings, OutboxError>)
   /// The answer to `sync`.
   case synced(Result<Void, OutboxError>)
   /// The answer to `claimJob`.
   case jobClaimed(JobKind, Result<String?, OutboxError>)
   /// The answer to `runJob`.
   case jobRan(JobKind, Result<[Tally], OutboxError>)
+  /// The answer to `followUp`: how many were taken.
+  case followedUp(JobKind, Result<Int, OutboxError>)
   /// The answer to `report`.
   case reported(Result<Void, OutboxError>)
 

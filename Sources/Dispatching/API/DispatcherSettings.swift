@@ -16,14 +16,6 @@ public struct DispatcherSettings: Sendable {
   public var leasePercent: Int64 = 80
   /// The interval at which the rows claimed in our name are compared with what is held.
   public var scanInterval = Nanoseconds.seconds(15)
-  /// How long a settlement is remembered after it was written.
-  public var rememberFor = Nanoseconds.seconds(30)
-  /// Maximum number of settlements remembered.
-  public var rememberedMax = 200_000
-  /// Maximum memory for these, in bytes.
-  public var rememberedBytesMax = 40 << 20
-  /// Maximum number of deliveries in one `reclaim`.
-  public var reclaimMax = 1_000
   /// The interval of reports of the lanes' conditions.
   public var reportInterval = Nanoseconds.seconds(1)
   /// The wait before looking for a maintenance job again when none was due.

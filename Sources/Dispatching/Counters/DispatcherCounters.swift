@@ -20,12 +20,10 @@ public struct DispatcherCounters: Sendable {
   public var released = 0
   /// Number of results dropped because the lease was no longer ours.
   public var lostLeases = 0
-  /// Number of rows returned that were claimed in our name and that this gateway did not know.
+  /// Number of rows given up that were claimed in our name and that this gateway did not know.
   public var reconciled = 0
   /// Number of claims forgotten because their answers were lost.
   public var forgottenClaims = 0
-  /// Number of settlements written again because the database had lost them.
-  public var settledAgain = 0
   /// How often nothing could be sent because no beat was confirmed in time.
   public var leaseLapses = 0
   /// Number of settlements in a batch.
@@ -69,7 +67,6 @@ public struct DispatcherCounters: Sendable {
     lostLeases += other.lostLeases
     reconciled += other.reconciled
     forgottenClaims += other.forgottenClaims
-    settledAgain += other.settledAgain
     leaseLapses += other.leaseLapses
     settlementBatches.add(other.settlementBatches)
     settlementLag.add(other.settlementLag)

@@ -66,7 +66,13 @@ public struct LaneCounters: Sendable {
   mutating func note(
     _ outcome: DeliveryOutcome, of kind: PushKind, reason: String?, isUntried: Bool, count: Int = 1
   ) {
-    let reason = outcome == .delivered ? nil : reason ?? (outcome == .expired ? "DeadlinePassed" : "Unknown")
+    let unnamed =
+      switch outcome {
+      case .expired: "DeadlinePassed"
+      case .void: "CallEnded"
+      case .delivered, .deliveredLate, .dead: "Unknown"
+      }
+    let reason = outcome == .delivered ? nil : reason ?? unnamed
     deliveries[kind, outcome, reason: reasons.index(of: reason)] += count
     if outcome == .expired, isUntried { expiredBeforeSend += count }
   }

@@ -12,8 +12,7 @@ struct BatchWriter {
     /// Only a part was written. A query asks which one.
     case settledAmong(WriteBatch<HeldDelivery>, [Settlement])
     case park(WriteBatch<HeldDelivery>)
-    case release(WriteBatch<HeldDelivery>)
-    case releaseStrays(WriteBatch<DeliveryLease>)
+    case disown(WriteBatch<DeliveryLease>)
     case parkUnusable(WriteBatch<Parking>)
     case invalidate(WriteBatch<TokenInvalidation>)
     case hold(WriteBatch<InvalidationHold>)
@@ -26,15 +25,14 @@ struct BatchWriter {
     case settled([HeldDelivery], lost: [HeldDelivery])
     /// These deliveries are back in the outbox, or belonged to another gateway already. `count` of them were ours.
     case returned([HeldDelivery], count: Int)
-    /// Number of unknown rows that went back.
-    case strays(count: Int)
+    /// Number of unknown rows that were given up.
+    case disowned(count: Int)
     /// Nothing is left to do, or the batch is written again.
     case nothing
   }
 
   private var settlements = WriteQueue<HeldDelivery>()
   private var parkings = WriteQueue<HeldDelivery>()
-  private var releases = WriteQueue<HeldDelivery>()
   private var strays = WriteQueue<DeliveryLease>()
   private var unusable = WriteQueue<Parking>()
   private var invalidations = WriteQueue<TokenInvalidation>()
@@ -48,8 +46,7 @@ struct BatchWriter {
 
   mutating func settle(_ entry: HeldDelivery, _ now: Instant) { settlements.add(entry, now) }
   mutating func park(_ entry: HeldDelivery, _ now: Instant) { parkings.add(entry, now) }
-  mutating func release(_ entry: HeldDelivery, _ now: Instant) { releases.add(entry, now) }
-  mutating func release(stray lease: DeliveryLease, _ now: Instant) { strays.add(lease, now) }
+  mutating func disown(_ stray: DeliveryLease, _ now: Instant) { strays.add(stray, now) }
   mutating func park(unusable parking: Parking, _ now: Instant) { unusable.add(parking, now) }
   mutating func invalidate(_ token: TokenInvalidation, _ now: Instant) { invalidations.add(token, now) }
   mutating func hold(_ hold: InvalidationHold, _ now: Instant) { holds.add(hold, now) }
@@ -58,7 +55,7 @@ struct BatchWriter {
   /// When the next batch is due if nothing more is added.
   var due: Instant {
     min(
-      min(min(settlements.due, parkings.due), min(releases.due, strays.due)),
+      min(settlements.due, min(parkings.due, strays.due)),
       min(min(unusable.due, invalidations.due), min(holds.due, corrections.due)))
   }
 
@@ -67,15 +64,15 @@ struct BatchWriter {
 
   /// Whether everything is written except what the database refuses.
   var isIdle: Bool {
-    settlements.isIdle && parkings.isIdle && releases.isIdle && strays.isIdle && unusable.isIdle
-      && invalidations.isIdle && holds.isIdle && corrections.isIdle && underWay.isEmpty
+    settlements.isIdle && parkings.isIdle && strays.isIdle && unusable.isIdle && invalidations.isIdle && holds.isIdle
+      && corrections.isIdle && underWay.isEmpty
   }
 
   /// Number of deliveries whose settlement or parking the database refuses.
   var apartCount: Int { settlements.apart.count + parkings.apart.count }
 
   /// Number of deliveries that wait to be written.
-  var backlog: Int { settlements.count + parkings.count + releases.count }
+  var backlog: Int { settlements.count + parkings.count }
 
   /// Empties `writes` and `lines` after the caller has read them.
   mutating func didTake() {
@@ -96,10 +93,7 @@ struct BatchWriter {
     while let batch = parkings.next(now, isLast: isLast) {
       start(.park(batch), .park(batch.elements.map(\.parking)))
     }
-    while let batch = releases.next(now, isLast: isLast) {
-      start(.release(batch), .release(batch.elements.map(\.lease)))
-    }
-    while let batch = strays.next(now, isLast: isLast) { start(.releaseStrays(batch), .release(batch.elements)) }
+    while let batch = strays.next(now, isLast: isLast) { start(.disown(batch), .disown(batch.elements)) }
     while let batch = unusable.next(now, isLast: isLast) { start(.parkUnusable(batch), .park(batch.elements)) }
     while let batch = invalidations.next(now, isLast: isLast) {
       start(.invalidate(batch), .invalidate(batch.elements))
@@ -145,12 +139,9 @@ struct BatchWriter {
     case .park(let batch):
       parkings.didWrite(batch)
       return .returned(batch.elements, count: count)
-    case .release(let batch):
-      releases.didWrite(batch)
-      return .returned(batch.elements, count: count)
-    case .releaseStrays(let batch):
+    case .disown(let batch):
       strays.didWrite(batch)
-      return .strays(count: count)
+      return .disowned(count: count)
     case .parkUnusable(let batch): unusable.didWrite(batch)
     case .invalidate(let batch): invalidations.didWrite(batch)
     case .hold(let batch): holds.didWrite(batch)
@@ -187,9 +178,7 @@ struct BatchWriter {
     case .park(let batch):
       guard let culprit = fail(batch, in: \.parkings, error, now) else { return }
       setApart(culprit, \.parkings, now)
-    case .release(let batch):
-      if let culprit = fail(batch, in: \.releases, error, now) { releases.setApart(culprit, now) }
-    case .releaseStrays(let batch):
+    case .disown(let batch):
       if let culprit = fail(batch, in: \.strays, error, now) { strays.setApart(culprit, now) }
     case .parkUnusable(let batch):
       if let culprit = fail(batch, in: \.unusable, error, now) { unusable.setApart(culprit, now) }

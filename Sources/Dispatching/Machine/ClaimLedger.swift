@@ -6,7 +6,7 @@
 internal import Queue
 internal import Runtime
 
-/// Assigns numbers to claims and reclaims, one at a time.
+/// Assigns numbers to claims, one at a time.
 struct ClaimLedger {
   private enum State: Equatable {
     case answered
@@ -55,11 +55,6 @@ struct ClaimLedger {
     guard number == last, state == .asked else { return false }
     state = .answered
     return true
-  }
-
-  /// A reclaim failed. It is repeated under another number, and nothing must be forgotten.
-  mutating func abandon(_ number: Int32) {
-    if number == last, state == .asked { state = .answered }
   }
 
   /// The claim failed. Returns whether it may have been executed and must be forgotten.

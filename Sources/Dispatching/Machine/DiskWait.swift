@@ -1,8 +1,8 @@
 // Visible pushes, from their claim until it is on the server's disk. Pure.
 //
-// Claims do not wait for the disk. A server that crashes may lose a claim. If its gateway cannot be reached when the server is
-// back, nothing tells that the push was sent. So a visible push is sent only when its claim can no longer be lost. Rings do not
-// wait. At most one sync is under way. Deliveries claimed meanwhile wait for the next one.
+// Claims do not wait for the disk. A server that crashes may lose a claim, and then another gateway may claim the push and send it
+// as well. So a visible push is sent only when its claim can no longer be lost. Rings do not wait. At most one sync is under way.
+// Deliveries claimed meanwhile wait for the next one. A sync that fails says that claims may have been lost.
 
 internal import Runtime
 
@@ -11,14 +11,10 @@ struct DiskWait {
   /// The minimum time between two syncs, so that deliveries are collected.
   private static let pause = Nanoseconds.milliseconds(2)
 
-  /// The wait after a sync that failed.
-  private let retryInterval: Nanoseconds
   private var waiting: [HeldDelivery] = []
   private var asked: [HeldDelivery] = []
   private var isAsking = false
   private var notBefore = Instant(nanoseconds: .min)
-
-  init(retryInterval: Nanoseconds) { self.retryInterval = retryInterval }
 
   /// When to sync next; distant future for never.
   var due: Instant { isAsking || waiting.isEmpty ? .distantFuture : notBefore }
@@ -41,11 +37,9 @@ struct DiskWait {
     return asked
   }
 
-  /// The sync has failed.
-  mutating func didFail(_ now: Instant) {
-    waiting = asked + waiting
-    asked = []
-    isAsking = false
-    notBefore = now + retryInterval
+  /// The sync has failed. Returns all deliveries, because their claims may be lost.
+  mutating func didFail() -> [HeldDelivery] {
+    defer { (asked, waiting, isAsking) = ([], [], false) }
+    return asked + waiting
   }
 }

@@ -46,7 +46,7 @@ extension DispatcherMachine {
       }
       scheduler.didClaim(1, of: delivery.lane, background: delivery.isBackground(now) ? 1 : 0)
       let entry = HeldDelivery(delivery, lane: lane, service: lanes[lane].provider.service(of: delivery.token))
-      if let former = known.insert(entry), !acceptKnown(former, entry, now) {
+      if let former = held.insert(entry), !replaces(former, entry) {
         scheduler.didFinish(delivery.lane)
         continue
       }
@@ -66,32 +66,26 @@ extension DispatcherMachine {
     scheduler.didFinishClaim()
   }
 
-  /// A claim has brought a delivery that is known here. Returns whether to treat it like a new one.
-  private mutating func acceptKnown(_ former: KnownDeliveries.Known, _ entry: HeldDelivery, _ now: Instant) -> Bool {
-    switch former {
-    case .settled(let settled):
-      settleAgain(settled, entry.lease, entry.place, now)
-      return false
-    case .held(let held):
-      switch held.stage {
-      case .parking, .releasing:
-        // It was returned, which is not confirmed yet.
-        known.replace(with: entry)
-        return true
-      case .waiting, .sent, .settling:
-        held.adopt(entry.lease, at: entry.place)
-        return false
-      }
+  /// A claim has brought a delivery that is held here: a crash has lost its former claim, or it was returned, which is not confirmed
+  /// yet. Returns whether to treat it like a new one.
+  private mutating func replaces(_ former: HeldDelivery, _ entry: HeldDelivery) -> Bool {
+    if case .returning = former.stage {
+      held.replace(with: entry)
+      return true
     }
+    former.adopt(entry.lease, at: entry.place)
+    return false
   }
 
-  /// Sends each new delivery, or returns it.
+  /// Sends each new delivery, unless its call no longer rings.
   mutating func beginClaimed(_ now: Instant) {
     let entries = claimed
     claimed.removeAll(keepingCapacity: true)
     // A delivery that has ended since, or that belongs to another gateway, is already handled.
-    for entry in entries where known[entry.slot] === entry && entry.isWaiting {
-      if isDraining || (entry.delivery.kind == .invite && entry.delivery.call.isOver) {
+    for entry in entries where held[entry.slot] === entry && entry.isWaiting {
+      if entry.delivery.isEndedInvite {
+        finish(entry, .void, reason: nil, now)
+      } else if isDraining {
         release(entry, now)
       } else {
         send(entry, now)
@@ -110,7 +104,7 @@ extension DispatcherMachine {
   // MARK: - Lost answers
 
   mutating func forgetIfDue(_ now: Instant) {
-    guard membership.isConfirmed, let number = ledger.forget(now) else { return }
+    guard let number = ledger.forget(now) else { return }
     actions.append(.forget(number: number))
   }
 

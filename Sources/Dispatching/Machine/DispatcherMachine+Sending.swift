@@ -150,7 +150,7 @@ extension DispatcherMachine {
     let slots = leaseless
     leaseless = []
     for slot in slots {
-      guard let entry = known[slot], case .waiting(.lease) = entry.stage else { continue }
+      guard let entry = held[slot], case .waiting(.lease) = entry.stage else { continue }
       resend(entry, now)
     }
   }
@@ -165,21 +165,25 @@ extension DispatcherMachine {
   mutating func didSync(_ result: Result<Void, OutboxError>, _ now: Instant) {
     switch result {
     case .success:
-      for entry in diskWait.didAnswer(now) where known[entry.slot] === entry {
+      for entry in diskWait.didAnswer(now) where held[entry.slot] === entry {
         guard case .waiting(.disk) = entry.stage else { continue }
         entry.needsDisk = false
         send(entry, now)
       }
     case .failure(let error):
-      diskWait.didFail(now)
-      log(.debug, "Nobody knows whether claims are on the disk; it is asked again", ["reason": "\(error)"])
+      // The server may have crashed, and lost the claims. So they go back, and may be claimed again.
+      for entry in diskWait.didFail() where held[entry.slot] === entry {
+        guard case .waiting(.disk) = entry.stage else { continue }
+        park(entry, after: settings.retryInterval, reason: entry.reason ?? "Interrupted", isCounted: false, now)
+      }
+      log(.debug, "Nobody knows whether claims are on the disk; they go back", ["reason": "\(error)"])
     }
   }
 
   mutating func sendDue(_ now: Instant) {
     while let slot = retries.popDue(now) {
       // The slot may belong to another delivery by now, which has a time of its own.
-      guard let entry = known[slot], case .waiting(.time(let dueAt)) = entry.stage, dueAt <= now else { continue }
+      guard let entry = held[slot], case .waiting(.time(let dueAt)) = entry.stage, dueAt <= now else { continue }
       resend(entry, now)
     }
   }
@@ -195,7 +199,7 @@ extension DispatcherMachine {
   private static let badDeviceToken = "BadDeviceToken"
 
   mutating func handle(_ result: PushResult, _ now: Instant) {
-    guard let entry = known[RequestTag.slot(of: result.tag)], entry.isSent else {
+    guard let entry = held[RequestTag.slot(of: result.tag)], entry.isSent else {
       preconditionFailure("a provider answered a request twice")
     }
     counters.note(inLane: entry.lane) { $0.note(result, of: entry.delivery, isFirst: entry.isUntried) }
@@ -220,6 +224,9 @@ extension DispatcherMachine {
       default: if result.isHedged, let reason { entry.noteFailure(reason, result) }  // history counts it
       }
       finish(entry, ending, reason: reason ?? entry.reason, messageID: messageID, now)
+    case .retry(_, let reason, let isCounted) where entry.isVoid, .park(_, let reason, let isCounted) where entry.isVoid:
+      if isCounted { entry.noteFailure(reason, result) }
+      finish(entry, .void, reason: nil, now)
     case .retry(let wait, let reason, let isCounted):
       if isCounted { entry.noteFailure(reason, result) }
       retry(entry, after: wait, reason, isCounted: isCounted, now)
@@ -262,7 +269,7 @@ extension DispatcherMachine {
   ) {
     entry.reason = reason
     let wait = max(wait, scheduler.wait(of: entry.delivery.lane, now))
-    let isOurs = !isDraining && !entry.isVoid && !entry.isLost
+    let isOurs = !isDraining && !entry.isLost
     let isShort = wait <= settings.policy.longestInMemory
     if isOurs, isShort, mayWaitHere(entry) {
       if entry.service != nil { setAside(entry) }
@@ -372,7 +379,7 @@ extension DispatcherMachine {
   mutating func lookUpIfDue(_ now: Instant) {
     guard endings.due <= now else { return }
     var rings: Set<Int64> = []
-    for entry in known.allHeld where isRing(entry) { rings.insert(entry.key.outboxID) }
+    for entry in held.all where isRing(entry) { rings.insert(entry.key.outboxID) }
     if let question = endings.question(rings, now) { actions.append(.lookUpEnded(question)) }
   }
 
@@ -381,11 +388,11 @@ extension DispatcherMachine {
     entry.delivery.kind == .invite && !entry.isVoid && (entry.isWaiting || entry.isSent)
   }
 
-  mutating func didLookUp(_ result: Result<[Int64], OutboxError>, _ now: Instant) {
+  mutating func didLookUp(_ result: Result<EndedRings, OutboxError>, _ now: Instant) {
     switch result {
     case .success(let ended):
       let asked = endings.didAnswer()
-      if !ended.isEmpty { void(Set(ended), now) }
+      if !ended.isEmpty { void(ended, now) }
       sendUnsure(asked, now)
     case .failure(let error):
       endings.didFail(now)
@@ -393,13 +400,13 @@ extension DispatcherMachine {
     }
   }
 
-  /// These calls have ended: their invites must not be sent. Invites that wait, here or at a provider, go back to the outbox, which
-  /// ends them as void. Invites that were sent are not sent again.
-  private mutating func void(_ calls: Set<Int64>, _ now: Instant) {
+  /// These calls no longer ring, or not for all users: those invites must not be sent. Invites that wait, here or at a provider, are
+  /// void. Invites that were sent are not sent again.
+  private mutating func void(_ ended: EndedRings, _ now: Instant) {
     var sent: [HeldDelivery] = []
-    for entry in known.allHeld where isRing(entry) && calls.contains(entry.key.outboxID) {
+    for entry in held.all where isRing(entry) && ended.includes(entry.delivery) {
       if entry.isWaiting {
-        returnToOutbox(entry, now)
+        finish(entry, .void, reason: nil, now)
       } else {
         entry.isVoid = true
         sent.append(entry)
@@ -426,7 +433,7 @@ extension DispatcherMachine {
     let slots = unsure
     unsure = []
     for slot in slots {
-      guard let entry = known[slot], case .waiting(.lookUp) = entry.stage else { continue }
+      guard let entry = held[slot], case .waiting(.lookUp) = entry.stage else { continue }
       let outboxID = entry.key.outboxID
       if calls.contains(outboxID) { entry.lookUps += 1 }
       if calls.contains(outboxID), entry.lookUps > 1 || !endings.isHinted(outboxID) {

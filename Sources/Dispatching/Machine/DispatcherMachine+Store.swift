@@ -1,4 +1,4 @@
-// The gateway's own life: events of the store, registration, beats, reclaims, scans, jobs and reports.
+// The gateway's own life: events of the store, registration, beats, scans, jobs, follow-ups and reports.
 
 internal import Logging
 internal import PushModel
@@ -11,20 +11,21 @@ extension DispatcherMachine {
     case .bell: pacer.didHearBell(now, isClaiming: !ledger.isClear)
     case .available:
       membership.becomeAvailable(now)
-      reclaiming.restart()
       reconciliation.restart()
       pacer.didHearBell(now, isClaiming: !ledger.isClear)
     case .unavailable: membership.becomeUnavailable()
     case .mayHaveEnded(let outboxIDs):
       endings.note(outboxIDs)
       ended.note(outboxIDs)
+      followUps.note(.upkeep)
     case .manyMayHaveEnded:
       endings.noteAll()
       ended.noteAny()
+      followUps.note(.upkeep)
     case .listening(let isListening):
       endings.setListening(isListening)
       ended.noteAny()
-      for entry in known.allHeld where entry.delivery.kind == .invite { entry.needsLookUp = true }
+      for entry in held.all where entry.delivery.kind == .invite { entry.needsLookUp = true }
     case .invalidationResumed(let lane):
       if let index = laneIndexByID[lane] { breakers[index].reset() }
     }
@@ -36,11 +37,11 @@ extension DispatcherMachine {
   var isQuiet: Bool { ledger.isQuiet && writer.isQuiet }
 
   mutating func joinIfDue(_ now: Instant) {
-    if ledger.isExhausted, membership.isRegistered, known.heldCount == 0, writer.isIdle {
+    if ledger.isExhausted, membership.isRegistered, held.count == 0, writer.isIdle {
       log(.notice, "The numbers of this gateway's claims are used up; it registers anew")
-      leaveGateway()
       ledger.restart()
-      membership.leave(now)
+      membership.leave()
+      forgetAll()
     }
     switch membership.call(isQuiet: isQuiet, now) {
     case .register: actions.append(.register)
@@ -53,7 +54,7 @@ extension DispatcherMachine {
     switch result {
     case .success:
       ledger.changeGateway()
-      membership.didRegister(knowsAnything: !known.isEmpty)
+      membership.didRegister()
       lease.confirm(askedAt: askedAt)
     case .failure(let error):
       membership.didFail(now)
@@ -61,37 +62,31 @@ extension DispatcherMachine {
     }
   }
 
-  mutating func didBeat(_ result: Result<Beat, OutboxError>, askedAt: Instant, _ now: Instant) {
+  mutating func didBeat(_ result: Result<Bool, OutboxError>, askedAt: Instant, _ now: Instant) {
     switch result {
-    case .success(let beat):
-      let wasReclaiming = membership.mustReclaim
-      guard membership.didBeat(beat, askedAt: askedAt) else {
+    case .success(let isAlive):
+      membership.didBeat(isAlive: isAlive)
+      guard isAlive else {
         log(.warning, "This replica was declared dead; its claims were taken over, and it registers anew")
-        leaveGateway()
-        return
+        return forgetAll()
       }
       lease.confirm(askedAt: askedAt)
-      if membership.mustReclaim, !wasReclaiming {
-        log(
-          .warning, "The database has restarted and may have lost commits; everything this replica has is claimed again"
-        )
-      }
     case .failure(let error):
       membership.didFail(now)
       log(.debug, "A beat was not confirmed; it is tried again", ["reason": "\(error)"])
     }
   }
 
-  /// This gateway was declared dead. Nothing more of what it holds may be sent.
-  private mutating func leaveGateway() {
+  /// This gateway has ended: others have what it held. What waits is dropped, what providers have not sent is withdrawn, and
+  /// results that come later are dropped.
+  private mutating func forgetAll() {
     lease.revoke()
     renewPermit()
-    reclaiming.restart()
     reconciliation.restart()
-    let held = known.allHeld
-    for entry in held { entry.isOfFormerGateway = true }
-    for entry in held where entry.isWaiting { drop(entry) }
-    withdraw(held.filter(\.isSent))
+    for entry in held.all where entry.isWaiting { drop(entry) }
+    let sent = held.all.filter(\.isSent)
+    for entry in sent { entry.isLost = true }
+    withdraw(sent)
   }
 
   /// When the gateway's lease has lapsed, requests that have not been sent are stopped, here and at the providers.
@@ -99,73 +94,6 @@ extension DispatcherMachine {
     guard lease.noteLapse(now), !isDraining else { return }
     counters.leaseLapses += 1
     log(.warning, "No beat was confirmed in time: nothing is sent until one is")
-  }
-
-  // MARK: - Reclaiming
-
-  var isReadyToReclaim: Bool { ledger.isClear && writer.isQuiet }
-
-  mutating func reclaimIfDue(_ now: Instant) {
-    guard membership.isConfirmed, membership.mustReclaim, isReadyToReclaim, reclaiming.due <= now else { return }
-    let takesOver = membership.mustConfirmReclaim
-    switch reclaiming.call(confirms: takesOver, allKeys: { takesOver ? known.keysTakenOver : known.keys }) {
-    case .reclaim(let keys): actions.append(.reclaim(number: ledger.next(), keys))
-    case .confirm: actions.append(.confirmReclaimed)
-    case nil: endReclaim(now)
-    }
-  }
-
-  mutating func didReclaim(_ number: Int32, _ result: Result<[Reclaimed], OutboxError>, _ now: Instant) {
-    switch result {
-    case .success(let reclaimed):
-      guard ledger.didAnswer(number) else { return }
-      let keys = reclaiming.didReclaim()
-      guard !keys.isEmpty else { return }
-      var places = [DeliveryPlace?](repeating: nil, count: keys.count)
-      for row in reclaimed where keys.indices.contains(row.index) { places[row.index] = row.place }
-      var lost: [HeldDelivery] = []
-      for (key, place) in zip(keys, places) {
-        if let place {
-          didTakeBack(key, number, place, now)
-        } else if case .held(let entry) = known[key] {
-          if entry.isWaiting { drop(entry) } else if entry.isSent { lost.append(entry) }
-          // A settlement under way is still written. History tells whether it was written before.
-        }
-      }
-      for entry in lost { entry.isLost = true }
-      withdraw(lost)
-    case .failure(let error):
-      ledger.abandon(number)
-      reclaiming.didFail(now)
-      log(.warning, "Claiming again what this replica has failed; it is tried again", ["reason": "\(error)"])
-    }
-  }
-
-  /// The delivery's row is ours under a new claim number.
-  private mutating func didTakeBack(_ key: DeliveryKey, _ number: Int32, _ place: DeliveryPlace, _ now: Instant) {
-    let lease = DeliveryLease(key, lease: number)
-    switch known[key] {
-    case .held(let entry): entry.adopt(lease, at: place)
-    case .settled(let settled): settleAgain(settled, lease, place, now)
-    case nil: writer.release(stray: lease, now)  // its outcome was written meanwhile
-    }
-  }
-
-  mutating func didConfirmReclaim(_ result: Result<Void, OutboxError>, _ now: Instant) {
-    switch result {
-    case .success: if reclaiming.didConfirm() { endReclaim(now) }
-    case .failure(let error):
-      reclaiming.didFail(now)
-      log(
-        .warning, "The database was not told that everything is claimed again; it is tried again",
-        ["reason": "\(error)"])
-    }
-  }
-
-  private mutating func endReclaim(_ now: Instant) {
-    membership.didReclaim(now)
-    reconciliation.restart()
-    log(.notice, "This replica has claimed again what it had")
   }
 
   // MARK: - Scans
@@ -187,22 +115,19 @@ extension DispatcherMachine {
   }
 
   private mutating func reconcile(_ row: DeliveryLease, _ question: Reconciliation.Question, _ now: Instant) {
-    switch known[row.key] {
-    case nil: writer.release(stray: row, now)
-    case .settled(let settled):
-      // A row that was written after the scan was sent may still be in the answer.
-      if settled.writtenAt < question.askedAt { settleAgain(settled, row, .unknown, now) }
-    case .held(let entry):
-      // The row has another number of ours, of a claim that was answered. The row is right.
-      if entry.lease != row, entry.lease.lease <= question.claimMax { entry.adopt(row, at: .unknown) }
-    }
+    guard let entry = held[row.key] else { return writer.disown(row, now) }
+    // The row has another number of ours, of a claim that was answered. The row is right.
+    if entry.lease != row, entry.lease.lease <= question.claimMax { entry.adopt(row, at: .unknown) }
   }
 
-  // MARK: - Jobs and reports
+  // MARK: - Jobs, follow-ups and reports
 
   mutating func keepHouse(_ now: Instant) {
     guard !isDraining else { return }
     for kind in JobKind.allCases where housekeeping.claimsJob(kind, now) { actions.append(.claimJob(kind)) }
+    for kind in JobKind.allCases where followUps.runs(kind, now) {
+      actions.append(.followUp(kind, max: FollowUps.countMax(kind)))
+    }
     if housekeeping.reports(now) { actions.append(.report(scheduler.conditions(now))) }
   }
 
@@ -226,6 +151,18 @@ extension DispatcherMachine {
   private mutating func didFailJob(_ kind: JobKind, _ error: OutboxError, _ now: Instant) {
     housekeeping.didFailJob(kind, now)
     log(.warning, "Maintenance of the outbox failed; it is tried again", ["reason": "\(error)"])
+  }
+
+  mutating func didFollowUp(_ kind: JobKind, _ result: Result<Int, OutboxError>, _ now: Instant) {
+    switch result {
+    case .success(let count):
+      followUps.didRun(kind, count)
+      // New deliveries may be ready. They ring no bell.
+      if count > 0 { pacer.didHearBell(now, isClaiming: !ledger.isClear) }
+    case .failure(let error):
+      followUps.didFail(kind)
+      log(.debug, "Follow-ups failed; a job does them", ["reason": "\(error)"])
+    }
   }
 
   mutating func didReport(_ result: Result<Void, OutboxError>) {

@@ -24,6 +24,7 @@ extension DispatcherMachine {
   mutating func finish(
     _ entry: HeldDelivery, _ outcome: DeliveryOutcome, reason: String?, messageID: String? = nil, _ now: Instant
   ) {
+    guard !entry.isLost else { return drop(entry) }
     comeBack(entry)
     scheduler.didFinish(entry.delivery.lane)
     let reason = outcome == .delivered ? remark(on: entry) : reason
@@ -33,22 +34,7 @@ extension DispatcherMachine {
         status: entry.status, reason: reason, providerMessageID: messageID, sentAt: entry.sentAt,
         answeredAt: entry.answeredAt, failures: entry.failures,
         receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter))
-    guard !entry.isLost else {
-      // Its row belongs to another gateway. If it comes back to us, it is not sent again.
-      counters.lostLeases += 1
-      return known.remember(entry, now)
-    }
     logEnd(entry, outcome, reason)
-    writer.settle(entry, now)
-  }
-
-  /// Settles a delivery again with the same outcome, because the database has lost the settlement.
-  mutating func settleAgain(
-    _ settled: SettledDelivery, _ lease: DeliveryLease, _ place: DeliveryPlace, _ now: Instant
-  ) {
-    let entry = HeldDelivery(settling: settled.settlement(lease: lease, place: place), lane: settled.lane)
-    known.replace(with: entry)
-    counters.settledAgain += 1
     writer.settle(entry, now)
   }
 
@@ -62,7 +48,7 @@ extension DispatcherMachine {
     comeBack(entry)
     scheduler.didFinish(entry.delivery.lane)
     counters.parked += 1
-    entry.stage = .parking(
+    entry.stage = .returning(
       Parking(
         lease: entry.lease, attempts: isCounted ? entry.attempts : max(0, entry.attempts - 1), delay: wait,
         reason: reason, failures: entry.failures))
@@ -75,8 +61,8 @@ extension DispatcherMachine {
     comeBack(entry)
     scheduler.didFinish(entry.delivery.lane)
     counters.released += 1
-    entry.stage = .releasing
-    writer.release(entry, now)
+    entry.stage = .returning(Parking(releasing: entry.lease))
+    writer.park(entry, now)
   }
 
   /// Returns a delivery to the outbox. If it was never tried under this lease, the attempt is not counted; otherwise its failed
@@ -91,12 +77,12 @@ extension DispatcherMachine {
     }
   }
 
-  /// Drops a delivery whose row belongs to another gateway. Nothing is written.
+  /// Drops a delivery whose row is no longer ours. Nothing is written.
   mutating func drop(_ entry: HeldDelivery) {
     counters.lostLeases += 1
     comeBack(entry)
     scheduler.didFinish(entry.delivery.lane)
-    known.remove(entry)
+    held.remove(entry)
   }
 
   // MARK: - The outbox' answers
@@ -119,24 +105,17 @@ extension DispatcherMachine {
   mutating func didWrite(_ batch: Int, _ result: Result<OutboxWriteAnswer, OutboxError>, _ now: Instant) {
     switch writer.didWrite(batch, result, now) {
     case .settled(let written, let lost):
-      // The next channel of a failed invite is ready now. It rings no bell.
-      if written.contains(where: { $0.settlement.mayBeFollowed }) {
-        pacer.didHearBell(now, isClaiming: !ledger.isClear)
-      }
+      if written.contains(where: { $0.settlement.mayBeFollowed }) { followUps.note(.urgent) }
       for entry in written {
-        if !entry.isAgain {
-          counters.note(entry.settlement, inLane: entry.lane, isUntried: entry.isUntried, now)
-        }
-        known.remember(entry, now)
+        counters.note(entry.settlement, inLane: entry.lane, isUntried: entry.isUntried, now)
+        held.remove(entry)
       }
-      for entry in lost {
-        if !entry.isAgain { counters.lostLeases += 1 }
-        known.remember(entry, now)
-      }
+      counters.lostLeases += lost.count
+      for entry in lost { held.remove(entry) }
     case .returned(let entries, let count):
       counters.lostLeases += max(0, entries.count - count)
-      for entry in entries { known.remove(entry) }
-    case .strays(let count):
+      for entry in entries { held.remove(entry) }
+    case .disowned(let count):
       counters.reconciled += count
       if count > 0 {
         log(
@@ -169,16 +148,16 @@ extension DispatcherMachine {
     guard !isDraining else { return }
     isDraining = true
     beginClaimed(now)
-    for entry in known.allHeld where entry.isWaiting {
+    for entry in held.all where entry.isWaiting {
       park(
         entry, after: settings.policy.refusedWait, reason: entry.reason ?? "Shutdown",
         isCounted: entry.isNextCounted || entry.service == nil, now)
     }
-    withdraw(known.allHeld.filter(\.isSent))
+    withdraw(held.all.filter(\.isSent))
   }
 }
 
 extension Settlement {
-  /// Whether SQL may try the user's next channel instead.
+  /// Whether the user may be tried on the next channel.
   fileprivate var mayBeFollowed: Bool { delivery.kind == .invite && (outcome == .dead || outcome == .expired) }
 }

@@ -3,7 +3,7 @@
 // A delivery is claimed, planned and sent, and its outcome is written, all in batches. This file has the parts that decide and the
 // order of a turn. The extensions handle events:
 //
-//   DispatcherMachine+Store      the gateway's own life: registration, beats, reclaims, scans, jobs
+//   DispatcherMachine+Store      the gateway's own life: registration, beats, scans, jobs, follow-ups
 //   DispatcherMachine+Claiming   what a claim brings
 //   DispatcherMachine+Sending    requests, their results, and what waits
 //   DispatcherMachine+Writing    the ways a delivery leaves
@@ -36,10 +36,10 @@ public struct DispatcherMachine {
   var membership: Membership
   var lease: OwnLease
   var ledger: ClaimLedger
-  var reclaiming: Reclaiming
   var reconciliation: Reconciliation
   var housekeeping: Housekeeping
-  var known: KnownDeliveries
+  var followUps = FollowUps()
+  var held = HeldDeliveries()
   var writer = BatchWriter()
   var endings: CallEndings
   var ended = EndedCalls()
@@ -57,7 +57,7 @@ public struct DispatcherMachine {
   /// Slots of invites whose calls are looked up before they are sent.
   var unsure: [Int] = []
   /// The deliveries that wait for the disk.
-  var diskWait: DiskWait
+  var diskWait = DiskWait()
   /// How each lane's requests ended, and when its suspects have their turn.
   var traffic: [LaneTraffic]
   var turns: [SuspectTurns]
@@ -79,14 +79,9 @@ public struct DispatcherMachine {
     membership = Membership(settings: settings)
     lease = OwnLease(time: settings.leaseTime)
     ledger = ClaimLedger(retryInterval: settings.retryInterval)
-    reclaiming = Reclaiming(partMax: settings.reclaimMax, retryInterval: settings.retryInterval)
     reconciliation = Reconciliation(interval: settings.scanInterval, retryInterval: settings.retryInterval)
     housekeeping = Housekeeping(settings: settings)
-    known = KnownDeliveries(
-      limits: SettledMemory.Limits(
-        time: settings.rememberFor, count: settings.rememberedMax, bytes: settings.rememberedBytesMax))
     endings = CallEndings(interval: settings.lookUpInterval, retryInterval: settings.retryInterval)
-    diskWait = DiskWait(retryInterval: settings.retryInterval)
     breakers = lanes.map { InvalidationBreaker(limits: $0.invalidation) }
     random = SplitMix64(seed: seed)
     outgoing = Array(repeating: [], count: lanes.count)
@@ -106,14 +101,13 @@ public struct DispatcherMachine {
     case .beaten(let result, let askedAt): didBeat(result, askedAt: askedAt, now)
     case .claimed(let number, let result): didClaim(number, result, now)
     case .forgotten(let number, let result): didForget(number, result, now)
-    case .reclaimed(let number, let result): didReclaim(number, result, now)
-    case .reclaimConfirmed(let result): didConfirmReclaim(result, now)
     case .scanned(let result): didScan(result, now)
     case .written(let batch, let result): didWrite(batch, result, now)
     case .endedFound(let result): didLookUp(result, now)
     case .synced(let result): didSync(result, now)
     case .jobClaimed(let kind, let result): didTakeJob(kind, result, now)
     case .jobRan(let kind, let result): didRunJob(kind, result, now)
+    case .followedUp(let kind, let result): didFollowUp(kind, result, now)
     case .reported(let result): didReport(result)
     case .provider(.capacity(let capacity), let lane): scheduler.setCapacity(capacity, of: lanes[lane].id)
     case .provider(.results(let results), _): for result in results { handle(result, now) }
@@ -133,13 +127,11 @@ public struct DispatcherMachine {
   /// Starts what is due. Called at the end of a turn of the loop that had events, and at `nextAlarm`.
   public mutating func turn(_ now: Instant) {
     noteLapse(now)
-    known.forgetOld(now, isStoreAvailable: membership.isOpen)
     joinIfDue(now)
-    reclaimIfDue(now)
-    forgetIfDue(now)
     sendLeaseless(now)
     sendDue(now)
     if membership.isOpen {
+      forgetIfDue(now)
       claimIfDue(now)
       flushWriter(now)
       lookUpIfDue(now)
@@ -173,11 +165,9 @@ public struct DispatcherMachine {
     var next = retries.earliest ?? .distantFuture
     if membership.isRegistered || isQuiet { next = min(next, membership.due) }
     next = min(next, lease.lapse)
-    if membership.isConfirmed { next = min(next, ledger.due) }
-    if membership.isConfirmed, membership.mustReclaim, isReadyToReclaim { next = min(next, reclaiming.due) }
     guard membership.isOpen else { return next }
-    next = min(next, min(writer.due, min(endings.due, min(reconciliation.due, diskWait.due))))
-    if !isDraining { next = min(next, housekeeping.due) }
+    next = min(next, min(ledger.due, min(writer.due, min(endings.due, min(reconciliation.due, diskWait.due)))))
+    if !isDraining { next = min(next, min(housekeeping.due, followUps.due)) }
     if mayClaim, !lease.hasLapsed { next = min(next, pacer.next) }
     return next
   }
@@ -192,7 +182,7 @@ public struct DispatcherMachine {
   public var isIdle: Bool { isDrained && writer.apartCount == 0 }
 
   /// The same, not counting what the database refuses to write: waiting longer would not help.
-  public var isDrained: Bool { known.heldCount == writer.apartCount && writer.isIdle && ledger.isQuiet }
+  public var isDrained: Bool { held.count == writer.apartCount && writer.isIdle && ledger.isQuiet }
 
   /// The reasons why deliveries are not sent, one sentence each; empty if they are.
   public func obstacles(_ now: Instant) -> [String] {
@@ -205,8 +195,7 @@ public struct DispatcherMachine {
   public func databaseObstacle(_ now: Instant) -> String? {
     if isDraining { return "the gateway is shutting down" }
     if !membership.isStoreAvailable { return "the database cannot be reached" }
-    if !lease.isValid(now) { return "the database has not confirmed that this gateway lives" }
-    if !membership.isOpen { return "the database has restarted, and what this gateway holds is claimed again" }
+    if !membership.isOpen || !lease.isValid(now) { return "the database has not confirmed that this gateway lives" }
     return nil
   }
 
@@ -220,13 +209,12 @@ public struct DispatcherMachine {
   }
 
   /// Whether requests may be sent: no other gateway can own what is held.
-  func maySend(_ now: Instant) -> Bool { lease.isValid(now) && !membership.mustReclaim }
+  func maySend(_ now: Instant) -> Bool { lease.isValid(now) }
 
   /// Tells the providers until when they may write requests, if that has changed.
   mutating func renewPermit() {
-    let until = membership.mustReclaim ? Instant(nanoseconds: .min) : lease.until
-    guard until != permit else { return }
-    permit = until
-    actions.append(.permit(until: until))
+    guard lease.until != permit else { return }
+    permit = lease.until
+    actions.append(.permit(until: permit))
   }
 }

@@ -5,7 +5,7 @@ internal import PushModel
 internal import Queue
 internal import Runtime
 
-/// A delivery from its claim until its settlement, parking or release is written. Confined to its machine.
+/// A delivery from its claim until its settlement or its return to the outbox is written. Confined to its machine.
 final class HeldDelivery {
   /// What a delivery that is not with its provider waits for.
   enum Wait: Equatable {
@@ -25,16 +25,16 @@ final class HeldDelivery {
     case sent
     /// It has ended, and the settlement is being written.
     case settling(Settlement)
-    case parking(Parking)
-    case releasing
+    /// It goes back to the outbox, and that is being written.
+    case returning(Parking)
   }
 
   let delivery: Delivery
   /// Index of its lane in the dispatcher.
   let lane: Int
-  /// Its slot in `KnownDeliveries`.
+  /// Its slot in `HeldDeliveries`.
   var slot = -1
-  /// The lease under which it is ours: that of its claim, or a later one.
+  /// The lease under which it is ours: that of its claim, or of a later one that brought it again.
   private(set) var lease: DeliveryLease
   private(set) var place: DeliveryPlace
   var stage = Stage.waiting(.time(Instant(nanoseconds: .min)))
@@ -46,16 +46,12 @@ final class HeldDelivery {
   var isVoid = false
   /// Whether its row is no longer ours, while its provider still has it.
   var isLost = false
-  /// Whether it was claimed by the gateway that this one replaces, and has not been reclaimed.
-  var isOfFormerGateway = false
   /// Whether its call must be looked up before it is sent, because a hint may have been missed.
   var needsLookUp = false
   /// Number of look-ups that found its call ringing while it waited for one.
   var lookUps = 0
   /// Whether it must wait until its claim is on the server's disk, because people must see it at most once.
   var needsDisk = false
-  /// Whether it was settled before, and the database has lost the settlement.
-  let isAgain: Bool
   /// Whether its settlement is written without texts, because the database refused it with them.
   var isStripped = false
   /// The reason of the last failed try.
@@ -96,20 +92,6 @@ final class HeldDelivery {
     place = delivery.place
     attempts = delivery.attempt
     environment = delivery.environment
-    isAgain = false
-  }
-
-  /// Creates a delivery that was settled before and is settled again under this claim.
-  init(settling settlement: Settlement, lane: Int) {
-    delivery = settlement.delivery
-    self.lane = lane
-    service = nil
-    lease = settlement.lease
-    place = settlement.place
-    attempts = settlement.attempts
-    environment = settlement.delivery.environment
-    isAgain = true
-    stage = .settling(settlement)
   }
 
   var key: DeliveryKey { lease.key }
@@ -136,16 +118,6 @@ final class HeldDelivery {
     self.lease = lease
     self.place = place
     isLost = false
-    isOfFormerGateway = false
-  }
-
-  /// Whether its row has been ours ever since it was claimed, unless the database has lost the claim.
-  var isSurelyOurs: Bool {
-    guard !isLost, !isOfFormerGateway else { return false }
-    switch stage {
-    case .waiting, .sent, .settling: return true
-    case .parking, .releasing: return false  // the row may have been returned and belong to another gateway by now
-    }
   }
 
   /// A try has a result.
@@ -204,10 +176,10 @@ final class HeldDelivery {
     return current
   }
 
-  /// The parking to write, under the current lease.
+  /// The return to write, under the current lease.
   var parking: Parking {
-    guard case .parking(var parking) = stage else {
-      preconditionFailure("a delivery is parked that nobody wanted to park")
+    guard case .returning(var parking) = stage else {
+      preconditionFailure("a delivery is returned that nobody wanted to return")
     }
     parking.lease = lease
     return parking
@@ -218,11 +190,11 @@ final class HeldDelivery {
     isStripped = true
     switch stage {
     case .settling(let settlement): stage = .settling(settlement.stripped)
-    case .parking(var parking):
-      parking.reason = Settlement.refusedReason
+    case .returning(var parking):
+      if parking.reason != nil { parking.reason = Settlement.refusedReason }
       parking.failures = []
-      stage = .parking(parking)
-    case .waiting, .sent, .releasing: break
+      stage = .returning(parking)
+    case .waiting, .sent: break
     }
   }
 }
@@ -239,10 +211,10 @@ extension Settlement {
       receiptAfter: receiptAfter)
   }
 
-  /// The same settlement without texts.
+  /// The same settlement without texts. That it was sent stays: the phone may ring, and gets a cancel at the end.
   var stripped: Settlement {
     Settlement(
       delivery, lease: lease, place: place, outcome: outcome, attempts: attempts, status: status,
-      reason: Self.refusedReason)
+      reason: Self.refusedReason, sentAt: sentAt, answeredAt: answeredAt)
   }
 }

@@ -2,9 +2,9 @@
 //
 //   unavailable ── the store is available ──▶ unconfirmed ── a beat is confirmed ──▶ open
 //        ▲                                         │                                  │
-//        └───────────── the store is gone ─────────┴──────────────────────────────────┤
-//                                                                                     │
-//   A gateway that was declared dead, or whose server may have lost commits, reclaims its deliveries before it is open.
+//        └───────────── the store is gone ─────────┴──────────────────────────────────┘
+//
+//   A gateway that was declared dead registers anew.
 
 internal import Queue
 internal import Runtime
@@ -19,30 +19,22 @@ struct Membership {
   private let settings: DispatcherSettings
   private(set) var isStoreAvailable = false
   private(set) var isRegistered = false
-  /// Whether a beat has been confirmed since the store is available.
-  private(set) var isConfirmed = false
-  /// Whether deliveries must be reclaimed before anything else.
-  private(set) var mustReclaim = false
-  /// Whether the reclaim must be confirmed, because the database asked for it.
-  private(set) var mustConfirmReclaim = false
+  /// Whether a beat has been confirmed since the store is available: deliveries may be claimed and written.
+  private(set) var isOpen = false
   private var availableSince = Instant(nanoseconds: .min)
   private var isAsking = false
   /// Whether the connection was lost since the call under way was sent, so that its answer is outdated.
   private var isAnswerOld = false
   private var nextCall = Instant(nanoseconds: .min)
-  private var reclaimedAt = Instant(nanoseconds: .min)
 
   init(settings: DispatcherSettings) {
     self.settings = settings
   }
 
-  /// Whether deliveries may be claimed and written.
-  var isOpen: Bool { isConfirmed && !mustReclaim }
-
   /// The store can be reached again. What happened meanwhile is unknown.
   mutating func becomeAvailable(_ now: Instant) {
     isStoreAvailable = true
-    isConfirmed = false
+    isOpen = false
     isAnswerOld = isAsking
     availableSince = now
     nextCall = now
@@ -50,7 +42,7 @@ struct Membership {
 
   mutating func becomeUnavailable() {
     isStoreAvailable = false
-    isConfirmed = false
+    isOpen = false
     isAnswerOld = isAsking
   }
 
@@ -71,33 +63,18 @@ struct Membership {
   }
 
   /// A new gateway was registered.
-  ///
-  /// - Parameter knowsAnything: deliveries of the former gateway are held or remembered.
-  mutating func didRegister(knowsAnything: Bool) {
-    isAsking = false
+  mutating func didRegister() {
     isRegistered = true
-    isConfirmed = isStoreAvailable && !isAnswerOld
-    mustReclaim = knowsAnything
-    mustConfirmReclaim = false
+    didBeat(isAlive: true)
   }
 
-  /// A beat was answered. Returns false if this gateway was declared dead. It must stop sending then, and register again.
-  mutating func didBeat(_ beat: Beat, askedAt: Instant) -> Bool {
+  /// A beat was answered.
+  ///
+  /// - Parameter isAlive: false if this gateway was declared dead.
+  mutating func didBeat(isAlive: Bool) {
     isAsking = false
-    guard beat.isAlive else {
-      isRegistered = false
-      isConfirmed = false
-      mustReclaim = false
-      nextCall = Instant(nanoseconds: .min)
-      return false
-    }
-    if isStoreAvailable, !isAnswerOld { isConfirmed = true }
-    // A beat that was sent before the last reclaim was confirmed does not know of the reclaim.
-    if beat.mustReclaim, askedAt > reclaimedAt {
-      mustReclaim = true
-      mustConfirmReclaim = true
-    }
-    return true
+    guard isAlive else { return leave() }
+    if isRegistered, isStoreAvailable, !isAnswerOld { isOpen = true }
   }
 
   mutating func didFail(_ now: Instant) {
@@ -105,17 +82,10 @@ struct Membership {
     nextCall = min(nextCall, now + settings.retryInterval)
   }
 
-  /// Everything was reclaimed, and confirmed if that was asked for.
-  mutating func didReclaim(_ now: Instant) {
-    mustReclaim = false
-    mustConfirmReclaim = false
-    reclaimedAt = now
-  }
-
-  /// This gateway ends. A new one replaces it.
-  mutating func leave(_ now: Instant) {
+  /// This gateway has ended. A new one replaces it at once.
+  mutating func leave() {
     isRegistered = false
-    isConfirmed = false
-    nextCall = now
+    isOpen = false
+    nextCall = Instant(nanoseconds: .min)
   }
 }

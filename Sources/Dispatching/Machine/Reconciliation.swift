@@ -10,7 +10,6 @@ struct Reconciliation {
     var page: Int64?
     /// Rows of later claims may still be under way to us.
     var claimMax: Int32
-    var askedAt: Instant
   }
 
   /// The time between two pages, so that other statements get their turn.
@@ -43,7 +42,7 @@ struct Reconciliation {
   /// - Parameter claimMax: every claim up to this one has been answered or forgotten.
   mutating func ask(claimMax: Int32, _ now: Instant) -> Question? {
     guard due <= now else { return nil }
-    let question = Question(page: page, claimMax: claimMax, askedAt: now)
+    let question = Question(page: page, claimMax: claimMax)
     self.question = question
     return question
   }

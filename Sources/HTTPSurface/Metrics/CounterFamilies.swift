@@ -100,14 +100,10 @@ extension ExpositionWriter {
     sample(snapshot.outbox.reconnects)
     family(
       "push_gateway_reconciled_total", .counter,
-      "Rows claimed for this replica that it did not know of, and returned")
+      "Rows claimed for this replica that it did not know of, and gave up")
     sample(snapshot.counters.reconciled)
     family("push_gateway_forgotten_claims_total", .counter, "Claims that were given up because their answers were lost")
     sample(snapshot.counters.forgottenClaims)
-    family(
-      "push_gateway_settled_again_total", .counter,
-      "Settlements written again, because the database had lost them in a crash or a failover")
-    sample(snapshot.counters.settledAgain)
     family(
       "push_gateway_lease_lapses_total", .counter,
       "Number of times that no heartbeat was confirmed in time, so that nothing could be sent")

@@ -6,7 +6,7 @@ internal import Runtime
 public struct OutboxCounters: Sendable {
   /// What a round trip was for.
   public enum RoundTrip: String, Sendable, CaseIterable {
-    case claim, settle, park, release, other
+    case claim, settle, park, other
 
     static func of(_ statement: PostgresStatement) -> RoundTrip { RoundTrip(rawValue: statement.name) ?? .other }
   }

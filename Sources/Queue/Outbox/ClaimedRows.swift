@@ -77,12 +77,20 @@ public struct ClaimedRows {
     let callID = texts.next(.callID) ?? 0..<0
     let endReason = texts.next(.endReason)
     let traceparent = texts.next(.traceparent)
+    let decliners = texts.next(.decliners)?.dropFirst()
     let payload = texts.next(.payload)?.dropFirst() ?? 0..<0  // the first byte of a jsonb is the version of its format
+    let bytes = result.bytes(row, Column.callKind.rawValue..<Column.payload.rawValue + 1)
     return CallData(
       texts: CallData.Texts(
         callKind: callKind, callID: callID, endReason: endReason, traceparent: traceparent, payload: payload),
-      bytes: result.bytes(row, Column.callKind.rawValue..<Column.payload.rawValue + 1),
-      isOver: !result.isNull(row, Column.isOver.rawValue) && result.bool(row, Column.isOver.rawValue))
+      bytes: bytes, isOver: !result.isNull(row, Column.isOver.rawValue) && result.bool(row, Column.isOver.rawValue),
+      decliners: decliners.map { Self.texts(ofArray: bytes, $0) } ?? [])
+  }
+
+  /// The texts of an array in JSON.
+  private static func texts(ofArray bytes: [UInt8], _ range: Range<Int>) -> Set<[UInt8]> {
+    let json = JSONScanner(trusting: bytes, in: range)
+    return Set(json.elements(of: json.root).compactMap(json.string))
   }
 
   /// An environment that is not known here counts as production, a platform as `.unknown`.
@@ -106,6 +114,7 @@ public struct ClaimedRows {
       createdAtMicroseconds: result.timestamp(row, Column.createdAt.rawValue),
       deadlineAtMicroseconds: result.timestamp(row, Column.deadlineAt.rawValue),
       deadline: asked + .microseconds(remaining),
+      isPaired: result.bool(row, Column.isPaired.rawValue),
       call: call,
       texts: Delivery.Texts(userID: userID, token: token, locale: locale, data: data),
       bytes: result.bytes(row, Column.userID.rawValue..<Column.data.rawValue + 1))

@@ -3,11 +3,11 @@
 enum OutboxStatements {
   // MARK: - Sessions
   //
-  // Commits do not wait for the disk. What a crash of Postgres loses of claims and settlements is reclaimed and settled again
-  // (docs/adr/0001). Functions whose effect must not be lost set `synchronous_commit` themselves. The wait for a lock is shorter
-  // than `deadlock_timeout` (1 s), so of two sessions that wait for each other one gives up before Postgres looks for a deadlock.
-  // The functions rely on read committed, whatever the database or the role sets: each of their statements sees what was committed
-  // before it. What a gateway writes rings no bell (push.ring_doorbell).
+  // Settlements wait for the server's own disk, never for a standby; other commits do not wait (docs/adr/0057). Functions whose
+  // effect must not be lost set `synchronous_commit` themselves. The wait for a lock is shorter than `deadlock_timeout` (1 s), so of
+  // two sessions that wait for each other one gives up before Postgres looks for a deadlock. The functions rely on read committed,
+  // whatever the database or the role sets: each of their statements sees what was committed before it. What a gateway writes rings
+  // no bell (push.ring_doorbell).
 
   /// The gateway waits for the answer to a claim for a shorter time, so claims have a shorter timeout, too. Otherwise a claim would
   /// run on after the gateway gave it up.
@@ -16,6 +16,16 @@ enum OutboxStatements {
     sql: """
       select set_config('synchronous_commit', 'off', false), set_config('jit', 'off', false),
         set_config('statement_timeout', '2500ms', false), set_config('lock_timeout', '700ms', false),
+        set_config('idle_in_transaction_session_timeout', '5s', false),
+        set_config('default_transaction_isolation', 'read committed', false), set_config('push.is_gateway', 'on', false)
+      """)
+
+  /// A settlement that was answered is never lost in a crash. So nobody has to remember it, and nothing is settled twice.
+  static let setUpSettlements = PostgresStatement(
+    name: "set_up_settlements",
+    sql: """
+      select set_config('synchronous_commit', 'local', false), set_config('jit', 'off', false),
+        set_config('statement_timeout', '5s', false), set_config('lock_timeout', '700ms', false),
         set_config('idle_in_transaction_session_timeout', '5s', false),
         set_config('default_transaction_isolation', 'read committed', false), set_config('push.is_gateway', 'on', false)
       """)
@@ -52,7 +62,7 @@ enum OutboxStatements {
 
   static let registerGateway = PostgresStatement(
     name: "register_gateway", sql: "select push.register_gateway($1, $2)")
-  static let beat = PostgresStatement(name: "beat", sql: "select alive, must_reclaim from push.beat($1, $2)")
+  static let beat = PostgresStatement(name: "beat", sql: "select alive from push.beat($1, $2)")
   static let retireGateway = PostgresStatement(name: "retire_gateway", sql: "select push.retire_gateway($1)")
   static let registerApp = PostgresStatement(
     name: "register_app",
@@ -74,14 +84,15 @@ enum OutboxStatements {
     name: "claim",
     sql: """
       select place, lane, outbox_id, n, attempt, kind, crashes, environment, platform, created_at, deadline_at,
-        remaining_us, user_id, token, locale, data, ended, app_call_kind, call_id, end_reason, traceparent, payload
+        remaining_us, paired, user_id, token, locale, data, ended, app_call_kind, call_id, end_reason, traceparent, declined,
+        payload
       from push.claim($1, $2, $3, $4, $5, p_total => $6, p_background => $7, p_later_floor => $8, p_later_max => $9)
       """)
 
   /// The columns of `claim`, in order. Texts that are read together are neighbours.
   enum ClaimColumn: Int {
     case place, lane, outboxID, pushNumber, attempt, kind, crashes, environment, platform, createdAt, deadlineAt
-    case remaining, userID, token, locale, data, isOver, callKind, callID, endReason, traceparent, payload
+    case remaining, isPaired, userID, token, locale, data, isOver, callKind, callID, endReason, traceparent, decliners, payload
   }
 
   /// Number of index entries that the session's last claim read. Sent right behind the claim.
@@ -90,9 +101,6 @@ enum OutboxStatements {
     sql: "select coalesce(nullif(current_setting('push.entries_scanned', true), ''), '0')::int8")
 
   static let forget = PostgresStatement(name: "forget", sql: "select push.forget($1, $2)")
-  static let reclaim = PostgresStatement(name: "reclaim", sql: "select i, place from push.reclaim($1, $2, $3, $4, $5)")
-  static let confirmReclaimed = PostgresStatement(
-    name: "confirm_reclaimed", sql: "select push.confirm_reclaimed($1)")
   /// One row for each claimed delivery; one row of nulls if there is none.
   static let claimed = PostgresStatement(
     name: "claimed",
@@ -101,6 +109,7 @@ enum OutboxStatements {
       from push.claimed_by($1, $2) p
       left join lateral unnest(p.outbox_id, p.n, p.lease, p.created_at) c (outbox_id, n, lease, created_at) on true
       """)
+  static let disown = PostgresStatement(name: "disown", sql: "select push.disown($1, $2, $3, $4)")
 
   // MARK: - Settling
 
@@ -109,8 +118,8 @@ enum OutboxStatements {
   static let settled = PostgresStatement(
     name: "settled", sql: "select outbox_id, n, created_at from push.settled($1, $2, $3, $4)")
   static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7, $8)")
-  static let release = PostgresStatement(name: "release", sql: "select push.release($1, $2, $3, $4)")
-  static let ended = PostgresStatement(name: "ended", sql: "select unnest(push.ended($1))")
+  static let endedFor = PostgresStatement(name: "ended_for", sql: "select outbox_id, user_id from push.ended_for($1)")
+  static let followUp = PostgresStatement(name: "follow_up", sql: "select push.follow_up($1, $2)")
   static let sync = PostgresStatement(name: "sync", sql: "select push.sync($1)")
 
   // MARK: - Tokens and lanes

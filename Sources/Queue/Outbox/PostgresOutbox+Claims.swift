@@ -21,8 +21,10 @@ extension PostgresOutbox {
     parameters.append(limits.background)
     parameters.append(timestamps: allowances) { floor.backgroundFloor(of: $0.lane) }
     parameters.append(allowances.map(\.background))
+    let reconnects = maintenance.reconnects
     let (result, scanned) = try await perform(claim: parameters, asked)
     let answered = loop.now
+    reconnectsAtClaim = min(reconnectsAtClaim ?? reconnects, reconnects)
     let claimed = ClaimedRows(result, number: number, asked: asked).claimed {
       databaseClock.observe(microseconds: $0.deadlineAtMicroseconds - $1, answered)
       floor.didClaim(
@@ -62,25 +64,6 @@ extension PostgresOutbox {
     return Int(try await claims.query(OutboxStatements.forget, parameters, isolation: self).int64(0, 0))
   }
 
-  public func reclaim(_ number: Int32, _ keys: [DeliveryKey]) async throws(OutboxError) -> [Reclaimed] {
-    var parameters = PostgresParameters()
-    parameters.append(try identity())
-    parameters.append(number)
-    parameters.append(int64s: keys) { $0.outboxID }
-    parameters.append(int32s: keys) { $0.pushNumber }
-    parameters.append(timestamps: keys) { $0.createdAtMicroseconds }
-    let result = try await settlements.query(OutboxStatements.reclaim, parameters, isolation: self)
-    return (0..<result.rowCount).map { row in
-      Reclaimed(index: Int(result.int32(row, 0)) - 1, place: result.place(row, 1))  // SQL counts from 1
-    }
-  }
-
-  public func confirmReclaimed() async throws(OutboxError) {
-    var parameters = PostgresParameters()
-    parameters.append(try identity())
-    _ = try await settlements.query(OutboxStatements.confirmReclaimed, parameters, isolation: self)
-  }
-
   public func claimed(from page: Int64?) async throws(OutboxError) -> ClaimedPage {
     var parameters = PostgresParameters()
     parameters.append(try identity())
@@ -94,5 +77,27 @@ extension PostgresOutbox {
           createdAtMicroseconds: result.timestamp(row, 4))
       },
       next: result.isNull(0, 0) ? nil : result.int64(0, 0))
+  }
+
+  public func disown(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int {
+    var parameters = PostgresParameters()
+    parameters.append(try identity())
+    parameters.append(int64s: leases) { $0.outboxID }
+    parameters.append(int32s: leases) { $0.pushNumber }
+    parameters.append(int32s: leases) { $0.lease }
+    return Int(try await settlements.query(OutboxStatements.disown, parameters, isolation: self).int64(0, 0))
+  }
+
+  public func sync() async throws(OutboxError) {
+    var parameters = PostgresParameters()
+    parameters.append(try identity())
+    // A sync over a connection that is younger than a claim says nothing about it: the server may have crashed in between.
+    let former = reconnectsAtClaim
+    reconnectsAtClaim = nil
+    guard former ?? maintenance.reconnects == maintenance.reconnects else {
+      throw OutboxError(.answerLost, "the connection for maintenance was lost since the claim")
+    }
+    // Settlements need not wait for the disk.
+    _ = try await maintenance.query(OutboxStatements.sync, parameters, isolation: self)
   }
 }

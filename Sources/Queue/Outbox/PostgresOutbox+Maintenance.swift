@@ -31,6 +31,14 @@ extension PostgresOutbox {
     return []
   }
 
+  public func followUp(_ kind: JobKind, max: Int) async throws(OutboxError) -> Int {
+    try checkAvailable()
+    var parameters = PostgresParameters()
+    parameters.append(kind == .urgent)
+    parameters.append(Int32(clamping: max))
+    return Int(try await link(for: kind).query(OutboxStatements.followUp, parameters, isolation: self).int32(0, 0))
+  }
+
   private func link(for kind: JobKind) -> OutboxLink { kind == .urgent ? maintenance : jobs }
 
   // MARK: - Apps and lanes

@@ -26,41 +26,29 @@ extension PostgresOutbox {
   public func park(_ parkings: [Parking]) async throws(OutboxError) -> Int {
     var parameters = PostgresParameters()
     parameters.append(try identity())
-    parameters.append(leases: parkings.map(\.lease))
+    parameters.append(int64s: parkings) { $0.lease.outboxID }
+    parameters.append(int32s: parkings) { $0.lease.pushNumber }
+    parameters.append(int32s: parkings) { $0.lease.lease }
     parameters.append(parkings.map(\.attempts))
-    parameters.append(parkings.map { Int32(clamping: $0.delay.milliseconds) })
-    parameters.append(parkings.map { Optional($0.reason) })
+    parameters.append(parkings.map { $0.delay.map { Int32(clamping: $0.milliseconds) } })
+    parameters.append(parkings.map(\.reason))
     parameters.append(texts: parkings.map { $0.failures.json(databaseClock) })
     return Int(try await settlements.query(OutboxStatements.park, parameters, isolation: self).int64(0, 0))
   }
 
-  public func release(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int {
-    var parameters = PostgresParameters()
-    parameters.append(try identity())
-    parameters.append(leases: leases)
-    return Int(try await settlements.query(OutboxStatements.release, parameters, isolation: self).int64(0, 0))
-  }
-
-  public func sync() async throws(OutboxError) {
-    var parameters = PostgresParameters()
-    parameters.append(try identity())
-    // Settlements need not wait for the disk.
-    _ = try await maintenance.query(OutboxStatements.sync, parameters, isolation: self)
-  }
-
-  public func ended(among outboxIDs: [Int64]) async throws(OutboxError) -> [Int64] {
+  public func endedFor(_ outboxIDs: [Int64]) async throws(OutboxError) -> EndedRings {
     try checkAvailable()
     var parameters = PostgresParameters()
     parameters.append(outboxIDs)
-    let result = try await settlements.query(OutboxStatements.ended, parameters, isolation: self)
-    return (0..<result.rowCount).map { result.int64($0, 0) }
-  }
-}
-
-extension PostgresParameters {
-  fileprivate mutating func append(leases: [DeliveryLease]) {
-    append(int64s: leases) { $0.outboxID }
-    append(int32s: leases) { $0.pushNumber }
-    append(int32s: leases) { $0.lease }
+    let result = try await settlements.query(OutboxStatements.endedFor, parameters, isolation: self)
+    var ended = EndedRings()
+    for row in 0..<result.rowCount {
+      if result.isNull(row, 1) {
+        ended.calls.insert(result.int64(row, 0))
+      } else {
+        ended.decliners[result.int64(row, 0), default: []].insert(Array(result.bytes(row, 1..<2)))
+      }
+    }
+    return ended
   }
 }

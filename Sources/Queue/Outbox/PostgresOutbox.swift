@@ -1,10 +1,10 @@
 // The outbox in Postgres: six connections, our identity, and the batches between.
 //
 //   claims       push.claim, forget                                      one statement for all lanes
-//   settlements  push.settle, park, release, reclaim, ended
+//   settlements  push.settle, park, disown, ended_for                    commits wait for the disk
 //   control      register_gateway, beat                                  never behind anything slow
-//   maintenance  urgent jobs, tokens, receipts, what ops see             may wait a little
-//   jobs         the other jobs                                          may wait for seconds
+//   maintenance  urgent jobs and follow-ups, tokens, receipts, ops       may wait a little
+//   jobs         the other jobs and follow-ups                           may wait for seconds
 //   listener     LISTEN                                                  always drained; closed for a while when it is flooded
 //
 // The first three are needed to work. A beat must not queue behind a settlement that waits for a lock: it would come too late, and
@@ -69,6 +69,8 @@ public actor PostgresOutbox: OutboxStore {
   private var isReapingSlow = false
   var floor = ClaimFloor()
   var databaseClock = DatabaseClock()
+  /// How often the maintenance link had reconnected when the first of the claims was sent that no sync covers; nil if there is none.
+  var reconnectsAtClaim: Int?
 
   public init(options: Options, loop: EventLoop, logger: Logger) {
     self.options = options
@@ -83,7 +85,7 @@ public actor PostgresOutbox: OutboxStore {
         loop: loop)
     }
     claims = link("claims", OutboxStatements.setUpClaims)
-    settlements = link("settlements", OutboxStatements.setUpWork)
+    settlements = link("settlements", OutboxStatements.setUpSettlements)
     control = link("control", OutboxStatements.setUpWork)
     maintenance = link("maintenance", OutboxStatements.setUpWork)
     jobs = link("jobs", OutboxStatements.setUpWork)
@@ -215,7 +217,7 @@ public actor PostgresOutbox: OutboxStore {
     gatewayID = result.int32(0, 0)
   }
 
-  public func beat(mayReap: Bool) async throws(OutboxError) -> Beat {
+  public func beat(mayReap: Bool) async throws(OutboxError) -> Bool {
     var parameters = PostgresParameters()
     parameters.append(try identity())
     parameters.append(mayReap)
@@ -224,7 +226,7 @@ public actor PostgresOutbox: OutboxStore {
     do throws(OutboxError) {
       let result = try await control.query(OutboxStatements.beat, parameters, patience: patience, isolation: self)
       if mayReap { isReapingSlow = false }
-      return Beat(isAlive: result.bool(0, 0), mustReclaim: result.bool(0, 1))
+      return result.bool(0, 0)
     } catch {
       if mayReap { isReapingSlow = error.code == .answerLost }
       throw error

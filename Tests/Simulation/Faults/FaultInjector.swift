@@ -27,10 +27,13 @@ final class FaultInjector {
       world.server.standStill(for: world.random.latency(100...3_500, longest: 9_000))
     }
     every(.restart, 0.5) { [self] in
-      world.server.stop(isCrash: false, for: world.random.latency(100...2_000, longest: 8_000))
+      world.server.stop(.stop, for: world.random.latency(100...2_000, longest: 8_000))
     }
     every(.databaseCrash, 1) { [self] in
-      world.server.stop(isCrash: true, for: world.random.latency(50...2_000, longest: 8_000))
+      world.server.stop(.crash, for: world.random.latency(50...2_000, longest: 8_000))
+    }
+    every(.failOver, 0.7) { [self] in
+      world.server.stop(.failOver, for: world.random.latency(50...2_000, longest: 8_000))
     }
     every(.databaseClockJump, 0.5) { [self] in setServerClock() }
     every(.freeze, 2) { [self] in
@@ -75,7 +78,7 @@ final class FaultInjector {
   /// Called while a replica does something critical: the worst moment for a fault.
   func tempt(_ life: Life, _ probability: Double = 0.05) {
     guard !isStopped, world.random.chance(probability) else { return }
-    let candidates = [Fault.freeze, .crash, .cut, .silentCut, .databaseCrash, .standstill, .restart].filter(
+    let candidates = [Fault.freeze, .crash, .cut, .silentCut, .databaseCrash, .failOver, .standstill, .restart].filter(
       world.plan.has)
     guard let fault = world.random.pick(candidates) else { return }
     world.after(world.random.latency(0...30, longest: 300)) { [self] in
@@ -85,9 +88,10 @@ final class FaultInjector {
       case .crash: life.replica.crash(startAgainAfter: world.random.latency(50...1_500, longest: 10_000))
       case .cut: life.link.partition(for: world.random.latency(10...2_000, longest: 8_000))
       case .silentCut: life.link.cutSilently()
-      case .databaseCrash: world.server.stop(isCrash: true, for: world.random.latency(50...2_000, longest: 8_000))
+      case .databaseCrash: world.server.stop(.crash, for: world.random.latency(50...2_000, longest: 8_000))
+      case .failOver: world.server.stop(.failOver, for: world.random.latency(50...2_000, longest: 8_000))
       case .standstill: world.server.standStill(for: world.random.latency(100...3_500, longest: 9_000))
-      default: world.server.stop(isCrash: false, for: world.random.latency(100...5_000, longest: 8_000))
+      default: world.server.stop(.stop, for: world.random.latency(100...5_000, longest: 8_000))
       }
     }
   }
@@ -119,7 +123,7 @@ final class FaultInjector {
     guard !isStopped, world.plan.has(.databaseCrash), world.random.chance(probability) else { return }
     world.after(world.random.time(milliseconds)) { [self] in
       guard !isStopped else { return }
-      world.server.stop(isCrash: true, for: world.random.latency(50...2_000, longest: 8_000))
+      world.server.stop(.crash, for: world.random.latency(50...2_000, longest: 8_000))
     }
   }
 
@@ -201,7 +205,7 @@ final class FaultInjector {
 
   func fate(of request: PushRequest, in lane: SimulatedLane, isTroubled: Bool, isUnauthorized: Bool) -> Fate {
     var fate = Fate(
-      outcome: .accepted(messageID: "id-\(request.key.story)"), status: 200, isAccepted: true,
+      outcome: .accepted(messageID: "id-\(request.numbers.story)"), status: 200, isAccepted: true,
       answerAfter: world.random.latency(world.plan.providerTime, longest: 300))
     if !isStopped, world.random.chance(world.plan.probability(.lateAnswers, 0.1)) {
       fate.answerAfter = world.random.time(300...8_000)

@@ -25,6 +25,8 @@ enum Fault: String, CaseIterable {
   case restart
   /// The server crashes: what was not on the disk is lost.
   case databaseCrash
+  /// A standby takes the server's place: what it had not received is lost, and its ids are given to other calls.
+  case failOver
   /// The server's clock is set ahead or back.
   case databaseClockJump
   /// A replica handles nothing for a time.

@@ -12,8 +12,11 @@ final class Checker {
   private unowned let world: World
   /// The gateway that settled a delivery and got the confirmation.
   private var settledBy: [DeliveryKey: Life] = [:]
-  /// Deliveries with changes that a crash of the server lost, and the time of the last such crash.
-  private var lost: [DeliveryKey: VirtualTime] = [:]
+  /// Deliveries with changes that a crash or a fail-over of the server lost.
+  private var lost: Set<DeliveryKey> = []
+  /// Deliveries whose claim a fail-over lost, although it was on the disk.
+  private var lostOnDisk: Set<DeliveryKey> = []
+  private var lastFailOver: VirtualTime = -1_000_000_000_000
   private var declaredDead: Set<Int32> = []
   private var lastBeat: [Int32: VirtualTime] = [:]
   /// Time of the last jump of a clock.
@@ -23,18 +26,19 @@ final class Checker {
   /// Batches of settlements being written to the outbox.
   private var batches: [ObjectIdentifier: [Int: [Settlement]]] = [:]
   private var limits: [ObjectIdentifier: LimitChecker] = [:]
-  /// Calls and invites that a life knows to be over.
-  private var knownEnded: [ObjectIdentifier: Set<Int64>] = [:]
+  /// Calls that a life knows to be over, or to be declined by some users, and invites that it has read as ended.
+  private var knownEnded: [ObjectIdentifier: EndedRings] = [:]
   private var readEnded: [ObjectIdentifier: Set<DeliveryKey>] = [:]
   private var known: Set<DeliveryKey> = []
+  private var ends = EndChecker()
 
   init(_ world: World) { self.world = world }
 
   // MARK: - The database
 
   /// A statement was committed.
-  func didCommit(_ touched: [DeliveryKey]) {
-    guard !touched.isEmpty else { return }
+  func didCommit(_ touched: [DeliveryKey], notes: [Int64]) {
+    guard !touched.isEmpty || !notes.isEmpty else { return }
     let outbox = world.server.outbox
     for key in touched {
       known.insert(key)
@@ -46,6 +50,7 @@ final class Checker {
       }
       if let end = ends.last { check(end, outbox) }
     }
+    ends.didCommit(touched, notes: notes, outbox) { world.violate($0, $1) }
   }
 
   private func check(_ end: MemoryHistory, _ outbox: MemoryOutbox) {
@@ -54,15 +59,29 @@ final class Checker {
     if end.outcome == .delivered || end.outcome == .deliveredLate, !isAccepted {
       world.violate("A delivery that is recorded as delivered was accepted by its provider.", end.key.story)
     }
-    let isInvite = end.kind == PushKind.invite.rawValue
-    if isInvite, end.outcome == .void, outbox.calls[end.key.outboxID]?.state == .ringing {
-      world.violate("No invite is void while its call rings.", end.key.story)
+    // A gateway may know of an end that the fail-over has lost.
+    let hasFailedOver = world.now - lastFailOver < 20_000_000_000
+    if end.kind == PushKind.invite.rawValue, end.outcome == .void, !hasFailedOver,
+      outbox.calls[end.key.outboxID]?.rings(for: end.userID) ?? false
+    {
+      world.violate("No invite is void while its call rings for its user.", end.key.story)
     }
   }
 
-  /// A crash lost changes of these deliveries.
-  func didLose(_ keys: Set<DeliveryKey>) {
-    for key in keys { lost[key] = world.now }
+  /// A crash or a fail-over lost changes of these deliveries.
+  func didLose(_ keys: Set<DeliveryKey>, isFailOver: Bool) {
+    let outbox = world.server.outbox
+    lost.formUnion(keys)
+    for key in keys where outbox.history[key]?.isEmpty ?? true {
+      guard settledBy.removeValue(forKey: key) != nil, !isFailOver else { continue }
+      world.violate("A settlement that was confirmed is not lost in a crash.", key.story)
+    }
+    guard isFailOver else { return }
+    lastFailOver = world.now
+    lostOnDisk.formUnion(keys.filter { outbox.deliveries[$0]?.state != .claimed })
+    // Ends are lost as well.
+    for id in knownEnded.keys { knownEnded[id] = EndedRings() }
+    readEnded = [:]
   }
 
   func didBeat(_ gateway: Int32) { lastBeat[gateway] = world.now }
@@ -98,7 +117,7 @@ final class Checker {
   func willHear(_ event: DispatcherEvent, _ life: Life) {
     let id = ObjectIdentifier(life)
     switch event {
-    case .endedFound(.success(let calls)): knownEnded[id, default: []].formUnion(calls)
+    case .endedFound(.success(let ended)): knownEnded[id, default: EndedRings()].add(ended)
     case .claimed(let number, .failure(let error)) where error.code == .answerLost:
       if let gateway = life.link.gateway { didLoseAnswer(of: number, gateway, life) }
     case .claimed(_, .success(let claimed)):
@@ -117,7 +136,7 @@ final class Checker {
         world.faults.tempt(life, claimed.deliveries.contains { $0.attempt > 1 } ? 0.2 : 0.02)
       }
       for delivery in claimed.deliveries {
-        if delivery.call.isOver, delivery.kind == .invite { readEnded[id, default: []].insert(delivery.key) }
+        if delivery.isEndedInvite { readEnded[id, default: []].insert(delivery.key) }
         let left = (delivery.deadline - life.localNow).count
         deadlines[delivery.key] = world.now + left
       }
@@ -141,13 +160,13 @@ final class Checker {
   func willDo(_ action: DispatcherAction, _ life: Life) {
     let id = ObjectIdentifier(life)
     switch action {
-    case .reclaim, .confirmReclaimed, .forget, .sync: world.faults.tempt(life)
+    case .forget, .sync, .followUp, .write(_, .disown): world.faults.tempt(life)
     case .write(let batch, .settle(let settlements)), .write(let batch, .settledAmong(let settlements)):
       batches[id, default: [:]][batch] = settlements
       world.faults.tempt(life)
     case .send(_, let requests):
       // Gateways killed by a delivery.
-      if requests.contains(where: { world.faults.killers.contains($0.key) }) {
+      if requests.contains(where: { world.faults.killers.contains(world.phones.delivery(of: $0).key) }) {
         life.replica.crash(startAgainAfter: world.random.time(50...1_500))
       }
       world.faults.tempt(life)
@@ -181,7 +200,8 @@ final class Checker {
 
   /// A request is sent.
   func willLeave(_ request: PushRequest, _ life: Life) {
-    let key = request.key
+    let delivery = world.phones.delivery(of: request)
+    let key = delivery.key
     let id = ObjectIdentifier(life)
     world.tell(life.name, "\(key.story) leaves")
     let isDead = life.link.gateway.flatMap { world.server.outbox.gateways[$0] }.map { !$0.isAlive } ?? false
@@ -189,9 +209,14 @@ final class Checker {
       world.violate("No push is sent in the name of a gateway that was declared dead.", "\(key.story) of \(life.name)")
     }
     if request.kind == .invite {
-      if knownEnded[id]?.contains(key.outboxID) ?? false || readEnded[id]?.contains(key) ?? false {
+      let ended = knownEnded[id, default: EndedRings()]
+      if ended.calls.contains(key.outboxID) || readEnded[id]?.contains(key) ?? false {
         world.violate(
-          "No invite is sent after its replica received the end of the call.", "\(key.story) of \(life.name)")
+          "No invite is sent after its replica received the end of the call, or the decline of the user.",
+          "\(key.story) of \(life.name)")
+      }
+      if ended.decliners[key.outboxID]?.contains(Array(delivery.userID.utf8)) ?? false {
+        world.violate("Nobody is rung after their decline was known.", "\(key.story) of \(life.name)")
       }
     }
     // The deadline by true time, and the possible error of a clock.
@@ -201,7 +226,8 @@ final class Checker {
         world.violate("No push is sent after its deadline.", "\(key.story) of \(life.name)")
       }
     }
-    if let settler = settledBy[key], !isExcused(key, settler), !isDead {
+    // A gateway whose claim was lost may not know what another one has settled.
+    if let settler = settledBy[key], !lost.contains(key), !isDead {
       world.violate(
         "A delivery that was settled is not sent again.", "\(key.story) of \(life.name), settled by \(settler.name)")
     }
@@ -209,7 +235,8 @@ final class Checker {
 
   /// A provider accepts a push.
   func didAccept(_ request: PushRequest, _ life: Life, _ gateway: Int32?) -> Acceptance {
-    let acceptance = Acceptance(key: request.key, kind: request.kind, at: world.now, life: life, gateway: gateway)
+    let acceptance = Acceptance(
+      world.phones.delivery(of: request), kind: request.kind, at: world.now, life: life, gateway: gateway)
     let earlier = world.phones[acceptance.key]
     world.tell("phone", "\(acceptance.key.story) \(request.kind) is accepted from \(life.name)")
     // A request sent before its gateway was declared dead may arrive after one that another gateway has sent since.
@@ -217,7 +244,7 @@ final class Checker {
     for former in earlier where !isOfDead && !isExcused(former) {
       if !request.kind.isVisible {
         world.violate(
-          "A push is accepted twice only if its gateway died or was silent, or the first outcome was unknown.",
+          "A push is accepted twice only if its gateway died or was silent, the first outcome was unknown, or a crash lost its claim.",
           "\(acceptance.key.story) from \(former.life.name), then from \(life.name)")
       } else if !isAtLeastOnce(acceptance.key) {
         world.violate(
@@ -229,16 +256,11 @@ final class Checker {
     return acceptance
   }
 
-  /// A crash of the server lost the changes of a delivery, and the gateway that remembers them is dead, too.
-  private func isExcused(_ key: DeliveryKey, _ life: Life) -> Bool {
-    lost[key] != nil && (life.isDead || !life.gateways.isDisjoint(with: declaredDead))
-  }
-
   /// Whether another push may follow this one.
   private func isExcused(_ former: Acceptance) -> Bool {
-    guard !former.kind.isVisible else { return false }
-    if isExcused(former.key, former.life) { return true }
-    return !former.isCertain || former.life.isDead || former.gateway.map(declaredDead.contains) ?? true
+    guard !former.kind.isVisible else { return lostOnDisk.contains(former.key) }
+    return lost.contains(former.key) || !former.isCertain || former.life.isDead
+      || former.gateway.map(declaredDead.contains) ?? true
   }
 
   private func isAtLeastOnce(_ key: DeliveryKey) -> Bool {
@@ -269,8 +291,16 @@ final class Checker {
   func didEnd() {
     let outbox = world.server.outbox
     for key in known.sorted(by: { ($0.outboxID, $0.pushNumber) < ($1.outboxID, $1.pushNumber) })
-    where outbox.calls[key.outboxID] != nil && lost[key] == nil && (outbox.history[key] ?? []).isEmpty {
+    where !lost.contains(key) && (outbox.history[key] ?? []).isEmpty {
       world.violate("A delivery ends in a terminal state.", key.story)
     }
+    ends.didEnd(outbox, accepted: world.phones.log, lost: lost) { world.violate($0, $1) }
+  }
+}
+
+extension EndedRings {
+  fileprivate mutating func add(_ other: EndedRings) {
+    calls.formUnion(other.calls)
+    decliners.merge(other.decliners) { $0.union($1) }
   }
 }

@@ -6,7 +6,6 @@ import Queue
 /// The pending statements and requests of one life of a replica.
 struct LimitChecker {
   private static let batchMax = 1_000
-  private static let reclaimMax = 1_000
   /// Batches of one kind.
   private static let batchesMax = 24
 
@@ -14,6 +13,7 @@ struct LimitChecker {
   private var lastNumber: Int32 = .min
   private var batches = 0
   private var lookUps = 0
+  private var followUps: Set<JobKind> = []
 
   mutating func willDo(_ action: DispatcherAction, _ life: Life, _ world: World, violate: (String, String) -> Void) {
     switch action {
@@ -32,14 +32,12 @@ struct LimitChecker {
             "lane \(allowance.lane) has \(held), claims up to \(allowance.limit) more")
         }
       }
-    case .reclaim(let number, let keys):
-      if number <= lastNumber { violate("Every claim has a higher number than the one before.", "reclaim \(number)") }
-      lastNumber = max(lastNumber, number)
-      if keys.count > Self.reclaimMax { violate("A reclaim has at most 1,000 rows.", "\(keys.count) deliveries") }
     case .write(_, let write):
       batches += 1
       if batches > Self.batchesMax { violate("At most 24 batches are under way.", "\(batches) batches") }
       if write.count > Self.batchMax { violate("A batch has at most 1,000 rows.", "\(write.count) rows") }
+    case .followUp(let kind, _):
+      if !followUps.insert(kind).inserted { violate("At most one run of follow-ups of a kind is under way.", "\(kind)") }
     case .lookUpEnded:
       lookUps += 1
       if lookUps > 1 { violate("At most one look-up of ended calls is under way.", "\(lookUps) look-ups") }
@@ -61,6 +59,7 @@ struct LimitChecker {
       }
     case .written: batches -= 1
     case .endedFound: lookUps -= 1
+    case .followedUp(let kind, _): followUps.remove(kind)
     default: break
     }
   }
@@ -71,7 +70,7 @@ extension OutboxWrite {
     switch self {
     case .settle(let rows), .settledAmong(let rows): rows.count
     case .park(let rows): rows.count
-    case .release(let rows): rows.count
+    case .disown(let rows): rows.count
     case .invalidate(let rows): rows.count
     case .hold(let rows): rows.count
     case .correct(let rows): rows.count

@@ -19,13 +19,20 @@ extension Settlement {
   var story: String { "\(lease.story) \(outcome.word)\(reason.map { " \($0)" } ?? "")" }
 }
 
+extension Parking {
+  var story: String {
+    guard let delay else { return "\(lease.story) released" }
+    return "\(lease.story) \(reason ?? "") \(delay.milliseconds) ms"
+  }
+}
+
 extension OutboxWrite {
   var story: String {
     switch self {
     case .settle(let rows): "settle \(rows.map(\.story))"
     case .settledAmong(let rows): "settled? \(rows.map(\.lease.story))"
-    case .park(let rows): "park \(rows.map { "\($0.lease.story) \($0.reason) \($0.delay.milliseconds) ms" })"
-    case .release(let rows): "release \(rows.map(\.story))"
+    case .park(let rows): "park \(rows.map(\.story))"
+    case .disown(let rows): "disown \(rows.map(\.story))"
     case .invalidate(let rows): "invalidate \(rows.count) tokens"
     case .hold(let rows): "hold \(rows.map(\.lane))"
     case .correct(let rows): "correct \(rows.count) tokens"
@@ -41,14 +48,13 @@ extension Statement {
       case .beat(let mayReap): mayReap ? "beat and reap" : "beat"
       case .claim(let number, _, _): "claim \(number)"
       case .forget(let number): "forget \(number)"
-      case .reclaim(let number, let keys): "reclaim \(number) \(keys.map(\.story))"
-      case .confirmReclaimed: "confirm reclaimed"
       case .scan(let page): "scan from \(page ?? 0)"
       case .write(let batch, let write): "batch \(batch): \(write.story)"
       case .lookUpEnded(let calls): "ended? \(calls)"
       case .sync: "sync"
       case .claimJob: "take job"
       case .runJob(_, let name): "run \(name)"
+      case .followUp(let kind, _): "follow up \(kind)"
       case .report: "report"
       case .send, .withdraw, .permit, .tell, .log: ""
       }
@@ -61,13 +67,13 @@ extension Statement.Answer {
     switch self {
     case .done: "done"
     case .registered(let gateway): "gateway \(gateway)"
-    case .beat(let beat): "\(beat.isAlive ? "alive" : "dead")\(beat.mustReclaim ? ", must reclaim" : "")"
-    case .claimed(let rows): "\(rows.map { "\($0.delivery.key.story)\($0.call.state == .ringing ? "" : " over")" })"
+    case .beat(let isAlive): isAlive ? "alive" : "dead"
+    case .claimed(let rows):
+      "\(rows.map { "\($0.delivery.key.story)\($0.call.rings(for: $0.delivery.userID) ? "" : " over")" })"
     case .count(let count): "\(count)"
-    case .reclaimed(let rows): "\(rows.map(\.index))"
     case .page(let page): "\(page.leases.map(\.story))"
     case .settled(let keys): "\(keys.map(\.story).sorted())"
-    case .ended(let calls): "\(calls)"
+    case .ended(let ended): "\(ended.calls.sorted()), declined \(ended.decliners.keys.sorted())"
     case .job(let name): name ?? "none"
     }
   }
@@ -101,7 +107,7 @@ extension DispatcherAction {
   /// Nil if the server's line will show it.
   var story: String? {
     switch self {
-    case .send(let lane, let requests): "lane \(lane): send \(requests.map(\.key.story))"
+    case .send(let lane, let requests): "lane \(lane): send \(requests.map(\.numbers.story))"
     case .withdraw(let lane, let tags): "lane \(lane): withdraw \(tags.count)"
     case .permit(let until): "permit until \(until.nanoseconds / 1_000_000) ms of its clock"
     case .tell(let lane, let news): "lane \(lane): tells others \(news)"

@@ -1,4 +1,4 @@
-// The backends: they enqueue calls and messages, and end calls at any time.
+// The backends: they enqueue calls and messages, and end calls at any time; users decline.
 
 import Dialects
 import MemoryOutbox
@@ -77,20 +77,63 @@ final class Backend {
     world.tell("backend", "\(callID) (outbox \(id)) rings \(recipients.count) users of \(app) for \(seconds) s")
     world.checker.didEnqueue(id)
     world.faults.poison(id)
+    let call = Call(id: id, madeAt: world.server.outbox.calls[id]?.createdAt ?? 0, recipients: recipients)
     if world.random.chance(0.6) {
       let time = world.random.chance(0.3) ? world.random.time(0...100) : world.random.time(0...Int64(seconds) * 1_200)
-      world.after(time) { [self] in end(id, recipients) }
+      world.after(time) { [self] in end(call) }
+    }
+    if world.random.chance(0.4) {
+      // Sometimes all of them, so that the last one ends the call.
+      let share: Double = world.random.pick([0.3, 1]) ?? 1
+      for recipient in recipients where world.random.chance(share) {
+        world.after(world.random.time(0...Int64(seconds) * 700)) { [self] in decline(call, recipient.userID) }
+      }
     }
   }
 
-  private func end(_ id: Int64, _ recipients: [MemoryRecipient]) {
-    guard world.server.isResponsive else { return later { [self] in end(id, recipients) } }
-    let reason = world.random.pick(["ended", "declined", "answered"]) ?? "ended"
-    let user = world.random.pick(recipients)?.userID
-    let hasEnded = world.server.change { outbox, now in
-      reason == "answered" ? outbox.answer(id, by: user, at: now) : outbox.end(id, reason: reason, at: now)
+  /// A call as its backend knows it: after a fail-over another one may have its id.
+  private struct Call {
+    var id: Int64
+    var madeAt: DatabaseTime
+    var recipients: [MemoryRecipient]
+  }
+
+  /// Executes a statement that changes a call, when nobody else has locked it.
+  private func change(_ call: Call, _ what: String, _ body: @escaping (inout MemoryOutbox, DatabaseTime) -> Bool) {
+    let outbox = world.server.outbox
+    guard world.server.isResponsive else { return later { [self] in change(call, what, body) } }
+    guard outbox.calls[call.id]?.createdAt == call.madeAt else { return }  // lost in a fail-over
+    guard !outbox.isLocked(call: call.id) else {
+      return world.after(1_000_000) { [self] in change(call, what, body) }
     }
-    if hasEnded { world.tell("backend", "outbox \(id) ends: \(reason)") }
+    if world.server.change(body) { world.tell("backend", "outbox \(call.id): \(what)") }
+  }
+
+  private func end(_ call: Call) {
+    let reason = world.random.pick(["ended", "declined", "answered"]) ?? "ended"
+    let user = world.random.pick(call.recipients)?.userID
+    let server = world.server!
+    guard world.random.chance(0.1), server.isResponsive, !server.outbox.isLocked(call: call.id) else {
+      return change(call, reason) { outbox, now in Self.end(call.id, reason, by: user, &outbox, now) }
+    }
+    // Its transaction has locked the call's row for a while.
+    let epoch = server.epoch
+    server.change { outbox, _ in outbox.lock(call: call.id) }
+    world.after(world.random.time(0...1_500)) { [self] in
+      if epoch == server.epoch { server.change { outbox, _ in outbox.unlock(call: call.id) } }
+      change(call, reason) { outbox, now in Self.end(call.id, reason, by: user, &outbox, now) }
+    }
+  }
+
+  private static func end(
+    _ id: Int64, _ reason: String, by user: String?, _ outbox: inout MemoryOutbox, _ now: DatabaseTime
+  ) -> Bool {
+    reason == "answered" ? outbox.answer(id, by: user, at: now) : outbox.end(id, reason: reason, at: now)
+  }
+
+  private func decline(_ call: Call, _ user: String) {
+    let reason = world.random.chance(0.3) ? "busy" : "declined"
+    change(call, "\(user) has \(reason)") { outbox, now in outbox.decline(call.id, by: user, reason: reason, at: now) }
   }
 
   // MARK: - Messages

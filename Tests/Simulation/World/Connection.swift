@@ -15,6 +15,8 @@ final class Connection {
   private unowned let world: World
   private var session: ServerSession?
   private(set) var isUp = false
+  /// How often it was opened.
+  private(set) var openings = 0
   /// Increased when the connection breaks: answers of earlier connections are ignored.
   private var generation = 0
   /// Whether the connection is broken; the client may not have noticed.
@@ -139,6 +141,7 @@ final class Connection {
         guard world.server.isResponsive, !life.link.isPartitioned else { return reconnect() }
         session = ServerSession(world)
         isUp = true
+        openings += 1
         lastArrival = world.now
         lastAnswer = world.now
         onChange()

@@ -22,8 +22,9 @@ final class DatabaseServer {
   private(set) var epoch = 0
   /// Offset of its clock.
   private var clockOffset: Int64 = 0
-  /// Number of commits at the last run of the WAL writer.
+  /// Number of commits that were not on the disk, and that the standby lacked, at the last run of the WAL writer.
   private var unsynced = 0
+  private var unreplicated = 0
   /// The gateway that last claimed each delivery.
   private var lastOwner: [DeliveryKey: Int32] = [:]
 
@@ -47,8 +48,11 @@ final class DatabaseServer {
 
   private func sync() {
     if stillUntil <= world.now {
+      // The standby lags behind the disk, which lags behind the commits.
+      outbox.replicate(upTo: unreplicated)
       outbox.sync(upTo: unsynced)
       unsynced = outbox.unsyncedCommits
+      unreplicated = outbox.unreplicatedCommits
     }
     world.after(Self.syncInterval) { [self] in sync() }
   }
@@ -61,35 +65,26 @@ final class DatabaseServer {
     return body(&outbox, databaseNow)
   }
 
-  /// Begins a claim; nil if the statement is not a claim, or may not begin.
-  func begin(_ statement: Statement) -> MemoryRunningClaim? {
-    guard case .claim(let number, let allowances, let limits) = statement.action, let gateway = statement.gateway else {
-      return nil
-    }
-    return outbox.beginClaim(gateway, number, allowances, within: limits, at: databaseNow)
-  }
-
-  /// Ends a claim.
-  func finish(_ claim: MemoryRunningClaim?) -> Statement.Answer {
-    guard let claim else { return .claimed([]) }
-    defer { didCommit() }
-    let rows = outbox.finish(claim, at: databaseNow)
-    let hasChangedHands = rows.contains { row in
-      if let before = lastOwner[row.delivery.key], before != row.delivery.owner { true } else { false }
-    }
-    for row in rows { lastOwner[row.delivery.key] = row.delivery.owner }
-    if hasChangedHands { world.faults.temptAfterHandover() }
-    return .claimed(rows)
-  }
+  /// Begins a statement. Returns the locks that it holds until it ends.
+  func begin(_ statement: Statement) -> Statement.Locks? { statement.begin(&outbox, at: databaseNow) }
 
   /// Whether a statement has to wait for a running claim.
-  func mustWait(_ statement: Statement) -> Bool {
-    statement.locksGateway && statement.gateway.map(outbox.isLocked) ?? false
+  func mustWait(_ statement: Statement, _ locks: Statement.Locks?) -> Bool {
+    if case .followUps(let run) = locks { return outbox.mustWait(run) }
+    return statement.locksGateway && statement.gateway.map(outbox.isLocked) ?? false
   }
 
-  /// Executes any other statement.
-  func finish(_ statement: Statement) -> Result<Statement.Answer, OutboxError> {
+  /// Ends a statement.
+  func finish(_ statement: Statement, _ locks: Statement.Locks?) -> Result<Statement.Answer, OutboxError> {
     defer { didCommit() }
+    switch locks {
+    case .claim(let claim): return .success(.claimed(finish(claim)))
+    case .followUps(let run):
+      let count = outbox.finish(run, at: databaseNow)
+      if case .runJob = statement.action { return .success(.done) }
+      return .success(.count(count))
+    case nil: break
+    }
     let living = statement.isBeat ? livingGateways : []
     do throws(OutboxError) {
       let answer = try statement.execute(&outbox, at: databaseNow)
@@ -104,37 +99,66 @@ final class DatabaseServer {
     }
   }
 
+  private func finish(_ claim: MemoryRunningClaim) -> [MemoryClaimedRow] {
+    let rows = outbox.finish(claim, at: databaseNow)
+    let hasChangedHands = rows.contains { row in
+      if let before = lastOwner[row.delivery.key], before != row.delivery.owner { true } else { false }
+    }
+    for row in rows {
+      lastOwner[row.delivery.key] = row.delivery.owner
+      world.phones.expect(row.delivery)
+    }
+    if hasChangedHands { world.faults.temptAfterHandover() }
+    return rows
+  }
+
   private var livingGateways: Set<Int32> { Set(outbox.gateways.values.lazy.filter(\.isAlive).map(\.id)) }
 
   private func didCommit() {
     for notification in outbox.readNotifications() { world.faults.broadcast(notification) }
-    world.checker.didCommit(outbox.takeTouched())
+    world.checker.didCommit(outbox.takeTouched(), notes: outbox.takeTouchedNotes())
   }
 
   // MARK: - Bad days
 
-  /// Stops the server.
-  ///
-  /// - Parameter isCrash: whether changes that are not on the disk are lost, except a random part.
-  func stop(isCrash: Bool, for duration: VirtualTime) {
+  enum End {
+    /// Nothing is lost.
+    case stop
+    /// What is not on the disk is lost, except a random part.
+    case crash
+    /// A standby takes its place: what that lacks is lost as well, except a random part.
+    case failOver
+  }
+
+  /// The server ends, and it or another one is up after a while.
+  func stop(_ end: End, for duration: VirtualTime) {
     guard isUp else { return }
     isUp = false
     stillUntil = 0
     epoch += 1
-    if isCrash {
+    switch end {
+    case .stop:
+      world.tell("server", "stops")
+      outbox.stop()
+    case .crash:
       let kept = world.random.count(0...outbox.unsyncedCommits)
       let lost = outbox.unsyncedCommits - kept
-      let keys = outbox.crash(keeping: kept)
-      world.tell("server", "crashes, loses \(lost) commits about \(keys.map(\.story).sorted())")
-      world.checker.didLose(keys)
-      world.checker.didCommit(outbox.takeTouched())
-    } else {
-      world.tell("server", "stops")
-      outbox.restart()
+      didLose(outbox.crash(keeping: kept), "crashes, loses \(lost) commits", isFailOver: false)
+    case .failOver:
+      let kept = world.random.count(0...outbox.unreplicatedCommits)
+      let lost = outbox.unreplicatedCommits - kept
+      didLose(outbox.failOver(keeping: kept), "fails over, loses at least \(lost) commits", isFailOver: true)
     }
     unsynced = 0
+    unreplicated = 0
     for replica in world.replicas { replica.life?.link.serverIsGone() }
     world.after(duration) { [self] in comeUp() }
+  }
+
+  private func didLose(_ keys: Set<DeliveryKey>, _ what: String, isFailOver: Bool) {
+    world.tell("server", "\(what) about \(keys.map(\.story).sorted())")
+    world.checker.didLose(keys, isFailOver: isFailOver)
+    world.checker.didCommit(outbox.takeTouched(), notes: outbox.takeTouchedNotes())
   }
 
   /// The server executes nothing for a while and loses nothing; connections stay open.
@@ -158,6 +182,7 @@ final class DatabaseServer {
     guard !isUp else { return }
     isUp = true
     upSince = world.now
+    outbox.start(at: databaseNow)
     world.tell("server", "is up")
   }
 

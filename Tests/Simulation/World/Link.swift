@@ -1,4 +1,4 @@
-// A replica's three connections to the server, as `PostgresOutbox` has them: claims, settlements and what it listens on.
+// A replica's four connections to the server, as `PostgresOutbox` has them: claims, settlements, maintenance and what it listens on.
 
 import Dispatching
 import MemoryOutbox
@@ -10,11 +10,14 @@ final class Link {
   private unowned let world: World
   private let claims: Connection
   private let settlements: Connection
+  private let maintenance: Connection
   private let control: Connection
   /// The gateway of the statements.
   private(set) var gateway: Int32?
   private var isAvailable = false
   private var isListening = false
+  /// How often the connection for maintenance had been opened when the first of the claims was sent that no sync covers.
+  private var openingsAtClaim: Int?
   /// The server cannot be reached from here until this time.
   private var partitionedUntil: VirtualTime = 0
 
@@ -23,15 +26,18 @@ final class Link {
     self.world = world
     claims = Connection("claims", life, world)
     settlements = Connection("settlements", life, world)
+    maintenance = Connection("maintenance", life, world)
     control = Connection("control", life, world)
     for connection in [claims, settlements] { connection.onChange = { [unowned self] in workChanged() } }
     control.onChange = { [unowned self] in controlChanged() }
   }
 
-  func open() { for connection in [claims, settlements, control] { connection.reconnect() } }
+  private var connections: [Connection] { [claims, settlements, maintenance, control] }
+
+  func open() { for connection in connections { connection.reconnect() } }
 
   /// The process has ended.
-  func abandon() { for connection in [claims, settlements, control] { connection.abandon() } }
+  func abandon() { for connection in connections { connection.abandon() } }
 
   /// Whether statements reach the server.
   var isWell: Bool {
@@ -46,7 +52,7 @@ final class Link {
     if case .register = action { isRegistering = true } else { isRegistering = false }
     let statement = Statement(
       action: action, gateway: isRegistering ? nil : gateway, name: life.name, askedAt: life.localNow)
-    guard isAvailable, isRegistering || gateway != nil else {
+    guard isAvailable, isRegistering || gateway != nil, !isVainSync(action) else {
       world.after(10_000) { [life, world] in
         life.whenRunning {
           let error = OutboxError(.unavailable, "the database cannot be reached at the moment")
@@ -56,8 +62,11 @@ final class Link {
       }
       return
     }
-    let connection = statement.claimNumber == nil ? settlements : claims
+    let isClaim = statement.claimNumber != nil
+    let connection = isClaim ? claims : statement.isMaintenance ? maintenance : settlements
+    let openings = maintenance.openings
     connection.send(statement) { [unowned self] result in
+      if isClaim, case .success = result { openingsAtClaim = min(openingsAtClaim ?? openings, openings) }
       if case .success(.registered(let gateway)) = result {
         self.gateway = gateway
         life.gateways.insert(gateway)
@@ -65,6 +74,13 @@ final class Link {
       if case .failure(let error) = result { world.tell(life.name, "\(statement.story): \(error.code)") }
       if let event = statement.event(result) { life.handle(event) }
     }
+  }
+
+  /// A sync over a connection that is younger than a claim says nothing about it.
+  private func isVainSync(_ action: DispatcherAction) -> Bool {
+    guard case .sync = action else { return false }
+    defer { openingsAtClaim = nil }
+    return openingsAtClaim ?? maintenance.openings != maintenance.openings
   }
 
   /// Retires the gateway if the server can be reached. Then the process ends.
@@ -92,7 +108,7 @@ final class Link {
 
   /// The server stopped or crashed: all connections end, and usually that is noticed at once.
   func serverIsGone() {
-    for connection in [claims, settlements, control] {
+    for connection in connections {
       connection.breakOff(noticedAfter: world.random.latency(0...5, longest: 3_000))
     }
   }
@@ -101,7 +117,7 @@ final class Link {
   func partition(for time: VirtualTime) {
     partitionedUntil = max(partitionedUntil, world.now + time)
     world.tell(life.name, "is cut off for \(time / 1_000_000) ms")
-    for connection in [claims, settlements, control] {
+    for connection in connections {
       connection.breakOff(noticedAfter: world.random.time(0...200))
     }
   }
@@ -113,7 +129,7 @@ final class Link {
 
   /// One of the connections breaks and is noticed long after.
   func cutSilently() {
-    guard let connection = world.random.pick([claims, settlements, control]) else { return }
+    guard let connection = world.random.pick(connections) else { return }
     connection.breakOff(noticedAfter: world.random.time(100...8_000))
   }
 

@@ -47,19 +47,18 @@ final class ServerSession {
     let job = jobs.removeFirst()
     let isSlow = world.hasFaults && world.random.chance(world.plan.probability(.slowStatements, 0.05))
     let time = isSlow ? world.random.time(5...1_500) : world.random.latency(0...1, longest: 5)
-    let claim = world.server.begin(job.statement)
-    world.after(time) { [self] in finish(job, claim) }
+    let locks = world.server.begin(job.statement)
+    world.after(time) { [self] in finish(job, locks) }
   }
 
-  private func finish(_ job: Job, _ claim: MemoryRunningClaim?) {
+  private func finish(_ job: Job, _ locks: Statement.Locks?) {
     guard isAlive else { return }
     let waitUntil = max(busyUntil, world.server.stillUntil)
-    guard waitUntil <= world.now, !world.server.mustWait(job.statement) else {
-      world.at(max(waitUntil, world.now + 1_000_000)) { [self] in finish(job, claim) }
+    guard waitUntil <= world.now, !world.server.mustWait(job.statement, locks) else {
+      world.at(max(waitUntil, world.now + 1_000_000)) { [self] in finish(job, locks) }
       return
     }
-    let isClaim = job.statement.claimNumber != nil
-    let result = isClaim ? .success(world.server.finish(claim)) : world.server.finish(job.statement)
+    let result = world.server.finish(job.statement, locks)
     world.tell("server", "\(job.statement.name) \(job.statement.story): \(result.story)")
     isBusy = false
     job.reply(result)

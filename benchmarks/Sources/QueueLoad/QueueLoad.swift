@@ -96,9 +96,7 @@ actor QueueLoad {
   }
 
   private func beat(_ outbox: PostgresOutbox) async throws {
-    let beat = try await outbox.beat(mayReap: false)
-    guard beat.isAlive else { throw Failure(description: "the gateway was declared dead") }
-    guard !beat.mustReclaim else { throw Failure(description: "the server has crashed") }
+    guard try await outbox.beat(mayReap: false) else { throw Failure(description: "the gateway was declared dead") }
   }
 
   private func drain(_ outbox: PostgresOutbox, _ allowances: [LaneAllowance]) async throws {

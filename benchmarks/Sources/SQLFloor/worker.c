@@ -32,7 +32,7 @@ static const char CLAIM[] =
     " from push.claim($1, $2, $3, $4, $5, p_total => $6, p_background => $7)";
 static const char SETTLE[] =
     "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
-static const char BEAT[] = "select alive and not must_reclaim from push.beat($1, false)";
+static const char BEAT[] = "select alive from push.beat($1, false)";
 
 struct lane {
   int16_t id;
@@ -124,7 +124,7 @@ static void open_session(struct worker *worker) {
 
   // Release 0.1.0 claims nothing before the first heartbeat of a gateway.
   char sql[96];
-  snprintf(sql, sizeof sql, "select alive and not must_reclaim from push.beat(%d, false)", worker->gateway);
+  snprintf(sql, sizeof sql, "select alive from push.beat(%d, false)", worker->gateway);
   result = execute(worker, sql);
   if (*PQgetvalue(result, 0, 0) != 't') fail("the gateway that was just registered may not claim");
   PQclear(result);

@@ -3,123 +3,6 @@
 public import PushModel
 public import Runtime
 
-/// How a delivery ended; the raw values are the codes of `push.history.outcome`.
-public enum DeliveryOutcome: UInt8, CaseIterable, Sendable {
-  case delivered = 0
-  case deliveredLate = 1
-  case void = 2
-  case expired = 3
-  case dead = 4
-
-  /// As `push.delivery_history.outcome` has it.
-  public var word: String {
-    switch self {
-    case .delivered: "delivered"
-    case .deliveredLate: "delivered_late"
-    case .void: "void"
-    case .expired: "expired"
-    case .dead: "dead"
-    }
-  }
-}
-
-/// The lease on one claimed row: its key, and the number of the claim that took it. A settlement changes the row only while it is
-/// claimed by this gateway under that number.
-public struct DeliveryLease: Hashable, Sendable {
-  public var outboxID: Int64
-  /// The number of the push within its call.
-  public var pushNumber: Int32
-  /// The number of the gateway's claim.
-  public var lease: Int32
-  /// When the row was made, as in `DeliveryKey`.
-  public var createdAtMicroseconds: Int64
-
-  public var key: DeliveryKey {
-    DeliveryKey(outboxID: outboxID, pushNumber: pushNumber, createdAtMicroseconds: createdAtMicroseconds)
-  }
-
-  public init(outboxID: Int64, pushNumber: Int32, lease: Int32, createdAtMicroseconds: Int64 = 0) {
-    self.outboxID = outboxID
-    self.pushNumber = pushNumber
-    self.lease = lease
-    self.createdAtMicroseconds = createdAtMicroseconds
-  }
-
-  /// A lease on the row of this key.
-  public init(_ key: DeliveryKey, lease: Int32) {
-    self.init(
-      outboxID: key.outboxID, pushNumber: key.pushNumber, lease: lease,
-      createdAtMicroseconds: key.createdAtMicroseconds)
-  }
-}
-
-/// Where a row was last seen (Postgres' `ctid`). Settling finds the row there without an index, or by its key if it has moved.
-public struct DeliveryPlace: Hashable, Sendable {
-  public var block: UInt32
-  public var offset: UInt16
-
-  /// No place is known: the row is found by its key.
-  public static let unknown = DeliveryPlace(block: 0, offset: 0)
-
-  public init(block: UInt32, offset: UInt16) {
-    self.block = block
-    self.offset = offset
-  }
-}
-
-/// What all deliveries of a call have in common. The deliveries that one claim brings share one object.
-public final class CallData: Sendable {
-  /// Where the texts lie in `bytes`, as UTF-8.
-  public struct Texts: Sendable {
-    /// `push.outbox.kind`: `incoming_call`, `video_call`, ….
-    public var callKind: Range<Int>
-    public var callID: Range<Int>
-    /// Why the call ended, in the backend's word. Nil while it rings, and when the backend gave no reason.
-    public var endReason: Range<Int>?
-    /// `push.outbox.traceparent`, which SQL has checked; nil for none.
-    public var traceparent: Range<Int>?
-    /// baseCallData as JSON text.
-    public var payload: Range<Int>
-
-    public init(
-      callKind: Range<Int>, callID: Range<Int>, endReason: Range<Int>?, traceparent: Range<Int>?, payload: Range<Int>
-    ) {
-      self.callKind = callKind
-      self.callID = callID
-      self.endReason = endReason
-      self.traceparent = traceparent
-      self.payload = payload
-    }
-  }
-
-  public let texts: Texts
-  public let bytes: [UInt8]
-  /// The call had ended when its row was read.
-  public let isOver: Bool
-
-  public init(texts: Texts, bytes: [UInt8], isOver: Bool) {
-    self.texts = texts
-    self.bytes = bytes
-    self.isOver = isOver
-  }
-
-  /// Creates a call from separate texts.
-  public convenience init(
-    callKind: [UInt8], callID: [UInt8], payload: [UInt8], endReason: [UInt8]? = nil, traceparent: [UInt8]? = nil,
-    isOver: Bool = false
-  ) {
-    var bytes: [UInt8] = []
-    func add(_ text: [UInt8]) -> Range<Int> {
-      bytes += text
-      return bytes.count - text.count..<bytes.count
-    }
-    let texts = Texts(
-      callKind: add(callKind), callID: add(callID), endReason: endReason.map(add), traceparent: traceparent.map(add),
-      payload: add(payload))
-    self.init(texts: texts, bytes: bytes, isOver: isOver)
-  }
-}
-
 /// A claimed push to one device.
 ///
 /// Its own texts are UTF-8 in one buffer, and `texts` has their ranges. The texts of its call are in `call`, which the deliveries
@@ -142,6 +25,8 @@ public final class Delivery: Sendable {
   public let deadlineAtMicroseconds: Int64
   /// The same deadline on our own monotonic clock, never later than the database's.
   public let deadline: Instant
+  /// Whether its phone is told of the call's end twice: by a cancel and by a missed call.
+  public let isPaired: Bool
   public let call: CallData
 
   /// Where the delivery's own texts lie in `bytes`.
@@ -175,19 +60,17 @@ public final class Delivery: Sendable {
 
   public var key: DeliveryKey { lease.key }
 
-  /// Whether it is a missed call whose phone also gets a cancel of the same call. `push.announce_missed` gives those the push
-  /// numbers from `firstAfterCancel`.
-  public var followsCancel: Bool { kind == .missedCall && lease.pushNumber >= Self.firstAfterCancel }
+  /// Whether it is an invite whose call no longer rang for its user when its row was read.
+  public var isEndedInvite: Bool {
+    guard kind == .invite else { return false }
+    return call.isOver || !call.decliners.isEmpty && call.decliners.contains(Array(userID))
+  }
 
-  /// The number of a call's first missed call that follows a cancel.
-  public static let firstAfterCancel: Int32 = 40_000
+  /// Whether it is a missed call whose phone also gets a cancel of the same call.
+  public var followsCancel: Bool { kind == .missedCall && isPaired }
 
-  /// Whether it is a cancel whose phone is also told of the missed call, before or after it. `push.announce_missed` gives those the
-  /// push numbers from `firstBeforeMissedCall`.
-  public var precedesMissedCall: Bool { kind == .cancel && lease.pushNumber >= Self.firstBeforeMissedCall }
-
-  /// The number of a call's first cancel that a missed call follows.
-  public static let firstBeforeMissedCall: Int32 = 30_000
+  /// Whether it is a cancel whose phone is also told of the missed call, before or after it.
+  public var precedesMissedCall: Bool { kind == .cancel && isPaired }
 
   /// When the push was enqueued, on our own monotonic clock. It is early by as much as `deadline` is.
   public var enqueuedAt: Instant {
@@ -201,7 +84,8 @@ public final class Delivery: Sendable {
   public init(
     lease: DeliveryLease, place: DeliveryPlace = .unknown, lane: Int16, attempt: Int32, crashes: UInt8 = 0,
     kind: PushKind, environment: PushEnvironment, platform: DevicePlatform, createdAtMicroseconds: Int64,
-    deadlineAtMicroseconds: Int64, deadline: Instant, call: CallData, texts: Texts, bytes: [UInt8]
+    deadlineAtMicroseconds: Int64, deadline: Instant, isPaired: Bool = false, call: CallData, texts: Texts,
+    bytes: [UInt8]
   ) {
     self.lease = lease
     self.place = place
@@ -214,6 +98,7 @@ public final class Delivery: Sendable {
     self.createdAtMicroseconds = createdAtMicroseconds
     self.deadlineAtMicroseconds = deadlineAtMicroseconds
     self.deadline = deadline
+    self.isPaired = isPaired
     self.call = call
     self.texts = texts
     self.bytes = bytes
@@ -240,7 +125,8 @@ public final class Delivery: Sendable {
     lease: DeliveryLease, place: DeliveryPlace = .unknown, lane: Int16, attempt: Int32, crashes: UInt8 = 0,
     kind: PushKind, environment: PushEnvironment, platform: DevicePlatform, userID: [UInt8], token: [UInt8],
     locale: [UInt8]?,
-    data: [UInt8]? = nil, createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant, call: CallData
+    data: [UInt8]? = nil, createdAtMicroseconds: Int64, deadlineAtMicroseconds: Int64, deadline: Instant,
+    isPaired: Bool = false, call: CallData
   ) {
     var bytes: [UInt8] = []
     func add(_ text: [UInt8]) -> Range<Int> {
@@ -252,6 +138,6 @@ public final class Delivery: Sendable {
     self.init(
       lease: lease, place: place, lane: lane, attempt: attempt, crashes: crashes, kind: kind, environment: environment,
       platform: platform, createdAtMicroseconds: createdAtMicroseconds, deadlineAtMicroseconds: deadlineAtMicroseconds,
-      deadline: deadline, call: call, texts: texts, bytes: bytes)
+      deadline: deadline, isPaired: isPaired, call: call, texts: texts, bytes: bytes)
   }
 }

@@ -1,0 +1,57 @@
+// When to run follow-ups: what follows from ends of calls, declines and failed pushes, and is not done in their transactions. Pure.
+//
+// The jobs of the database run them several times a second, whoever asks. A gateway that knows of a cause runs them at once.
+
+internal import Queue
+internal import Runtime
+
+/// Runs follow-ups after causes that are known here. At most one run of each kind is under way. Causes meanwhile bring one more.
+struct FollowUps {
+  private struct Slot {
+    var isCaused = false
+    var isUnderWay = false
+    var notBefore = Instant(nanoseconds: .min)
+  }
+
+  /// The minimum time from the start of a run to the next, so that causes are collected. Anybody who may connect can cause runs.
+  private static let pause = Nanoseconds.milliseconds(5)
+
+  private var urgent = Slot()
+  private var upkeep = Slot()
+
+  /// How many follow-ups one run takes at most. Their calls stay locked until it ends. What is urgent is about calls that ring.
+  static func countMax(_ kind: JobKind) -> Int { kind == .urgent ? 10 : 50 }
+
+  private subscript(kind: JobKind) -> Slot {
+    get { kind == .urgent ? urgent : upkeep }
+    set { if kind == .urgent { urgent = newValue } else { upkeep = newValue } }
+  }
+
+  /// When the next run is due; distant future if none is due before the next event.
+  var due: Instant {
+    JobKind.allCases.map { self[$0] }.reduce(.distantFuture) {
+      $1.isCaused && !$1.isUnderWay ? min($0, $1.notBefore) : $0
+    }
+  }
+
+  /// Something happened that has follow-ups of this kind.
+  mutating func note(_ kind: JobKind) { self[kind].isCaused = true }
+
+  /// Whether to run those of this kind now. `didRun` or `didFail` follows.
+  mutating func runs(_ kind: JobKind, _ now: Instant) -> Bool {
+    let slot = self[kind]
+    guard slot.isCaused, !slot.isUnderWay, slot.notBefore <= now else { return false }
+    self[kind] = Slot(isUnderWay: true, notBefore: now + Self.pause)
+    return true
+  }
+
+  /// A run took `count` of them. If it was full, there may be more, and the next run is due at once.
+  mutating func didRun(_ kind: JobKind, _ count: Int) {
+    self[kind].isUnderWay = false
+    guard count >= Self.countMax(kind) else { return }
+    self[kind] = Slot(isCaused: true)
+  }
+
+  /// A run failed. The database's jobs do what is left.
+  mutating func didFail(_ kind: JobKind) { self[kind].isUnderWay = false }
+}
