@@ -13,6 +13,7 @@ create table push.follow_ups (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, vacuum_truncate = off);
 create index follow_ups_due on push.follow_ups (is_urgent, due_at);
+create index follow_ups_failed on push.follow_ups (due_at) where tries <> 0;
 alter table push.follow_ups alter outbox_id set statistics 0, alter why set statistics 0;
 comment on table push.follow_ups is 'one reason to look at a call after the transaction that changed it; taken by push.follow_up';
 comment on column push.follow_ups.outbox_id is 'the call: push.outbox.id';
@@ -22,7 +23,7 @@ comment on column push.follow_ups.why is
 comment on column push.follow_ups.is_urgent is 'whether a ring may depend on it';
 comment on column push.follow_ups.due_at is 'when it is taken; after a failure, when it is tried again';
 comment on column push.follow_ups.noted_at is 'when it was noted';
-comment on column push.follow_ups.tries is 'how often it has failed';
+comment on column push.follow_ups.tries is 'how often it has failed alone; -1: it was among others when they took too long, and is tried alone';
 
 alter table push.delivery add column paired boolean not null default false;
 comment on column push.delivery.paired is
