@@ -35,7 +35,7 @@ begin
   return new;
 end $$;
 create trigger fail before insert on push.delivery for each row execute function test.fail();
-delete from push.outbox; select test.follow();
+delete from push.outbox;
 create function pg_temp.late(p_call text, p_user text) returns void language plpgsql as $$
 begin
   insert into push.outbox (app, payload, recipients, ring_seconds) values ('ends', jsonb_build_object('callId', p_call, 'from', 'x'),
@@ -79,8 +79,7 @@ savepoint deleted;
 delete from push.outbox where call_id like 'c-%';
 select test.equal('none of a call that was deleted', (select string_agg(value || ' ' || state, '') from push.health
   where item = 'ends that failed'), 'none ok');
-update push.follow_ups set due_at = now();
-select test.follow();
+update push.follow_ups set due_at = now(); select test.follow();
 select test.equal('whose note goes', pg_temp.noted(), null);
 rollback to deleted;
 update push.follow_ups set due_at = now();
@@ -93,12 +92,10 @@ select clock_timestamp() as begun \gset
 select test.follow();
 select test.equal('up to half an hour', pg_temp.later(:'begun', '30 minutes'), true);
 update push.follow_ups set due_at = now(), noted_at = now() - interval '241 minutes' where outbox_id in (select id from push.outbox
-  where call_id in ('c-30', 'c-31'));
-select test.follow();
+  where call_id in ('c-30', 'c-31')); select test.follow();
 select test.equal('it is given up after four hours', pg_temp.noted(), 'c-1 31, c-60 31');
 drop trigger fail on push.delivery;
-update push.follow_ups set due_at = now();
-select test.follow();
+update push.follow_ups set due_at = now(); select test.follow();
 select test.equal('and told when nothing fails any more', coalesce(pg_temp.noted(), '') || (select string_agg(o.call_id, ' ' order by o.id)
   from push.outbox o where o.call_id in ('c-1', 'c-30', 'c-31', 'c-60') and exists (select from push.deliveries d where d.outbox_id = o.id
   and d.kind = 'missed_call')), 'c-1 c-60');
