@@ -245,7 +245,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
     -- Listed at the time of its next try, like a delivery that waits.
     select c.id, max(e.due_at), 8, -1, 'end failed', null, c.kind, null, max(e.tries), null, null, null, null
     from call c join push.follow_ups e on e.outbox_id = c.id
-    where timeline.first_n is null and e.tries > 1
+    where timeline.first_n is null and e.tries > 0
     group by c.id, c.kind
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
