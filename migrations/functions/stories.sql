@@ -87,6 +87,18 @@ comment on column push.delivery_history.trace_id is 'the trace that the call bel
 
 -- Whom a call skipped -------------------------------------------------------------------------------------------------
 
+create or replace function push.skip_remedy(p_reason text, p_app text) returns text language sql stable as $$
+  select case p_reason
+    when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
+    when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
+      p_app)
+    when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
+    when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
+      'configuration; add them', p_app)
+    else 'has no device for this; register one, or give a token' end
+$$;
+comment on function push.skip_remedy is 'what to do when a user was skipped. p_reason: as push.skipped_recipients says; p_app: the app';
+
 -- Skipped recipients are not stored: that would be a row for every user without a phone. They are computed from what the
 -- backend wrote, the deliveries made, and what is known of the tokens now. Once the history of the call's day is dropped,
 -- they are unknown, and the result is empty.
@@ -150,14 +162,7 @@ begin
       where not exists (select from token t join reached r on r.token = t.token where t.user_id = m.user_id)
       group by m.user_id
     )
-    select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
-        when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
-        when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
-          v_call.app)
-        when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
-        when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
-          'configuration; add them', v_call.app)
-        else 'has no device for this; register one, or give a token' end
+    select u.user_id, u.reason, format('recipients[%s]', u.i), push.skip_remedy(u.reason, v_call.app)
     from unreached u
     union all
     select f.user_id, f.reason, f.field, f.remedy from fault f

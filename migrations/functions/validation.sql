@@ -284,6 +284,38 @@ create or replace function push.has_recipient_fault(p_entry jsonb) returns boole
 $$;
 comment on function push.has_recipient_fault is 'whether an entry of recipients may have a fault';
 
+create or replace function push.ignored_members(p_entry jsonb) returns table (member text, remedy text) language sql stable as $$
+  select m.member, m.remedy
+  from (values
+    ('platform',
+      p_entry ->> 'platform' not in ('ios', 'android')
+        and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription'),
+      'must be ios or android, or left out; it was ignored'),
+    ('environment', p_entry ->> 'environment' not in ('production', 'sandbox', 'development'),
+      'must be production or sandbox, or left out; it was ignored'),
+    ('locale', p_entry -> 'locale' <> 'null' and push.recipient_locale(p_entry) is null,
+      'must be a string of at most 64 characters, or left out; it was ignored'),
+    ('missedCall', jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null'),
+      'must be true or false, or left out; it was ignored'),
+    ('data', p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null,
+      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
+  where m.is_bad
+$$;
+comment on function push.ignored_members is 'members of an entry of recipients, other than tokens, that cannot be used, and what they must be';
+
+create or replace function push.token_home(p_provider text, p_token text) returns text language sql immutable parallel safe as $$
+  select case
+    when p_provider <> 'expo' and p_token like 'Expo%[%]' and push.is_expo_token(p_token)
+      then 'is an Expo push token; give it as pushToken'
+    when p_provider <> 'webpush' and push.webpush_token(p_token) is not null
+      then 'is a browser''s subscription; give it as webPushSubscription'
+    when p_provider in ('expo', 'webpush') and push.is_apns_token(p_token)
+      then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
+    when p_provider <> 'fcm' and push.is_fcm_token(p_token) and (p_provider in ('expo', 'webpush') or p_token like '%:%')
+      then 'has the form of an FCM registration token; give it as fcmToken' end
+$$;
+comment on function push.token_home is 'if a malformed token of a provider is one of another provider: which, in words for messages; else null';
+
 create or replace function push.recipient_faults(p_recipients jsonb, p_kind text, p_app text)
 returns table (i int, user_id text, reason text, field text, remedy text)
 language sql stable as $$
@@ -326,35 +358,13 @@ language sql stable as $$
   union all
   select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
   from entry e
-  cross join lateral (values
-    ('platform',
-      e.entry ->> 'platform' not in ('ios', 'android')
-        and not (e.entry ->> 'platform' = 'web' and e.entry ? 'webPushSubscription'),
-      'must be ios or android, or left out; it was ignored'),
-    ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
-      'must be production or sandbox, or left out; it was ignored'),
-    ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
-      'must be a string of at most 64 characters, or left out; it was ignored'),
-    ('missedCall', jsonb_typeof(e.entry -> 'missedCall') not in ('boolean', 'null'),
-      'must be true or false, or left out; it was ignored'),
-    ('data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
-      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
-  where e.is_usable and m.is_bad
+  cross join lateral push.ignored_members(e.entry) m
+  where e.is_usable
   union all
-  select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
+  select t.i, t.user_id, case when t.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
     t.path || '.' || t.member,
-    coalesce(r.home, push.token_form(t.provider))
-  from token t
-  cross join lateral (select case
-    when t.provider <> 'expo' and t.token like 'Expo%[%]' and push.is_expo_token(t.token)
-      then 'is an Expo push token; give it as pushToken'
-    when t.provider <> 'webpush' and push.webpush_token(t.token) is not null
-      then 'is a browser''s subscription; give it as webPushSubscription'
-    when t.provider in ('expo', 'webpush') and push.is_apns_token(t.token)
-      then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
-    when t.provider <> 'fcm' and push.is_fcm_token(t.token) and (t.provider in ('expo', 'webpush') or t.token like '%:%')
-      then 'has the form of an FCM registration token; give it as fcmToken' end as home) r
-  where not t.is_good
+    coalesce(t.home, push.token_form(t.provider))
+  from (select t.*, push.token_home(t.provider, t.token) as home from token t where not t.is_good) t
   union all
   -- Recipients that have no token that could be used.
   select t.i, t.user_id, 'ProviderNotConfigured', t.path || '.' || t.member,
