@@ -139,7 +139,8 @@ declare
 begin
   if v_gone <> '{}' then
     delete from push.delivery d where d.outbox_id = any (v_gone);
-    perform push.drop_belongings(v_gone);
+    delete from push.ring_reports r where r.outbox_id = any (v_gone);
+    delete from push.escalations e where e.outbox_id = any (v_gone);
   end if;
   if v_quiet <> '{}' then
     perform push.void_unsent(v_quiet);

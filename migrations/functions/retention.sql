@@ -2,16 +2,6 @@
 
 -- Calls that are deleted ----------------------------------------------------------------------------------------------
 
-create or replace function push.drop_belongings(p_outbox_id bigint[]) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-begin
-  delete from push.ring_reports r where r.outbox_id = any (p_outbox_id);
-  delete from push.escalations e where e.outbox_id = any (p_outbox_id);
-end
-$$;
-comment on function push.drop_belongings is
-  'deletes the remaining rows of calls that no longer exist. p_outbox_id: push.outbox.id';
-
 create or replace function push.drop_calls() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -25,7 +15,8 @@ begin
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
       jsonb_build_object('calls', (select count(*) from gone_calls), 'owed', (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;
-  perform push.drop_belongings(array(select g.id from gone_calls g));
+  delete from push.ring_reports r where r.outbox_id = any (array(select g.id from gone_calls g));
+  delete from push.escalations e where e.outbox_id = any (array(select g.id from gone_calls g));
   -- Deleted last, so that a session that waits for a key finds that the call is gone.
   delete from push.call_key k where k.ctid = any (array(
     select k.tid

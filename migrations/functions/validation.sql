@@ -78,12 +78,6 @@ comment on function push.webpush_token is
   'the token of a browser: its subscription in one canonical text (push.is_webpush_token). p_token: that text, or the '
   'PushSubscription that the browser gives, as JSON. Null: it is neither';
 
-create or replace function push.is_traceparent(p_text text) returns boolean language sql immutable parallel safe as
-$$ select p_text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' $$;
-comment on function push.is_traceparent is
-  'whether a text is a traceparent of version 00: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2, '
-  'neither id all zeros (w3.org/TR/trace-context)';
-
 create or replace function push.is_call(p_kind text) returns boolean language sql immutable parallel safe as
 $$ select p_kind in ('incoming_call', 'video_call') $$;
 comment on function push.is_call is 'whether a kind of push.outbox rings';
@@ -208,33 +202,6 @@ create or replace function push.is_recipient(p_entry jsonb) returns boolean lang
 $$;
 comment on function push.is_recipient is 'whether an entry of recipients names a user; its tokens are checked separately';
 
-create or replace function push.recipient_token(p_entry jsonb, p_member text) returns text
-language sql immutable parallel safe as $$
-  select case p_member
-    when 'fcmToken' then case when push.is_fcm_token(btrim(p_entry ->> 'fcmToken', E' \t\r\n'))
-      then btrim(p_entry ->> 'fcmToken', E' \t\r\n') end
-    when 'pushToken' then case when push.is_expo_token(btrim(p_entry ->> 'pushToken', E' \t\r\n'))
-      then btrim(p_entry ->> 'pushToken', E' \t\r\n') end
-    when 'webPushSubscription' then push.webpush_token(p_entry ->> 'webPushSubscription')
-    else case when push.is_apns_token(translate(p_entry ->> p_member, E'<> \t\r\n', ''))
-      then translate(p_entry ->> p_member, E'<> \t\r\n', '') end
-  end
-$$;
-comment on function push.recipient_token is
-  'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, '
-  'a subscription in its canonical form, other tokens without blanks around them. Null: there is none, or it has another '
-  'form. p_member: one of push.token_member. push.phones_of does the same';
-
--- An entry with an APNs token is an iPhone, even if it is reached over another channel. An Android phone rings on a data
--- message alone, and an iPhone does not show one.
-create or replace function push.recipient_platform(p_entry jsonb) returns smallint language sql immutable parallel safe as $$
-  select case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
-    when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end::smallint
-$$;
-comment on function push.recipient_platform is
-  'the platform of an entry of recipients: 1 iOS, 2 Android, 0 unknown. An entry with an APNs token is an iPhone unless '
-  'its platform is android';
-
 create or replace function push.recipient_locale(p_entry jsonb) returns text language sql immutable parallel safe as $$
   select case when jsonb_typeof(p_entry -> 'locale') = 'string' and length(p_entry ->> 'locale') <= 64
     then p_entry ->> 'locale' end
@@ -260,11 +227,6 @@ create or replace function push.voip_tokens(p_recipients jsonb) returns text[] l
 $$;
 comment on function push.voip_tokens is
   'the VoIP tokens of recipients, without <, > and blanks; only of texts up to 1,024 bytes';
-
--- The former release has it.
-create or replace function push.dirty_voip_tokens(p_recipients jsonb) returns text[] language sql immutable parallel safe as
-$$ select push.voip_tokens(p_recipients) $$;
-comment on function push.dirty_voip_tokens is 'push.voip_tokens; to be removed in the next minor release';
 
 -- A quick check; push.recipient_faults gives the details.
 create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql stable parallel safe as $$
@@ -328,7 +290,7 @@ language sql stable as $$
       with ordinality e(entry, ordinal)
     where e.entry -> 'notificationEnabled' is distinct from 'false'
   ), token as materialized (
-    select e.*, t.*, push.recipient_token(e.entry, t.member) is not null as is_good,
+    select e.*, t.*, push.channel_token(t.provider, t.token) is not null as is_good,
       push.serves(a.providers, t.provider) as is_served
     from entry e
     cross join lateral (values
