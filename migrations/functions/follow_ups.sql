@@ -115,9 +115,7 @@ comment on function push.follow_up is
   'vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
 
 create or replace function push.follow_up_again() returns int
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_note push.noted[];
 begin
@@ -155,7 +153,8 @@ declare
 begin
   if v_gone <> '{}' then
     delete from push.delivery d where d.outbox_id = any (v_gone);
-    perform push.drop_belongings(v_gone);
+    delete from push.ring_reports r where r.outbox_id = any (v_gone);
+    delete from push.escalations e where e.outbox_id = any (v_gone);
   end if;
   -- The last decline ends the call, and its phones are told at once.
   perform push.end_declined(array(select n.outbox_id from unnest(p_notes) n where n.why = 'declined' and n.outbox_id = any (v_calls)));
