@@ -6,7 +6,7 @@ select test.equal('each function that reads a table that grows uses indexes, wha
       and p.proname <> all ('{
         follow, take_notes, put_off, pushes_of, void_unsent, void_reason, cancel_rings, own_tokens, unmask, tell_missed, tell_untold,
         end_declined, invites_of, next_channels, fallback_devices,
-        pick, pick_suspect, phones_of, alert_phones, reachable_devices, calls_that_skip, announce_deliveries, past_events,
+        pick, pick_suspect, prune_others, nearest_owed, phones_of, alert_phones, reachable_devices, calls_that_skip, announce_deliveries, past_events,
         health_of_calls, put_away, timeline, use_shard_map}'::name[])), null);
 -- In the order of that list: parts of push.follow_up; parts of push.claim, and what is inside a statement with settings; for people, or once in the life of a database.
 select test.equal('no name is listed twice', (select string_agg(name, ' ') from (

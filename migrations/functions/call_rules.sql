@@ -146,9 +146,8 @@ comment on function push.find_call is
 create or replace function push.device_token(p_app text, p_device text) returns text
 language plpgsql stable set search_path = push, pg_temp as $$
 declare
-  v_token text := coalesce(push.recipient_token(jsonb_build_object('apnsToken', p_device), 'apnsToken'),
-    push.recipient_token(jsonb_build_object('pushToken', p_device), 'pushToken'),
-    push.recipient_token(jsonb_build_object('fcmToken', p_device), 'fcmToken'), push.webpush_token(p_device));
+  v_token text := coalesce(push.channel_token('apns', p_device), push.channel_token('expo', p_device), push.channel_token('fcm', p_device),
+    push.channel_token('webpush', p_device));
 begin
   if v_token is null and p_device ~ '^[0-9]{1,18}$' then
     v_token := (select d.token from push.devices d where d.id = p_device::bigint and d.app = p_app);

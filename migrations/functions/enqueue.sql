@@ -76,7 +76,8 @@ begin
   if new.deadline_at is not null and new.created_at < statement_timestamp() then
     return new;
   end if;
-  if not push.is_traceparent(new.traceparent) then
+  -- Of version 00 (w3.org/TR/trace-context).
+  if new.traceparent !~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' then
     new.traceparent := '';
   end if;
   new.created_at := greatest(clock_timestamp(), statement_timestamp());
@@ -238,7 +239,7 @@ language sql stable as $$
         and (select true from push.token_invalidations x where x.token = t.webpush and x.app = p_app and x.provider = 'webpush') is null
         then 4 end as rank
     from (
-      -- Usable tokens: they have the right form (as push.recipient_token) and belong to a provider that the app has.
+      -- Usable tokens: they have the right form (as push.channel_token) and belong to a provider that the app has.
       select case when push.is_apns_token(t.apns) and push.serves(p_providers, 'apns') then t.apns end as apns,
         case when push.is_fcm_token(t.fcm) and push.serves(p_providers, 'fcm') then t.fcm end as fcm,
         case when push.is_expo_token(t.expo) and push.serves(p_providers, 'expo') then t.expo end as expo,

@@ -144,8 +144,14 @@ declare
   v_id bigint := push.find_call(call_id, app);
 begin
   perform push.check_recipient(v_id, call_id, user_id);
-  insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
-    on conflict on constraint ring_reports_pkey do nothing;
+  with made as (
+    insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
+      on conflict on constraint ring_reports_pkey do nothing
+      returning r.rang_at
+  )
+  -- How long it took.
+  insert into push.tally (what, app, seconds)
+  select 'rang', o.app, greatest(0, extract(epoch from m.rang_at - o.created_at)) from made m join push.outbox o on o.id = v_id;
   return found;
 end
 $$;

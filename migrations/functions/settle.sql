@@ -168,7 +168,7 @@ comment on function push.park is
 create or replace function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_none   int[] := array_fill(null::int, array[cardinality(p_outbox_id)]);
+  v_none   int[] := array_fill(null::int, array[coalesce(cardinality(p_outbox_id), 0)]);
   v_parked bigint := push.park(p_gateway, p_outbox_id, p_n, p_lease, v_none, v_none, v_none::text[]);
 begin
   perform push.void_unsent(p_outbox_id);

@@ -23,14 +23,25 @@ declare
   v_function regprocedure;
 begin
   foreach v_function in array array_remove(array(select to_regprocedure('push.' || f) from unnest(array[
-    'announce_missed(bigint[])', 'announce_untold(push.delivery[])', 'bite_time()', 'cancel_invites(bigint[], boolean)', 'check_ends(int)',
-    'check_traces()', 'count_recipients(jsonb)', 'drop_deliveries(bigint[], boolean)', 'escalate(int)', 'fall_back(push.delivery[], boolean)',
-    'fall_back_unheard(push.delivery[])', 'give_back(int, tid[], int[])', 'is_culprit(text, timestamptz, bigint)', 'keep_closed()',
-    'make_lane(text, text)', 'open_life()', 'plan_escalation()', 'skips_anybody(bigint, jsonb, text[])', 'take_turns(bigint[])',
-    'tell_held(bigint[])']) f), null)
+    'announce_missed(bigint[])', 'announce_tokens()', 'announce_untold(push.delivery[])', 'bite_time()',
+    'cancel_invites(bigint[], boolean)', 'check_ends(int)', 'check_traces()', 'count_recipients(jsonb)', 'devices_max()',
+    'dirty_voip_tokens(jsonb)', 'drop_belongings(bigint[])', 'drop_deliveries(bigint[], boolean)', 'escalate(int)',
+    'fall_back(push.delivery[], boolean)', 'fall_back_unheard(push.delivery[])', 'give_back(int, tid[], int[])',
+    'is_culprit(text, timestamptz, bigint)', 'is_traceparent(text)', 'keep_closed()', 'limit_devices()', 'make_lane(text, text)',
+    'open_life()', 'plan_escalation()', 'platform_name(smallint)', 'recipient_platform(jsonb)', 'recipient_token(jsonb, text)', 'revive_tokens()',
+    'skips_anybody(bigint, jsonb, text[])', 'take_turns(bigint[])', 'tally_rings()', 'tally_tokens()', 'tell_held(bigint[])']) f), null)
   loop
     -- With its triggers.
     execute format('drop function %s cascade', v_function);
   end loop;
+end
+$$;
+
+-- Operators could make partitions. A new one locks the default one until the transaction ends, and every end of a call waits for it.
+do $$
+begin
+  if to_regrole('push_ops') is not null then
+    revoke execute on function push.ensure_partitions from push_ops;
+  end if;
 end
 $$;

@@ -222,25 +222,7 @@ comment on function push.withdraw_decline is
 create or replace trigger announce_calls after update on push.outbox referencing old table as old_calls new table as new_calls
   for each statement execute function push.announce_calls();
 
-create or replace function push.announce_tokens() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  if exists (select from push.webhook w where w.is_on) then
-    insert into push.webhook_event (event, app, type, user_id, at, data)
-    select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
-      t.user_id, t.invalidated_at,
-      jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-    from new_tokens t
-    where push.wants_event(t.app, 'token.dead')
-    on conflict do nothing;
-  end if;
-  return null;
-end
-$$;
-comment on function push.announce_tokens is 'records token.dead for tokens that were invalidated';
-
-create or replace trigger announce_tokens after insert on push.token_invalidations referencing new table as new_tokens
-  for each statement execute function push.announce_tokens();
+-- push.note_tokens (tokens.sql) records token.dead.
 
 -- A token lives again: its phone has registered it again, invalidation was put on hold, or an operator has deleted the row.
 -- A receiver that is behind must not be told to delete it.
