@@ -17,14 +17,14 @@ import Testing
     #expect(followUps.due == .distantFuture)
     followUps.note(.upkeep)
     #expect(followUps.due <= at(0))
-    #expect(!followUps.runs(.urgent, at(0)))
-    #expect(followUps.runs(.upkeep, at(0)))
+    #expect(followUps.runs(.urgent, at(0)) == false)
+    #expect(followUps.runs(.upkeep, at(0)) == true)
     for _ in 0..<3 { followUps.note(.upkeep) }
-    #expect(!followUps.runs(.upkeep, at(4)))
+    #expect(followUps.runs(.upkeep, at(4)) == false)
     followUps.didRun(.upkeep, 3)
-    #expect(!followUps.runs(.upkeep, at(4)))
+    #expect(followUps.runs(.upkeep, at(4)) == false)
     #expect(followUps.due == at(5))
-    #expect(followUps.runs(.upkeep, at(5)))
+    #expect(followUps.runs(.upkeep, at(5)) == true)
     followUps.didRun(.upkeep, 0)
     #expect(followUps.due == .distantFuture)
   }
@@ -33,9 +33,9 @@ import Testing
   func full(kind: JobKind) {
     var followUps = FollowUps()
     followUps.note(kind)
-    #expect(followUps.runs(kind, at(0)))
+    #expect(followUps.runs(kind, at(0)) == true)
     followUps.didRun(kind, FollowUps.countMax(kind))
-    #expect(followUps.runs(kind, at(0)))
+    #expect(followUps.runs(kind, at(0)) == true)
     followUps.didFail(kind)
     #expect(followUps.due == .distantFuture)
   }
@@ -44,7 +44,7 @@ import Testing
   func both() {
     var followUps = FollowUps()
     for kind in JobKind.allCases { followUps.note(kind) }
-    for kind in JobKind.allCases { #expect(followUps.runs(kind, at(0))) }
+    for kind in JobKind.allCases { #expect(followUps.runs(kind, at(0)) == true) }
   }
 }
 
