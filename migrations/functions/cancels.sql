@@ -103,17 +103,24 @@ comment on function push.void_reason is
 create or replace function push.void_unsent(p_calls bigint[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_end  record;
-  v_done bigint := 0;
+  v_calls  bigint[];
+  v_over   bigint[];
+  v_missed bigint[];
+  v_end    record;
+  v_done   bigint := 0;
 begin
+  select array_agg(c.id), array_agg(c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state = 'missed')
+    into v_calls, v_over, v_missed
+    from unnest(p_calls) c(id) cross join lateral (
+      select o.state from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
+    ) o;
+  -- Not a join, which could read the whole index (claims.sql).
   for v_end in
     with gone as (
       delete from push.delivery d
-      using unnest(p_calls) c(id) cross join lateral (
-        select o.state, o.declined from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
-      ) o
-      where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2) and (o.state <> 'ringing' or o.declined ? d.user_id)
-      returning d, o.state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+      where d.outbox_id = any (v_calls) and d.kind = 0 and d.state in (0, 2)
+        and (d.outbox_id = any (v_over) or (select o.declined ? d.user_id from push.outbox o where o.id = d.outbox_id))
+      returning d, d.outbox_id = any (v_missed) and d.deadline_at <= clock_timestamp() as is_late
     )
     select e.is_late, e.reason, array_agg(e.d) as rows
     from (select g.d, g.is_late, case when not g.is_late then push.void_reason((g.d).outbox_id, (g.d).user_id) end as reason from gone g) e

@@ -17,6 +17,9 @@ begin
 end
 $$;
 
+-- The work grows with the recipients, and calls are locked until the commit. A run therefore begins with a bite of a few notes, takes four
+-- times as many for as long as all goes well, and begins no more after half a second.
+--
 -- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone and
 -- tried in quarters, down to the note that fails. What the time limit has stopped is tried again note by note, by push.follow_up_again:
 -- the limit counts for the whole statement, and only once. A note that fails alone is tried again after 5 s, 20 s, and so on up to half an
@@ -27,10 +30,12 @@ language plpgsql volatile security definer set search_path = push, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
+  c_time  constant interval := '500 ms';
+  v_begun timestamptz := clock_timestamp();
   v_since timestamptz := statement_timestamp() - p_within;
   v_notes push.noted[];
   v_from  int := 1;
-  v_size  int;
+  v_size  int := 4;
 begin
   -- Calls from before a restore neither ring nor are announced (push.put_away).
   if push.restored_at() is not null then
@@ -40,8 +45,10 @@ begin
     select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
     where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
     order by f.due_at limit p_max for update skip locked);
-  v_size := cardinality(v_notes);
   while v_from <= cardinality(v_notes) loop
+    if clock_timestamp() > v_begun + c_time then
+      return p_max;
+    end if;
     begin
       perform push.follow(v_notes[v_from:v_from + v_size - 1]);
       v_from := v_from + v_size;
@@ -49,8 +56,8 @@ begin
     exception when query_canceled or others then
       if v_size = 1 or sqlstate = '57014' then
         perform push.put_off(v_notes[v_from:v_from + v_size - 1], sqlstate);
+        v_from := v_from + v_size;
         exit when sqlstate = '57014';
-        v_from := v_from + 1;
       end if;
       v_size := greatest(v_size / 4, 1);
     end;
@@ -59,7 +66,8 @@ begin
 end
 $$;
 comment on function push.follow_up is
-  'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took. p_urgent: '
+  'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took, or p_max if there was no '
+  'time for the rest. p_urgent: '
   'notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back '
   'vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
 

@@ -4,7 +4,7 @@
 
 create or replace function push.failed_invites(p_calls bigint[], p_why text) returns table (
   id bigint, app text, n int, lane smallint, rank int, user_id text, token text, platform smallint, data jsonb, is_last boolean,
-  last_n int
+  last_n int, deadline_at timestamptz
 )
 language plpgsql stable set search_path = push, pg_temp as $$
 #variable_conflict use_column
@@ -18,10 +18,10 @@ begin
       coalesce(p.platform, push.platform_code(push.channel_platform(p.provider))), p.data,
       (p.id, p.user_id, p.lane, p.platform) not in (
         select x.id, x.user_id, x.lane, x.platform from pushed x where coalesce(x.outcome, 0) <= 1 and x.platform is not null)
-        or p_why <> 'failed', p.last_n
+        or p_why <> 'failed', p.last_n, o.deadline_at
     from pushed p
     cross join lateral (
-      select o.app, o.declined from push.outbox o
+      select o.app, o.declined, o.deadline_at from push.outbox o
       where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
     ) o
     where push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
@@ -35,7 +35,7 @@ comment on function push.failed_invites is
   'the invites after which the next channel is tried, while their calls ring: failed: they have failed for good, but not with three '
   'gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: they wait on a lane that sends nothing '
   '(push.bypass). Each is followed once. p_calls: push.outbox.id; p_why: as push.follow_ups.why. is_last: no other invite of the user '
-  'over this channel and platform is owed or was delivered; last_n: the highest n of the call';
+  'over this channel and platform is owed or was delivered; last_n: the highest n of the call; deadline_at: that of the call';
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
 create or replace function push.next_channels(p_calls bigint[], p_why text) returns int
@@ -89,13 +89,13 @@ begin
     insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
       data, fallback_of)
     select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), clock_timestamp(), clock_timestamp(),
-      o.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
+      f.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
     from (
       -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
       select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used
       order by b.id, b.lane, b.token, b.n desc
     ) b
-    join failed f on f.id = b.id and f.n = b.n join push.outbox o on o.id = b.id
+    join failed f on f.id = b.id and f.n = b.n
     returning outbox_id, n, user_id
   ), escalated as (
     insert into push.escalations (outbox_id, n, user_id) select m.outbox_id, m.n, m.user_id from made m where p_why = 'unheard'
