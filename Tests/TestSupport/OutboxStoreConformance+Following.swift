@@ -31,7 +31,7 @@ extension OutboxStoreConformance {
       try expect(try await other.followUp(.upkeep, max: 10), 1, "taken by another")
       try expect(try await gateway.followUp(.upkeep, max: 10), 0, "taken then")
       try expect(try await gateway.followUp(.urgent, max: 10), 0, "urgent ones")
-      let made = try await server.claim(2, gateway)
+      let made = try await server.claimAll(from: 2, gateway)
       try expect(made.filter { $0.kind == .cancel }.count, 2, "cancels")
       try expect(made.filter { $0.kind == .missedCall }.count, 1, "missed calls: who declined gets none")
     },
@@ -41,7 +41,7 @@ extension OutboxStoreConformance {
       _ = try await gateway.claim(1, server.allowances(1), within: ClaimLimits())
       try await server.end(call)
       try await server.followUp(gateway)
-      let made = try await server.claim(2, gateway).filter { $0.kind != .invite }
+      let made = try await server.claimAll(from: 2, gateway).filter { $0.kind != .invite }
       let cancelled = Set(made.filter { $0.kind == .cancel }.map { Array($0.token) })
       try expect(cancelled.count, 1, "cancels")
       try expect(made.filter { $0.kind == .missedCall }.count, 2, "missed calls")
@@ -70,7 +70,7 @@ extension OutboxStoreConformance {
       try await server.crash { try expect(try await gateway.followUp(.upkeep, max: 10), 1, "taken before the crash") }
       _ = try await gateway.beat(mayReap: false)
       try await server.followUp(gateway)
-      let kinds = try await server.claim(2, gateway).map(\.kind).filter { $0 != .invite }
+      let kinds = try await server.claimAll(from: 2, gateway).map(\.kind).filter { $0 != .invite }
       try expect(kinds.sorted { $0.rawValue < $1.rawValue }, [.cancel, .missedCall], "made")
     },
     OutboxStoreRule("the jobs take what no gateway has taken") { server in

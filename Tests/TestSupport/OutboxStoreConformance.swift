@@ -77,6 +77,11 @@ extension OutboxUnderTest {
       .sorted { ($0.key.outboxID, $0.key.pushNumber) < ($1.key.outboxID, $1.key.pushNumber) }
   }
 
+  /// Claims all deliveries, also of lanes that have rings: their background comes only with the second claim.
+  func claimAll(from number: Int32, _ gateway: any OutboxStore) async throws -> [Delivery] {
+    try await claim(number, gateway) + claim(number + 1, gateway)
+  }
+
   /// The owed deliveries of some calls.
   func owed(of outboxIDs: Int64...) async throws -> [OwedDelivery] {
     try await owed().filter { outboxIDs.contains($0.key.outboxID) }
