@@ -112,6 +112,7 @@ struct APIOperationsTests {
       #expect(try await api.send("GET", "/v1/calls/d").json["state"] as? String == "ringing")
       let last = #"{"userId": "bob", "reason": "busy", "device": "api-token-0123456789-bob"}"#
       #expect(try await api.send("POST", "/v1/calls/d/decline", last).body == #"{"callId":"d","changed":true}"#)
+      try await api.database.followUp()
       let ended = try await api.send("GET", "/v1/calls/d").json
       #expect(ended["state"] as? String == "ended")
       #expect(ended["endReason"] as? String == "declined")
@@ -135,6 +136,7 @@ struct APIOperationsTests {
       )
       let answer = #"{"userId": "ana", "device": "api-token-0123456789-one"}"#
       #expect(try await api.send("POST", "/v1/calls/two/answer", answer).body == #"{"callId":"two","changed":true}"#)
+      try await api.database.followUp()
       #expect(
         try await api.database.value(
           "select string_agg(device, ' ') from push.deliveries where kind = 'cancel'") == "api-…-two")

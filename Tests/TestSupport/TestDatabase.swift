@@ -81,6 +81,12 @@ public struct TestDatabase: Sendable {
     return result.rowCount > 0 ? result.text(0, 0) : ""
   }
 
+  /// Does what follows from what was committed, as a gateway does after each commit. For tests without one.
+  public func followUp() async throws {
+    try await execute(
+      "select push.follow_up(u.urgent, 1000, '1 day') from (values (true), (false), (true), (false)) u(urgent)")
+  }
+
   // MARK: - Migrating once
 
   private static let places = Places(16)

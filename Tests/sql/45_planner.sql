@@ -8,7 +8,8 @@ select test.equal('each function that reads a table that grows uses indexes, wha
         end_declined, invites_of, next_channels, fallback_devices,
         pick, pick_suspect, prune_others, nearest_owed, phones_of, alert_phones, reachable_devices, calls_that_skip, announce_deliveries, past_events,
         health_of_calls, put_away, timeline, use_shard_map}'::name[])), null);
--- In the order of that list: parts of push.follow_up; parts of push.claim, and what is inside a statement with settings; for people, or once in the life of a database.
+-- In the order of that list: parts of push.follow_up; parts of push.claim, and what is inside a statement with settings; for people,
+-- or once in the life of a database.
 select test.equal('no name is listed twice', (select string_agg(name, ' ') from (
   select n as name from pg_proc p cross join lateral regexp_matches(p.prosrc, '''([a-z_]+(, [a-z_]+)*(, )?)''', 'g') m
   cross join lateral string_to_table(rtrim(m[1], ', '), ', ') n

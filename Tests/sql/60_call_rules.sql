@@ -152,9 +152,11 @@ select test.equal('promote makes those ready that wait', push.promote(), 2::bigi
 select test.equal('all are claimed with the word that the call is over', (select string_agg(concat_ws(' ', ended, end_reason, count), ', ') from (
   select c.ended, c.end_reason, count(*) over () from push.claim(:reaper, 1, array(select id from push.lane where app = 'default'), '{999,999,999}',
   array_fill('-infinity'::timestamptz, array[3])) c where outbox_id = :fence and kind = 0) x where ended is not null), 't busy 5');
-select sum(push.settle(:reaper, null, array[outbox_id], array[n], array[lease], array[attempt - 1], '{2}', '{null}', '{null}', '{null}', '{null}', '{null}',
+select sum(push.settle(:reaper, null, array[outbox_id], array[n], array[lease], array[attempt - 1], '{2}', '{null}', '{null}', '{null}', '{null}',
+  '{null}',
   '{null}')) from push.delivery where outbox_id = :fence and kind = 0;
-select test.equal('and end as void', pg_temp.past('fence'), (select string_agg(format('invite/%s:void:CallEnded', n), ' ') from generate_series(0, 5) n));
+select test.equal('and end as void', pg_temp.past('fence'), (select string_agg(format('invite/%s:void:CallEnded', n), ' ') from generate_series(0,
+  5) n));
 insert into push.follow_ups (outbox_id, why) values (:fence, 'ended'); select test.follow();
 select test.equal('no phone is told twice', (select count(*) from push.deliveries where call_id = 'fence'), 6::bigint);
 select push.register_gateway('one', '1') as g1 \gset

@@ -178,7 +178,8 @@ select test.follow();
 select test.equal('then it is hung up: the user who declined gets no missed call', pg_temp.told('d3', 'missed_call') || ' / ' || pg_temp.told('d3'),
   'b:b01 c:c01 / a:a01 a:a02 b:b01 c:c01');
 select test.equal('while a gateway holds invites of theirs', pg_temp.decline('d4', 'a'), 't ringing');
-select test.equal('it is told whose', (select string_agg(user_id, ' ') from push.ended_for(array(select id from push.outbox where call_id = 'd4'))), 'a');
+select test.equal('it is told whose', (select string_agg(user_id, ' ') from push.ended_for(array(select id from push.outbox
+  where call_id = 'd4'))), 'a');
 select test.equal('an earlier release is told to return them', (select cardinality(push.ended(array[id])) from push.outbox where call_id = 'd4'), 1);
 select push.release(:g, array_agg(outbox_id), array_agg(d.n), array_agg(lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = 'd4' and d.kind = 0 \g /dev/null
@@ -191,11 +192,14 @@ select push.park(:g, array_agg(outbox_id), array_agg(d.n), array_agg(lease), arr
   from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'd5' and d.kind = 0 \g /dev/null
 update push.delivery d set due_at = now() from push.outbox o where o.id = d.outbox_id and o.call_id = 'd5';
 select test.equal('parked, they are promoted', push.promote() || ' ' || coalesce(pg_temp.past('d5'), ''), '5 ');
-create temp table d5 as select c.* from push.claim(:g, 8, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz,
+create temp table d5 as select c.* from push.claim(:g, 8, array(select id from push.lane), array_fill(99, array[99]),
+  array_fill('-infinity'::timestamptz,
   array[99])) c join push.outbox o on o.id = c.outbox_id where o.call_id = 'd5';
-select test.equal('and the next claim names the user', (select string_agg(concat_ws(' ', ended, declined, (select count(*) from d5 where kind = 0)), ', ') from d5
+select test.equal('and the next claim names the user', (select string_agg(concat_ws(' ', ended, declined, (select count(*) from d5
+  where kind = 0)), ', ') from d5
   where ended is not null), 'f ["a"] 5');
-select push.settle(:g, array_agg(place), array_agg(outbox_id), array_agg(n), array_agg(8), array_agg(1), array_agg(2::smallint), '{}', '{}', '{}', '{}', '{}', '{}')
+select push.settle(:g, array_agg(place), array_agg(outbox_id), array_agg(n), array_agg(8), array_agg(1), array_agg(2::smallint), '{}', '{}', '{}',
+  '{}', '{}', '{}')
   from d5 where user_id = 'a' and kind = 0 \g /dev/null
 select test.equal('their invites are void then, and the others are not', pg_temp.past('d5') || ' / ' || pg_temp.told('d5', 'invite'),
   'a:void:UserDeclined a:void:UserDeclined a:void:UserDeclined / b:b01 c:c01');

@@ -77,7 +77,8 @@ struct GorushFrontTests {
   @Test func `the end of a call stops the phones that it names`() async throws {
     try await Self.with { api in
       func state() async throws -> String {
-        try await api.database.value(
+        try await api.database.followUp()
+        return try await api.database.value(
           "select concat_ws(' ', state, end_reason, (select count(*) from push.delivery where kind = 0)) from push.outbox"
         )
       }

@@ -151,6 +151,7 @@ struct MatrixFrontTests {
         for _ in 0..<2 { #expect(try await Self.notify(api, event(type)).status == 200) }
       }
       _ = try await Self.notify(api, HomeserverRequest().json)
+      try await api.database.followUp()
       try await api.database.execute("update push.outbox set state = 'missed' where state = 'ringing'")
       #expect(
         try await api.database.value(
