@@ -4,7 +4,7 @@ import json
 
 from psycopg.types.json import Jsonb
 
-from harness import WAYS, check, connect, owed, owner, refused
+from harness import WAYS, check, connect, follow, owed, owner, refused
 
 
 def recipient(user, token="backend-token-0123456789"):
@@ -74,6 +74,7 @@ def works(way):
     check(name("a phone rings"), one("select push.report_ringing(%s, 'ana')", a), (True,))
     check(name("a call is answered once"),
         (one("select push.answer_call(%s, 'ana')", a)[0], one("select push.answer_call(%s, 'bruno')", a)[0]), (True, False))
+    follow()
     check(name("nothing is owed afterwards"), owed(a), None)
     told = one("select push.call(%s)", a)[0]
     check(name("a call tells its state"),
@@ -83,6 +84,7 @@ def works(way):
     check(name("an update of the state is as good"), db.execute(
         "update push.outbox set state = 'ended', end_reason = 'busy' where call_id = %s", (f"{way}-many-0",)).rowcount, 1)
     check(name("an end"), one("select push.end_call(%s, 'declined', 'porteiro')", f"{way}-many-1"), (True,))
+    follow()
     check(name("take the invites back"), (owed(f"{way}-many-0"), owed(f"{way}-many-1"), owed(f"{way}-many-2") is None), (None, None, False))
     check(name("the timeline"), [r[0] for r in db.execute("select event from push.timeline(%s)", (f"{way}-many-1",))],
         ["enqueued"] + ["void"] * 3)
@@ -141,6 +143,7 @@ def as_postgrest(way):
           ) select json_agg(t.state) from pgrst_source t"""
         check(name("an update answers"), request(update, json.dumps({"state": "answered", "answered_by": "u"}), f"{way}-rest-0"),
             ["answered"])
+        follow()
         check(name("and takes back"), owed(f"{way}-rest-0"), None)
         check(name("a function call"), request("select push.end_call(call_id => %s, reason => 'busy')", f"{way}-rest-1"), True)
         with refused(name("without the role nothing"), "42501"):

@@ -6,7 +6,7 @@ from threading import Event, Thread
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness import check, connect, owner, refused
+from harness import check, connect, follow, owner, refused
 
 APP = "erasing"
 CALLS = 60
@@ -64,7 +64,7 @@ def gateways():
                     gateway, outbox, n, claim, 4 if outbox % 5 == 0 else 0, f"ticket-{outbox}-{n}", 1000 if lane == lanes[1] else None)
                 if outbox % 5 == 0:
                     one("select push.invalidate_tokens(array[%s]::smallint[], array[%s], '{null}', '{x}')", lane, token)
-            for job in ("prune", "erase", "expire_all", "check_ends", "escalate", "promote"):
+            for job in ("prune", "erase", "expire_all", "follow_up_urgent", "follow_up", "follow_up_again", "escalate", "promote"):
                 one("select push.run_job(%s)", job)
             db.execute("select push.claim_receipts(%s, 10, 1), push.settle_receipts(%s, array(select 'ticket-' || i || '-0' from "
                 "generate_series(1, 500) i), array_fill('x'::text, array[500]))", (APP, APP))
@@ -96,6 +96,7 @@ def of_traffic():
     enqueued.set()
     for thread in threads:
         thread.join()
+    follow()
     check("a user is erased by two at once while calls come and go: no error anywhere", errors, [])
     check("every call ended", owner("select count(*) from push.outbox where app = %s and ended_at is not null", APP), CALLS)
     check("and nothing is owed", owner("select count(*) from push.deliveries where app = %s", APP), 0)
@@ -135,6 +136,7 @@ def of_a_lock():
             for call in ("held", "free"):
                 db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": f"erasing-{call}", "from": "x"}), RECIPIENTS, APP))
                 db.execute("select push.end_call(%s, 'busy', %s)", (f"erasing-{call}", APP))
+        follow()
         held.execute("select id from push.outbox where call_id = 'erasing-held' for no key update")
         with connect(login="ops", autocommit=True) as db:
             check("a locked call is skipped and reported as waiting",
@@ -179,6 +181,7 @@ def of_a_ringing_lock():
         held.rollback()
     owner("select push.finish_erasures()")
     check("once it is free it is declined", owner("select declined ? %s from push.outbox where call_id = %s", user, call), True)
+    follow()
     check("the phone is told to stop",
         owner("select count(*) from push.deliveries where call_id = %s and user_id = %s and kind = 'cancel'", call, user), len(rows))
     check("and the devices are gone", owner("select count(*) from push.devices where user_id = %s", user), 0)

@@ -7,7 +7,7 @@ from time import sleep, time
 
 from psycopg.types.json import Jsonb
 
-from harness import PATIENCE, check, connect, is_blocked, owed, owner, refused, waits
+from harness import PATIENCE, check, connect, follow, is_blocked, owed, owner, refused, waits
 
 import psycopg
 
@@ -150,6 +150,7 @@ def of_notifications_without_end():
             sleep(0.01)
         ended.set()
         threads[-1].join()
+        follow()
         rings("storms of large notifications: a call rings", "in-the-storm")
         done.set()
         for thread in threads:
@@ -244,26 +245,20 @@ def of_rows_that_stay_locked():
             held.execute("select id from push.outbox where call_id = 'locked' for update")
             ending.execute("select push.end_call('ending', 'busy', %s)", (APP,))
 
-        first_channel_fails({"locked": "a1", "ending": "b2"}, meanwhile)
-        owner("select test.promote()")
-        check("calls whose rows are locked: the next channel waits for a moment", (owed("locked"), owed("ending")),
-            ("u:invite:waiting", "u:invite:waiting"))
-        owner("select test.promote('1 s')")
-        check("and no longer", gateway.claimed(), ["locked", "ending"])
-        owner("select push.check_ends()")
+        first_channel_fails({"locked": "a1", "ending": "b2", "free": "c3"}, meanwhile)
+        check("calls whose rows are locked: what follows does not wait for them", gateway.one("select push.follow_up(true)"), 3)
+        check("other calls go on", (owed("locked"), owed("ending"), gateway.claimed()), (None, None, ["free"]))
+        check("it is put off for a tenth of a second", owner(
+            "select count(*) from push.follow_ups where is_urgent and due_at between noted_at + interval '90 ms' "
+            "and clock_timestamp() + interval '100 ms'"), 2)
         held.rollback()
         ending.commit()
-        owner("select push.check_ends()")
-        check("the call that rings has no cancel; the one whose end was committed afterwards has one", (owed("locked"), owed("ending")),
-            (None, "u:cancel:ready"))
-        check("and nothing is left to be looked at", owner("select count(*) from push.ends_unchecked"), 0)
-        check("that is sent", gateway.claimed(), ["ending"])
-    with connect() as held:
-        first_channel_fails({"many-1": "c3", "many-2": "d4"},
-            lambda: held.execute("select id from push.outbox where call_id like 'many-%' for update"))
-        check("a full step does not wait: other deliveries are behind it", owner("select push.promote(2)"), 2)
-        gateway.claimed()
-    owner("select push.check_ends()")
+        owner("update push.follow_ups set due_at = now() returning 1")
+        follow()
+        check("then the call that rings goes on, and the one that has ended does not", (owed("locked"), owed("ending")),
+            ("u:invite:ready", None))
+        check("and nothing is left to be looked at", owner("select count(*) from push.follow_ups"), 0)
+        check("that is sent", gateway.claimed(), ["locked"])
 
 
 def numbers():

@@ -14,7 +14,7 @@ from harness import OWNER, check, until
 ROOT = os.environ["ROOT"]
 NAME = conninfo_to_dict(OWNER)["dbname"]
 APP = "restore"
-JOBS = ("promote", "miss", "check_ends", "escalate", "expire_all", "prune")
+JOBS = ("promote", "miss", "follow_up_urgent", "follow_up", "follow_up_again", "follow_up_all", "escalate", "expire_all", "prune")
 
 
 def database(name):
@@ -41,8 +41,8 @@ class Outbox:
     def register(self):
         self.gateway = self.one("select push.register_gateway('restore', 'test')")
 
-    def beat(self):
-        return self.one("select alive from push.beat(%s, true)", self.gateway)
+    def beat(self, may_reap=True):
+        return self.one("select alive from push.beat(%s, %s)", self.gateway, may_reap)
 
     def beat_until_put_away(self):
         """A beat a second is one bite each; how many there are depends on what else the database owes."""
@@ -92,6 +92,7 @@ def living(outbox):
     outbox.one("select push.answer_call('answered', 'u', %s)", APP)
     outbox.ring("missed")
     outbox.one("select push.end_call('missed', 'ended', %s)", APP)
+    outbox.one("select push.run_job('follow_up')")
     outbox.ring("note", "message", 2419200)
     outbox.ring("ready")
     outbox.one("""insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, kind, user_id, token)
@@ -107,7 +108,8 @@ def quiet(way, name):
     check(f"{way}: a new call is taken", restored.ring("new"), 1)
     # A process whose gateway is from the other database, and that does not know that the database has changed.
     restored.gateway = restored.one("select max(id) from push.gateways")
-    check(f"{way}: a gateway of the other database is none here", (restored.beat(), restored.claim(), restored.beat()), (True, [], False))
+    check(f"{way}: a gateway of the other database is none here", (restored.beat(False), restored.claim(), restored.beat(False)),
+        (True, [], False))
     restored.register()
     check(f"{way}: what is owed is put away in steps", restored.one("select push.restored_at()") is not None, True)
     restored.housekeeping()
@@ -121,8 +123,8 @@ def quiet(way, name):
         "claimed:void:Restored missed:void:Restored note:void:Restored parked:void:Restored ready:void:Restored")
     check(f"{way}: the calls are over", restored.one("select string_agg(distinct state, ' ' order by state) from push.outbox where app = "
         "%s and call_id not in ('new')", APP), "answered ended missed")
-    check(f"{way}: the database works like any other",
-        (restored.one("select push.restored_at()"), restored.one("select opened_at is not null from push.life")), (None, True))
+    check(f"{way}: the database works like any other", (restored.one("select push.restored_at()"),
+        restored.one("select count(*) from push.follow_ups where why <> 'unheard'"), restored.one("select state from push.health where item = 'claims'")), (None, 0, "ok"))
     restored.one("update push.outbox set state = 'ended' where call_id = 'new' returning id")
     restored.db.execute("delete from push.outbox where call_id = 'new'")
 

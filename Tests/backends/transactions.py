@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from psycopg.types.json import Jsonb
 
-from harness import OWNER, PATIENCE, WAYS, check, connect, owed, owner, refused, waits
+from harness import OWNER, PATIENCE, WAYS, check, connect, follow, owed, owner, refused, waits
 
 import psycopg
 
@@ -87,6 +87,7 @@ def alone(way):
     db.execute(INSERT, call(f"{way}-brief"))
     db.execute("select push.answer_call(%s, 'u')", (f"{way}-brief",))
     db.commit()
+    follow()
     check(name("enqueued and answered in one transaction: nobody is rung"), owed(f"{way}-brief"), None)
 
     # A connection that dies.

@@ -133,7 +133,7 @@ comment on function push.drop_device is
 -- Tokens, masked ------------------------------------------------------------------------------------------------------
 
 create or replace view push.registered_devices as
-select d.user_id, d.app, d.provider, push.mask(d.token) as device, d.voip, d.environment,
+select d.user_id, d.app, d.provider, left(d.token, 4) || '…' || right(d.token, 4) as device, d.voip, d.environment,
   d.platform, d.locale, d.enabled, d.registered_at, d.invalidated_at, d.invalid_reason
 from push.devices d;
 comment on view push.registered_devices is 'push.devices with the tokens masked';
@@ -151,7 +151,7 @@ comment on column push.registered_devices.invalidated_at is 'when the token was 
 comment on column push.registered_devices.invalid_reason is 'the provider''s reason';
 
 create or replace view push.dead_devices as
-select x.app, x.provider, x.user_id, push.mask(x.token) as device, x.reason, x.invalidated_at
+select x.app, x.provider, x.user_id, left(x.token, 4) || '…' || right(x.token, 4) as device, x.reason, x.invalidated_at
 from push.token_invalidations x;
 comment on view push.dead_devices is 'push.token_invalidations with the tokens masked';
 comment on column push.dead_devices.app is 'app the token belonged to';
@@ -162,7 +162,7 @@ comment on column push.dead_devices.reason is 'the provider''s reason';
 comment on column push.dead_devices.invalidated_at is 'when the token was found dead';
 
 create or replace view push.quarantined_devices as
-select q.app, q.provider, q.user_id, push.mask(q.token) as device, q.reason, q.since,
+select q.app, q.provider, q.user_id, left(q.token, 4) || '…' || right(q.token, 4) as device, q.reason, q.since,
   q.quarantined_at
 from push.quarantined_tokens q;
 comment on view push.quarantined_devices is 'push.quarantined_tokens with the tokens masked';

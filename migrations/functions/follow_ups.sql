@@ -228,7 +228,7 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 begin
   with rung as materialized (
     select p.id, array_agg(distinct p.user_id) as users from push.pushes_of(p_calls) p
-    where p.kind = 0 and (p.outcome is distinct from 4 or p.may_ring) group by p.id
+    where p.kind = 0 and (p.outcome is distinct from 4 or p.may_ring) and p.user_id <> '[erased]' group by p.id
   )
   update push.outbox o set state = 'ended', end_reason = 'declined'
   where o.id = any (p_calls) and o.ended_at is null

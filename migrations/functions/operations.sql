@@ -137,7 +137,7 @@ cross join lateral (
   group by h.kind, h.outcome, h.reason
 ) f
 cross join lateral (
-  select o.call_id, coalesce(push.mask(h.token), h.device) as device
+  select o.call_id, coalesce(left(h.token, 4) || '…' || right(h.token, 4), h.device) as device
   from push.history h left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at
   where h.lane = l.id and h.finished_at = f.last_at and h.outcome <> 0 and h.outcome = f.outcome and h.kind = f.kind
     and h.reason is not distinct from f.reason

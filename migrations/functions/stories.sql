@@ -10,8 +10,9 @@ select d.outbox_id, l.app, o.call_id, l.provider,
   case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
   d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
   case d.environment when 0 then 'production' else 'sandbox' end as environment,
+  -- As push.platform_name and push.mask, which readers of the views may not call.
   case d.platform when 1 then 'ios' when 2 then 'android' when 3 then 'web' end as platform,
-  d.locale, push.mask(d.token) as device, d.failures, d.fallback_of
+  d.locale, left(d.token, 4) || '…' || right(d.token, 4) as device, d.failures, d.fallback_of
 from push.delivery d
 left join push.lane l on l.id = d.lane
 left join push.outbox o on o.id = d.outbox_id;
@@ -47,8 +48,8 @@ select h.outbox_id, l.app, o.call_id, l.provider,
   case h.outcome when 0 then 'delivered' when 1 then 'delivered_late' when 2 then 'void' when 3 then 'expired'
     else 'dead' end as outcome,
   h.reason, h.attempts, h.created_at, h.sent_at, h.finished_at, h.provider_message_id,
-  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway, coalesce(push.mask(h.token), h.device) as device, h.failures,
-    h.fallback_of,
+  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway,
+  coalesce(left(h.token, 4) || '…' || right(h.token, 4), h.device) as device, h.failures, h.fallback_of,
   h.receipt_reason, substr(o.traceparent, 4, 32) as trace_id
 from push.history h
 left join push.lane l on l.id = h.lane
