@@ -134,10 +134,15 @@ struct GatewayHarness {
     try await running.value
   }
 
-  /// Waits until no delivery is pending.
+  /// Waits until no delivery is pending, and nothing that follows from one is due.
   func settled() async throws {
     let connection = try await database.connect()
-    let left = PostgresStatement(name: "left", sql: "select exists (select from push.delivery)")
+    let left = PostgresStatement(
+      name: "left",
+      sql: """
+        select exists (select from push.delivery)
+          or exists (select from push.follow_ups f where f.due_at <= clock_timestamp() and f.tries = 0)
+        """)
     while try await connection.query(left).bool(0, 0) { try await Task.sleep(for: .milliseconds(5)) }
     await connection.close()
   }
