@@ -47,7 +47,6 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
     .package(url: "https://github.com/apple/swift-nio", exact: "2.101.2"),
     .package(url: "https://github.com/apple/swift-nio-extras", exact: "1.35.2"),
-    .package(url: "https://github.com/apple/swift-nio-ssl", exact: "2.37.6"),
     .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", exact: "0.2.0"),
     .package(url: "https://github.com/hummingbird-project/hummingbird", exact: "2.28.1"),
     .package(url: "https://github.com/jpsim/Yams", exact: "6.2.2"),
@@ -134,7 +133,6 @@ let package = Package(
         .product(name: "NIOHTTP1", package: "swift-nio"),
         .product(name: "NIOHTTPTypes", package: "swift-nio-extras"),
         .product(name: "NIOPosix", package: "swift-nio"),
-        .product(name: "NIOSSL", package: "swift-nio-ssl"),
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       swiftSettings: strict, plugins: ["EmbedText"]),
@@ -233,7 +231,7 @@ let package = Package(
     .target(
       name: "HTTPSurfaceTestSupport",
       dependencies: [
-        "HTTPSurface", "Settings", "Queue", "Runtime", "HTTP2TestSupport", "TestSupport", logging,
+        "HTTPSurface", "Settings", "Queue", "Runtime", "COpenSSL", "HTTP2TestSupport", "TestSupport", logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       path: "Tests/HTTPSurfaceTestSupport", swiftSettings: strictTests),
@@ -241,7 +239,7 @@ let package = Package(
       name: "HTTPSurfaceTests",
       dependencies: [
         "HTTPSurface", "HTTPSurfaceTestSupport", "Settings", "Dispatching", "Providers", "PushModel", "Queue",
-        "Runtime",
+        "Runtime", "COpenSSL",
         "HTTP2TestSupport", "TestSeed", "TestSupport", logging,
         .product(name: "HTTPTypes", package: "swift-http-types"),
         .product(name: "Hummingbird", package: "hummingbird"),
