@@ -65,7 +65,7 @@ package final class TLSTestPeer {
     switch SSL_get_error(ssl, status) {
     case SSL_ERROR_WANT_READ: break
     case SSL_ERROR_ZERO_RETURN: hasServerEnded = true
-    default: failure = String(cString: ERR_reason_error_string(ERR_peek_error()) ?? "none")
+    default: failure = ERR_reason_error_string(ERR_peek_error()).map { String(cString: $0) } ?? "none"
     }
     return written()
   }
