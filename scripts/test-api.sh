@@ -78,7 +78,8 @@ bound=$(make_key ", addresses => '{127.0.0.2/32}'")
 python3 Tests/api/attack.py --api "127.0.0.1:$api_port" --ops "127.0.0.1:$ops_port" --key "$key" \
   --fresh-key "$fresh" --expired-key "$expired" --bound-key "$bound" \
   --ops-key "$(cat "$local/ops.key")" --metrics-key "$(cat "$local/metrics.key")" \
-  --tls-api "127.0.0.1:$tls_port" --tls-ops "127.0.0.1:$tls_ops_port" --ca "$local/certificates/ca.pem"
+  --tls-api "127.0.0.1:$tls_port" --tls-ops "127.0.0.1:$tls_ops_port" --ca "$local/certificates/ca.pem" \
+  --tls-process "$tls_pid"
 
 kill -0 "$gateway_pid" 2>/dev/null || fail "the gateway has ended, see $local/gateway.log"
 kill -0 "$tls_pid" 2>/dev/null || fail "the gateway with TLS has ended, see $local/tls.log"

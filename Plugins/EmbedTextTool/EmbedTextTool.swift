@@ -28,7 +28,10 @@ struct EmbedTextTool {
       // A literal's last line break, the one before its closing quotes, is not part of the text.
       lines += ["", "private let file\(index) = ###\"\"\"", text, "\"\"\"###"]
     }
-    try (lines.joined(separator: "\n") + "\n").write(toFile: arguments[2], atomically: true, encoding: .utf8)
+    let text = lines.joined(separator: "\n") + "\n"
+    // A build runs this tool more often than the files change. An output that is not written is not compiled again.
+    guard (try? String(contentsOfFile: arguments[2], encoding: .utf8)) != text else { return }
+    try text.write(toFile: arguments[2], atomically: true, encoding: .utf8)
   }
 
   private static func text(of file: URL, named name: String) throws -> String {

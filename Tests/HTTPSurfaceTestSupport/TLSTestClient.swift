@@ -1,4 +1,4 @@
-// A client with the project's own TLS, which uses OpenSSL. The listeners use BoringSSL.
+// A client with the TLS of the connections to providers.
 
 import Foundation
 import Runtime

@@ -100,6 +100,14 @@ package struct TestSocket: Sendable {
     }
   }
 
+  /// The same on a thread of its own, because it may wait.
+  package func writeApart(_ bytes: [UInt8]) async {
+    _ = await onThread {
+      write(bytes)
+      return []
+    }
+  }
+
   private func read() -> [UInt8]? {
     var buffer = [UInt8](repeating: 0, count: 65_536)
     let count = recv(descriptor, &buffer, buffer.count, 0)

@@ -6,6 +6,7 @@ Needs nothing but Python. Exits with 1, and says why, if the API gives way.
 
 import argparse
 import json
+import os
 import resource
 import socket
 import ssl
@@ -343,6 +344,41 @@ def wrong_tls(api, ops, ca, key):
     check("the ops listener speaks TLS", found == "TLSv1.3", found)
 
 
+def many_handshakes(api, ca, process, count):
+    """Connections that end in every way leave nothing behind in the gateway: no descriptor and no memory."""
+    hello = bytes.fromhex("160301020001000001fc0303") + bytes(32)
+
+    def rounds(number):
+        for index in range(number):
+            if index % 4 == 0:
+                client = Client(api).send(hello[:index % len(hello)])
+            elif index % 4 == 1:
+                client = Client(api).send(b"GET / HTTP/1.1\r\n\r\n")
+            else:
+                client = tls_client(api, ca)
+                if index % 4 == 2:
+                    client.send(request("GET", "/livez")).answer()
+            client.close()
+
+    def descriptors():
+        return len(os.listdir(f"/proc/{process}/fd"))
+
+    def kilobytes():
+        with open(f"/proc/{process}/status") as lines:
+            return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+    rounds(400)
+    time.sleep(2)
+    files, memory = descriptors(), kilobytes()
+    rounds(count)
+    end = time.monotonic() + 30
+    while descriptors() > files and time.monotonic() < end:
+        time.sleep(0.1)
+    check(f"{count} handshakes leave no descriptor open", descriptors() <= files, descriptors() - files)
+    # A session that stays takes at least 10 kB.
+    check("and take no memory", kilobytes() - memory < count * 4, f"{kilobytes() - memory} kB")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--api", required=True, help="host:port")
@@ -354,6 +390,7 @@ def main():
     parser.add_argument("--tls-ops", help="host:port of its ops listener, with TLS")
     parser.add_argument("--tls-connections", type=int, default=64)
     parser.add_argument("--ca", help="the authority of both")
+    parser.add_argument("--tls-process", type=int, help="the gateway that has both")
     parser.add_argument("--fresh-key", required=True, help="a good one that was never shown")
     parser.add_argument("--expired-key", required=True)
     parser.add_argument("--bound-key", required=True, help=f"bound to {ELSEWHERE}")
@@ -374,6 +411,7 @@ def main():
         wrong_tls(options.tls_api, options.tls_ops, options.ca, options.key)
         stalled_handshakes(options.tls_api, options.tls_ops, options.ca, options.key, options.tls_connections,
                            options.timeout)
+        many_handshakes(options.tls_api, options.ca, options.tls_process, 2_000)
     check("the gateway is alive", is_alive(options.ops))
     sys.exit(1 if failures else 0)
 

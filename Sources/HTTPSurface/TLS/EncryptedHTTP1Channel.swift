@@ -3,7 +3,7 @@
 internal import HummingbirdCore
 internal import Logging
 internal import NIOCore
-internal import NIOSSL
+internal import Runtime
 
 /// Sets up the connections of a listener with TLS.
 private struct EncryptedHTTP1Channel: ServerChildChannel {
@@ -15,7 +15,7 @@ private struct EncryptedHTTP1Channel: ServerChildChannel {
     channel.eventLoop.makeCompletedFuture {
       // These come first, so that a connection that is refused at once gets its refusal over TLS.
       try channel.pipeline.syncOperations.addHandlers([
-        NIOSSLServerHandler(context: credentials.context), TLSFailureHandler(failures: credentials.handshakeFailures),
+        TLSServerHandler(try TLSSession(credentials.context)), TLSFailureHandler(failures: credentials.handshakeFailures),
       ])
     }.flatMap { base.setup(channel: channel, logger: logger) }
   }

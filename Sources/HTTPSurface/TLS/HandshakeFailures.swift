@@ -1,7 +1,6 @@
 // Counts and logs failed TLS handshakes of a listener: at most one log line a second for each reason.
 
 internal import Logging
-internal import NIOSSL
 internal import Runtime
 internal import Settings
 internal import Synchronization
@@ -20,21 +19,14 @@ final class HandshakeFailures: Sendable {
     /// The client does not use a supported TLS: clear text, an old version, or other ciphers.
     case `protocol`
 
-    init(_ error: BoringSSLError) {
-      // The text of BoringSSL's errors; nothing else tells them apart.
-      let text = "\(error)"
+    init(_ error: TLSError) {
       self =
-        if text.contains("PEER_DID_NOT_RETURN_A_CERTIFICATE") {
-          .noCertificate
-        } else if text.contains("CERTIFICATE_VERIFY_FAILED") {
-          .wrongCertificate
-        } else if text.contains("_ALERT_") || text.contains("DECRYPTION_FAILED") {
-          // In TLS 1.3, clients with OpenSSL send the alert in clear text, which cannot be decrypted as a record.
-          .refusedByClient
-        } else if text.contains("EOF during handshake") {
-          .closed
-        } else {
-          .protocol
+        switch error.code {
+        case .noCertificate: .noCertificate
+        case .verification: .wrongCertificate
+        case .refused: .refusedByClient
+        case .connection: .closed
+        default: .protocol
         }
     }
 

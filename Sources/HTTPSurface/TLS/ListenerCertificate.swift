@@ -1,10 +1,5 @@
 // Reads a listener's certificate, key and client authorities, and checks that they can be used together.
-//
-// The listeners use BoringSSL, by swift-nio-ssl; connections to providers use OpenSSL (docs/adr/0036).
 
-internal import Foundation
-import NIOCore
-import NIOSSL
 package import Runtime
 package import Settings
 
@@ -32,14 +27,7 @@ package struct ListenerCertificate: Sendable {
   /// From this time before its end on, a certificate is warned of, in seconds. certbot renews 30 days before the end.
   package static let warningSeconds: Int64 = 14 * 86_400
 
-  /// Ciphers with forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 has no others.
-  private static let ciphers: [NIOTLSCipher] = [
-    .TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, .TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-    .TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, .TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-    .TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, .TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
-  ]
-
-  let context: NIOSSLContext
+  let context: TLSContext
   /// The end of the certificate's validity, seconds since 1970.
   package let expiresAtSeconds: Int64
 
@@ -48,34 +36,17 @@ package struct ListenerCertificate: Sendable {
   /// - Parameter privacy: the permissions that the key file must have.
   /// - Throws: which file is wrong, and why. An expired certificate is not an error here; the caller decides.
   package init(_ settings: GatewayConfiguration.ListenerTLS, privacy: SecretFile.Privacy) throws(Fault) {
-    let chain = try Self.chain(settings.certificateFile)
-    guard let leaf = chain.first else {
-      throw Self.unusableCertificate(settings.certificateFile)
-    }
-    let key = try Self.key(settings.keyFile, privacy)
-    var configuration = TLSConfiguration.makeServerConfiguration(
-      certificateChain: chain.map { .certificate($0) }, privateKey: .privateKey(key))
-    configuration.minimumTLSVersion = .tlsv12
-    configuration.cipherSuiteValues = Self.ciphers
-    configuration.applicationProtocols = ["http/1.1"]
-    configuration.renegotiationSupport = .none
-    // A peer that does not answer the end of TLS is not waited for any longer.
-    configuration.shutdownTimeout = .seconds(1)
-    if let file = settings.clientCAFile {
-      configuration.trustRoots = .certificates(try Self.authorities(file))
-      configuration.sendCANameList = true
-      configuration.certificateVerification =
-        settings.clientCertificates == .required ? .noHostnameVerification : .optionalVerification
+    let chain = try Self.read(.certificate, settings.certificateFile, .waived)
+    let key = try Self.read(.key, settings.keyFile, privacy)
+    let clients = settings.clientCAFile.map { file in
+      TLSContext.ClientAuthorities(file: file, isRequired: settings.clientCertificates == .required)
     }
     do {
-      context = try NIOSSLContext(configuration: configuration)
+      context = try TLSContext.listener(chain: chain, key: key, clients: clients, protocols: ["http/1.1"])
     } catch {
-      throw Fault(
-        .key,
-        "\(settings.keyFile) is not the key of the first certificate in \(settings.certificateFile): name the key that belongs to it, "
-          + "and put the listener's own certificate first")
+      throw Self.fault(error, settings)
     }
-    expiresAtSeconds = Int64(leaf.notValidAfter)
+    expiresAtSeconds = context.certificateExpiry ?? 0
   }
 
   /// The date of the certificate's end, as YYYY-MM-DD.
@@ -83,43 +54,37 @@ package struct ListenerCertificate: Sendable {
 
   // MARK: - Files
 
-  private static func chain(_ file: String) throws(Fault) -> [NIOSSLCertificate] {
+  private static func read(_ kind: Fault.File, _ file: String, _ privacy: SecretFile.Privacy) throws(Fault) -> [UInt8] {
     do {
-      return try NIOSSLCertificate.fromPEMBytes(SecretFile.read(file, privacy: .waived))
-    } catch let failure as SecretFile.Failure {
-      throw Fault(.certificate, "certificate file \(failure)")
+      return try SecretFile.read(file, privacy: privacy)
     } catch {
-      throw unusableCertificate(file)
+      throw Fault(kind, "\(kind == .key ? "key" : "certificate") file \(error)")
     }
   }
 
-  private static func unusableCertificate(_ file: String) -> Fault {
-    Fault(
-      .certificate,
-      "\(file): no usable certificate (PEM): expected the chain, each beginning with '-----BEGIN CERTIFICATE-----'")
-  }
-
-  private static func key(_ file: String, _ privacy: SecretFile.Privacy) throws(Fault) -> NIOSSLPrivateKey {
-    do {
-      return try NIOSSLPrivateKey(bytes: SecretFile.read(file, privacy: privacy), format: .pem)
-    } catch let failure as SecretFile.Failure {
-      throw Fault(.key, "key file \(failure)")
-    } catch {
-      throw Fault(
+  private static func fault(_ fault: TLSContext.ListenerFault, _ settings: GatewayConfiguration.ListenerTLS) -> Fault {
+    switch fault {
+    case .certificate(let reason):
+      Fault(
+        .certificate,
+        "\(settings.certificateFile): no usable certificate (PEM): expected the chain, each beginning with "
+          + "'-----BEGIN CERTIFICATE-----' (\(reason))")
+    case .key:
+      Fault(
         .key,
-        "\(file): no usable private key (PEM, without a passphrase): expected a block that begins with '-----BEGIN PRIVATE KEY-----'"
-      )
-    }
-  }
-
-  private static func authorities(_ file: String) throws(Fault) -> [NIOSSLCertificate] {
-    // With an empty list, no client could be verified. That must not be mistaken for a listener that asks for no
-    // certificate.
-    guard let authorities = try? NIOSSLCertificate.fromPEMFile(file), !authorities.isEmpty else {
-      throw Fault(
+        "\(settings.keyFile): no usable private key (PEM, without a passphrase): expected a block that begins with "
+          + "'-----BEGIN PRIVATE KEY-----'")
+    case .keyOfAnotherCertificate:
+      Fault(
+        .key,
+        "\(settings.keyFile) is not the key of the first certificate in \(settings.certificateFile): name the key that "
+          + "belongs to it, and put the listener's own certificate first")
+    case .clientAuthorities:
+      Fault(
         .clientAuthorities,
-        "\(file): no usable CA certificate (PEM): expected blocks that begin with '-----BEGIN CERTIFICATE-----'")
+        "\(settings.clientCAFile ?? ""): no usable CA certificate (PEM): expected blocks that begin with "
+          + "'-----BEGIN CERTIFICATE-----'")
+    case .library(let reason): Fault(.certificate, "OpenSSL cannot serve TLS: \(reason)")
     }
-    return authorities
   }
 }

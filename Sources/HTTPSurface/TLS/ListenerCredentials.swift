@@ -5,7 +5,6 @@
 // progress or went wrong: the current certificate stays in use, and the files are read again until they match.
 
 package import Logging
-import NIOSSL
 package import Runtime
 package import Settings
 internal import Synchronization
@@ -48,7 +47,7 @@ package final class ListenerCredentials: Sendable {
   }
 
   /// The TLS context for the next connection.
-  var context: NIOSSLContext { state.withLock { $0.certificate.context } }
+  var context: TLSContext { state.withLock { $0.certificate.context } }
 
   /// The end of the current certificate's validity, in seconds since 1970.
   var expiresAtSeconds: Int64 { state.withLock { $0.certificate.expiresAtSeconds } }

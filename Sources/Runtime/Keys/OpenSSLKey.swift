@@ -77,6 +77,12 @@ struct OpenSSLKey: ~Copyable, @unchecked Sendable {
     return unsafe OpenSSLKey(owning: key)
   }
 
+  /// Makes this the private key of a TLS context. Returns false if it is not the key of the context's certificate.
+  func use(in context: OpaquePointer) -> Bool {
+    defer { ERR_clear_error() }
+    return unsafe SSL_CTX_use_PrivateKey(context, key) == 1 && SSL_CTX_check_private_key(context) == 1
+  }
+
   /// Runs `parse` over the text; the BIO only borrows it.
   private static func read(_ pem: [UInt8], _ parse: (OpaquePointer) -> OpaquePointer?) -> OpaquePointer? {
     unsafe pem.withUnsafeBytes { bytes in

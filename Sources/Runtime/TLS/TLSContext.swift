@@ -24,6 +24,8 @@ public final class TLSContext: @unchecked Sendable {
   let handle: OpaquePointer
   /// `protocols` as ALPN writes them: a length byte before each name.
   fileprivate let wireProtocols: [UInt8]
+  /// Server side: whether a client that offers none of `protocols` is refused. If not, ALPN is not answered.
+  fileprivate let requiresProtocol: Bool
 
   /// Creates the context of a client that trusts the system's roots and, if given, those of `caFile` (PEM, one or several).
   ///
@@ -61,14 +63,10 @@ public final class TLSContext: @unchecked Sendable {
     guard unsafe SSL_CTX_check_private_key(context.handle) == 1 else {
       throw TLSError(.configuration, "\(keyFile) is not the key of \(certificateFile)")
     }
-    if !protocols.isEmpty {
-      let argument = unsafe Unmanaged.passUnretained(context).toOpaque()
-      unsafe SSL_CTX_set_alpn_select_cb(context.handle, selectProtocol, argument)
-    }
     return context
   }
 
-  private init(side: Side, protocols: [String]) throws(TLSError) {
+  init(side: Side, protocols: [String], requiresProtocol: Bool = true) throws(TLSError) {
     _ = Self.sigpipeIsIgnored
     ERR_clear_error()
     guard let handle = unsafe SSL_CTX_new(side == .client ? TLS_client_method() : TLS_server_method()) else {
@@ -76,6 +74,7 @@ public final class TLSContext: @unchecked Sendable {
     }
     self.side = side
     self.protocols = protocols
+    self.requiresProtocol = requiresProtocol
     unsafe self.handle = unsafe handle
     wireProtocols = protocols.flatMap { [UInt8(clamping: $0.utf8.count)] + Array($0.utf8) }
     _ = unsafe shim_SSL_CTX_set_min_proto_version(handle, TLS1_2_VERSION)
@@ -89,8 +88,11 @@ public final class TLSContext: @unchecked Sendable {
     // One read(2) reads everything available, instead of a record's header and then its body.
     unsafe SSL_CTX_set_default_read_buffer_len(handle, 64 * 1024)
     _ = unsafe SSL_CTX_ctrl(handle, SSL_CTRL_SET_READ_AHEAD, 1, nil)
-    if side == .client {
-      _ = unsafe SSL_CTX_set_alpn_protos(handle, wireProtocols, UInt32(wireProtocols.count))
+    switch side {
+    case .client: _ = unsafe SSL_CTX_set_alpn_protos(handle, wireProtocols, UInt32(wireProtocols.count))
+    case .server where protocols.isEmpty: break
+    case .server:
+      unsafe SSL_CTX_set_alpn_select_cb(handle, selectProtocol, Unmanaged.passUnretained(self).toOpaque())
     }
   }
 
@@ -116,7 +118,8 @@ private func selectProtocol(
   guard let context = unsafe context, let chosen = unsafe chosen, let chosenLength = unsafe chosenLength,
     let offered = unsafe offered
   else { return SSL_TLSEXT_ERR_ALERT_FATAL }
-  let wire = unsafe Unmanaged<TLSContext>.fromOpaque(context).takeUnretainedValue().wireProtocols
+  let server = unsafe Unmanaged<TLSContext>.fromOpaque(context).takeUnretainedValue()
+  let wire = server.wireProtocols
   // The answer must point into memory that stays valid. The client's offer does, and it has every common name.
   var found = 0
   while found < wire.count {
@@ -134,5 +137,5 @@ private func selectProtocol(
     }
     found += 1 + length
   }
-  return SSL_TLSEXT_ERR_ALERT_FATAL
+  return server.requiresProtocol ? SSL_TLSEXT_ERR_ALERT_FATAL : SSL_TLSEXT_ERR_NOACK
 }

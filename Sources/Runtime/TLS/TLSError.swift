@@ -7,8 +7,12 @@ public struct TLSError: Error, CustomStringConvertible, Sendable {
   public enum Code: Sendable {
     /// A certificate, key or CA file cannot be used.
     case configuration
-    /// The peer's certificate is not valid for the host.
+    /// The server's certificate is not valid for the host, or the client's is not accepted.
     case verification
+    /// The client sent no certificate, although one is required.
+    case noCertificate
+    /// The peer refused the handshake with an alert, usually because of our certificate.
+    case refused
     /// The peers found no protocol in common (ALPN).
     case protocolNegotiation
     /// Another failure of the handshake.
@@ -27,6 +31,10 @@ public struct TLSError: Error, CustomStringConvertible, Sendable {
   public init(_ code: Code, _ description: String) {
     self.code = code
     self.description = description
+  }
+
+  static func tooManyMessages(from peer: String) -> TLSError {
+    TLSError(.connection, "\(peer) sends more TLS messages than any connection needs")
   }
 
   /// Reads OpenSSL's error queue of this thread. The oldest entry is the cause.

@@ -57,9 +57,6 @@ public final class TLSStream {
 
   /// After this many bytes in a turn of the loop reading pauses, so that others on the loop have their turn.
   private static let turnBytesMax = 256 * 1024
-  /// Maximum number of TLS messages in a minute on an open connection. These are tickets, which come once, and key updates, which
-  /// honest peers send after gigabytes.
-  private static let messagesMax = 64
 
   private let context: TLSContext
   private let socket: FileDescriptor
@@ -69,8 +66,7 @@ public final class TLSStream {
   private var outputStart = 0
   private var writeIsBlocked = false
   private var readWantsWrite = false
-  private var messageCount = 0
-  private var messageMinuteEnd = Instant(nanoseconds: .min)
+  private var messages = TLSMessageCount()
   private var isReadPlanned = false
 
   /// Takes ownership of a connected, non-blocking socket. The handshake begins with `start()`.
@@ -220,9 +216,9 @@ public final class TLSStream {
       ERR_clear_error()
       var count = 0
       let status = unsafe SSL_read_ex(ssl, input.baseAddress, input.count, &count)
-      guard messageCount <= Self.messagesMax else {
+      guard !messages.isExceeded else {
         ERR_clear_error()
-        return fail(TLSError(.connection, "\(peerName) sends more TLS messages than any connection needs"))
+        return fail(.tooManyMessages(from: peerName))
       }
       guard status == 1 else {
         switch unsafe SSL_get_error(ssl, status) {
@@ -278,13 +274,8 @@ public final class TLSStream {
       guard isWritten == 0, type == SSL3_RT_HANDSHAKE, let context = unsafe context else { return }
       unsafe Unmanaged<TLSStream>.fromOpaque(context)._withUnsafeGuaranteedRef { stream in
         guard stream.state == .open else { return }
-        let now = stream.loop.now
-        if stream.messageMinuteEnd <= now {
-          stream.messageMinuteEnd = now + .seconds(60)
-          stream.messageCount = 0
-        }
-        stream.messageCount += 1
-        if stream.messageCount > messagesMax { shutdown(stream.socket.rawValue, Int32(SHUT_RD)) }
+        stream.messages.add(at: stream.loop.now)
+        if stream.messages.isExceeded { shutdown(stream.socket.rawValue, Int32(SHUT_RD)) }
       }
     }
 

@@ -1,5 +1,4 @@
-// TLS of the listeners, tested with other clients: curl, openssl, and the project's own TLS for providers, which is
-// OpenSSL.
+// TLS of the listeners, tested with other clients: curl, openssl, and the TLS of the connections to providers.
 
 import HTTPSurfaceTestSupport
 import Foundation
