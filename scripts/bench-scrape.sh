@@ -1,5 +1,5 @@
 #!/bin/sh
-# The cost of a scrape of /metrics while many deliveries are owed, with a whole gateway, Postgres and simulated providers.
+# Measures a scrape of /metrics while many deliveries are owed, with a whole gateway, Postgres and simulated providers.
 #
 #   scripts/bench-scrape.sh [PENDING [SCRAPES]]     100,000 deliveries and 20 scrapes unless told otherwise
 #

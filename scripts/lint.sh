@@ -3,7 +3,7 @@
 # there is any, the exit code is 1.
 #
 #   scripts/lint.sh               everything
-#   scripts/lint.sh LINTER …      some of: swift shell python yaml text
+#   scripts/lint.sh LINTER …      some of: swift shell python yaml text commits
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -37,11 +37,18 @@ lint_shell() { files sh 'ba?sh|dash|sh' | xargs -d '\n' shellcheck -f gcc; }
 lint_python() { files py 'python3?' | xargs -d '\n' /usr/bin/python3 -m flake8; }
 lint_yaml() { grep -E '\.ya?ml$' "$work/files" | xargs -d '\n' yamllint --strict -f parsable; }
 lint_text() { xargs -d '\n' /usr/bin/python3 scripts/lint_text.py <"$work/files"; }
+lint_commits() {
+  status=0
+  Tests/commits/run.py >"$work/commits" || status=1
+  sed -n 's|^not ok - |scripts/hooks/commit-msg:1: |p' "$work/commits"
+  scripts/hooks/commit-msg --head 2>&1 || status=1
+  return "$status"
+}
 
-for linter in "${@:-swift shell python yaml text}"; do
+for linter in "${@:-swift shell python yaml text commits}"; do
   for name in $linter; do
     case $name in
-      swift | shell | python | yaml | text) ;;
+      swift | shell | python | yaml | text | commits) ;;
       *) sed -n '5,6s/^# *//p' "$0" >&2; exit 64 ;;
     esac
     # A linter that fails without output counts as a finding, too.

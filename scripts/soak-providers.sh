@@ -1,7 +1,7 @@
 #!/bin/sh
-# Soak tests with misbehaving providers: stalls, GOAWAYs, a key rotation, hangs. They use a private Postgres cluster,
-# which is stopped at the end. The full size takes about ten minutes. Each test prints its measurements in lines that
-# begin with "soak:".
+# Soak tests with misbehaving providers: stalls, GOAWAYs, a key rotation, hangs; about ten minutes.
+# They use a private Postgres cluster, which is stopped at the end. Each test prints its measurements in lines that begin
+# with "soak:".
 #
 #   scripts/soak-providers.sh                    everything
 #   scripts/soak-providers.sh --small            a short run of half a minute, to check that it works

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes every alert fire in a real Prometheus, by faults of the simulators; takes about two minutes. See Tests/prometheus/run.sh.
+# Makes every alert fire in a real Prometheus, by faults of the simulators: two minutes. See Tests/prometheus/run.sh.
 #
 #   scripts/test-alerts.sh     uses PUSH_GATEWAY, else the debug build; and PUSH_GATEWAY_TEST_DATABASE_URL, else a
 #                              private Postgres

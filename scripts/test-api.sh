@@ -1,6 +1,7 @@
 #!/bin/sh
-# Tests the HTTP API against its description (schemathesis) and against attackers: floods of requests and of bytes, slow
-# clients, and last more connections than there are descriptors (scripts/test-descriptors.sh).
+# Tests the HTTP API against its description (schemathesis) and against attackers: five minutes.
+# The attacks: floods of requests and of bytes, slow clients, and last more connections than there are descriptors
+# (scripts/test-descriptors.sh).
 #
 #   scripts/test-api.sh                  builds the gateway (debug) and tests it
 #   PUSH_GATEWAY=… scripts/test-api.sh   tests this one

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The hostile suite (docs/reliability.md). Sends one call through a whole gateway for each misbehaviour of a provider,
-# with the time limits of an idle machine, and single calls over connections that really lose packets. Uses a private
-# Postgres cluster, which is stopped at the end. Takes about a minute, plus the build.
+# Sends a call through a whole gateway for each misbehaviour of a provider or the network (docs/reliability.md): a minute.
+# With the time limits of an idle machine, and over connections that really lose packets. Uses a private Postgres cluster,
+# which is stopped at the end.
 #
 #   scripts/test-hostile.sh                everything; the table goes to .local/hostile-table.md
 #   scripts/test-hostile.sh --update-docs  also writes it into docs/reliability.md
@@ -41,7 +41,7 @@ PUSH_GATEWAY_HOSTILE=1
 PUSH_GATEWAY_HOSTILE_TABLE=$PWD/.local/hostile-table.md
 export PUSH_GATEWAY_TEST_DATABASE_URL PUSH_GATEWAY_HOSTILE PUSH_GATEWAY_HOSTILE_TABLE
 unset DATABASE_URL PUSH_GATEWAY_CONFIG
-[ -z "${1:-}" ] || export PUSH_GATEWAY_HOSTILE_ONLY="$1"
+[ -z "${1:-}" ] || export PUSH_GATEWAY_HOSTILE_ONLY="$*"
 rm -f "$PUSH_GATEWAY_HOSTILE_TABLE"
 
 NO_COLOR=1 timeout --kill-after=10 900 "$(swift build --show-bin-path)/push-gatewayPackageTests.xctest" \

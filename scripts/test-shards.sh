@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tests several databases as one outbox, with a router on PL/Proxy, in five Postgres clusters on the loopback; a few minutes. See
-# Tests/shards/run.py.
+# Tests several databases as one outbox, with a router on PL/Proxy, in five Postgres clusters: a few minutes.
+# See Tests/shards/run.py.
 #
 #   scripts/test-shards.sh [NAME …]     uses PUSH_GATEWAY, else the debug build
 set -eu

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Upgrades a fleet from the previous release and back while calls ring: docs/compatibility.md.
+# Upgrades a fleet from the previous release and back while calls ring: docs/compatibility.md; a build and three minutes.
 #
 #   scripts/test-upgrade.sh [--rate 16] [--seconds 10] [--seed N]
 #

@@ -63,7 +63,7 @@ sql_tests() {
   /usr/bin/python3 Tests/site/run.py
   scripts/soak.sh --self-test
   Tests/shards/static.py
-  scripts/failover.sh --self-test
+  scripts/test-failover.sh --self-test
 }
 
 build_tests() {

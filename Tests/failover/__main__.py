@@ -228,7 +228,7 @@ async def supervise(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/failover.sh", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/test-failover.sh", description=__doc__)
     parser.add_argument("--small", action="store_true", help="a kill and a switchover with synchronous replication")
     parser.add_argument("--modes", type=lambda text: text.split(","), help="synchronous,asynchronous")
     parser.add_argument("--kinds", type=lambda text: text.split(","), help=",".join(KINDS))

@@ -51,6 +51,7 @@ def main():
     document = yaml.safe_load((ROOT / "openapi.yaml").read_text())
     check("the reference page has everything of openapi.yaml", reference_faults(document, api_reference.page()))
     check("every command is run by a test, or the page says why not", commands.faults(files))
+    check("make help-all lists every target, and make help a dozen", commands.help_faults())
     check(f"{FIRST_PAGE} has at most {FIRST_PAGE_LINES} lines", first_page_faults(files))
     check("the packages of the site have exact versions and hashes", requirement_faults())
     check("the site's version is the program's", [] if re.fullmatch(r"\d+\.\d+\.\d+\S*", repository.version()) else ["no version"])
@@ -198,6 +199,7 @@ def detections(files, navigation, document):
     sees("a page that the navigation has not", navigation_faults(files, [entry for entry in navigation if "Releases" not in entry]))
     sees("a page that is not there", navigation_faults(files, [*navigation, {"New": "new.md"}]))
     sees("a command that no test runs", commands.faults({page: "```sh\nmake coffee\n```\n"}))
+    sees("a target in the text that is not there", commands.faults({page: "Run `make coffee`.\n"}))
     sees("a command without a language", commands.faults({page: "```\ncurl http://127.0.0.1:8080/\n```\n"}))
     changed = copy.deepcopy(document)
     changed["components"]["schemas"]["Device"]["properties"]["colour"] = {"type": "string"}

@@ -1,15 +1,15 @@
 #!/bin/sh
-# The dashboard in a real browser, headless Chromium: run.py does what somebody on call does, and takes the pictures of
-# the README.
+# Tests the dashboard in a real browser, headless Chromium, and takes the pictures of the README.
+# Tests/dashboard/run.py does what somebody on call does.
 #
-#   Tests/dashboard/run.sh                  builds the gateway (debug) and tests it
-#   PUSH_GATEWAY=… Tests/dashboard/run.sh   tests this one
+#   scripts/test-dashboard.sh                  builds the gateway (debug) and tests it
+#   PUSH_GATEWAY=… scripts/test-dashboard.sh   tests this one
 #   PICTURES=DIR …                          where the pictures go; .local/dashboard/pictures unless given
 #
 # Installs chromium, its driver and python3-selenium if they are missing (Debian; as root or with sudo). Everything it
 # starts is its own and stopped at the end.
 set -eu
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/.."
 
 local=.local/dashboard
 . scripts/lib/processes.sh
