@@ -4,7 +4,7 @@ SWIFT ?= swift
 .DEFAULT_GOAL := help
 # Targets that are scripts of the same name: test-api is scripts/test-api.sh. `make help-all` shows what their second lines say.
 scripts := $(patsubst scripts/%.sh,%,$(wildcard scripts/bench-*.sh scripts/soak*.sh scripts/test-*.sh))
-options = $(if $(SMALL),--small) $(if $(UPDATE_DOCS),--update-docs) $(if $(SEED),--seed $(SEED)) $(FILTER) $(ONLY) $(ARGS)
+options = $(if $(SMALL),--small) $(if $(UPDATE_DOCS),--update-docs) $(if $(SEED),--seed $(SEED)) $(FILTER) $(ONLY) $(N) $(ARGS)
 .PHONY: $(scripts) $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## this list
