@@ -1,4 +1,4 @@
-// Tests of Expo's receipts: what they mean, and what the collector does with them.
+// Tests of what the collector does with Expo's receipts.
 
 import Logging
 import Providers
@@ -9,24 +9,9 @@ import Testing
 
 @testable import Dispatching
 
-private func due(_ ticket: String) -> DueReceipt {
-  DueReceipt(ticket: ticket, token: Array("token of \(ticket)".utf8), sentAtMilliseconds: 1234)
-}
-
-@Suite("Receipt reading") struct ReceiptReadingTests {
-  @Test("success and failure are stored, failures are reported, and missing receipts are requested again")
-  func sorted() {
-    let reading = ReceiptReading(
-      ["a": .accepted(messageID: nil), "b": .tokenInvalid(reason: "DeviceNotRegistered", since: nil)],
-      of: ["a", "b", "c"].map(due))
-    #expect(
-      reading.results
-        == [ReceiptResult(ticket: "a", reason: nil), ReceiptResult(ticket: "b", reason: "DeviceNotRegistered")])
-    #expect(reading.missing == ["c"])
-    #expect(reading.okCount == 1)
-    #expect(reading.failures.map { String(decoding: $0.token, as: UTF8.self) } == ["token of b"])
-    // A registration after the push was sent keeps the token alive.
-    #expect(reading.failures.map(\.outcome) == [.tokenInvalid(reason: "DeviceNotRegistered", since: 1234)])
+extension DueReceipt {
+  static func test(_ ticket: String) -> DueReceipt {
+    DueReceipt(ticket: ticket, token: Array("token of \(ticket)".utf8), sentAtMilliseconds: 1234)
   }
 }
 
@@ -86,7 +71,7 @@ private final class TicketStore: ReceiptStore {
 @Suite("Receipt collector", .timeLimit(.minutes(10))) struct ReceiptCollectorTests {
   @Test("due receipts are read, stored and reported; those that Expo does not have yet are postponed")
   func collects() async {
-    let store = TicketStore([[due("a"), due("b")], [due("c")]])
+    let store = TicketStore([[.test("a"), .test("b")], [.test("c")]])
     let loop = EventLoop(name: "receipts-test")
     let told = Mutex<[PushOutcome]>([])
     let answers = Mutex<[ExpoReceiptsAnswer]>([
@@ -109,7 +94,7 @@ private final class TicketStore: ReceiptStore {
 
   @Test("when Expo refuses, the lane is told, and the receipts are requested again after their lease")
   func refused() async {
-    let store = TicketStore([[due("a")], [due("b")]])
+    let store = TicketStore([[.test("a")], [.test("b")]])
     let loop = EventLoop(name: "receipts-test")
     let told = Mutex<[PushOutcome]>([])
     let answers = Mutex<[ExpoReceiptsAnswer]>([.failed(.unauthorized(reason: "UNAUTHORIZED"))])

@@ -1,0 +1,41 @@
+// Tests of look-ups of calls that may have ended.
+
+import Queue
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+private let start = MachineRig.start
+
+@Suite("Call endings") struct CallEndingsTests {
+  @Test("only held calls are looked up, and hints that arrive meanwhile are looked up next")
+  func coalesces() {
+    var endings = CallEndings(interval: .milliseconds(500), retryInterval: .milliseconds(250))
+    endings.setListening(true)
+    #expect(endings.question([], start) == nil)
+    #expect(endings.due == .distantFuture)
+    endings.note([1, 2, 3])
+    #expect(endings.question([2, 3, 4], start).map(Set.init) == [2, 3])
+    endings.note([4])
+    #expect(endings.due == .distantFuture)
+    #expect(endings.mayHaveEnded(2))
+    #expect(endings.didAnswer() == [2, 3])
+    #expect(!endings.mayHaveEnded(2))
+    #expect(endings.mayHaveEnded(4))
+    #expect(endings.question([2, 3, 4], start + .milliseconds(5)).map(Set.init) == [4])
+  }
+
+  @Test("a failed look-up is repeated together with the hints that arrived meanwhile")
+  func failed() {
+    var endings = CallEndings(interval: .milliseconds(500), retryInterval: .milliseconds(250))
+    endings.setListening(true)
+    _ = endings.question([], start)
+    endings.note([1])
+    _ = endings.question([1, 2], start)
+    endings.note([2])
+    endings.didFail(start)
+    #expect(endings.due == start + .milliseconds(250))
+    #expect(endings.question([1, 2], start + .milliseconds(250)).map(Set.init) == [1, 2])
+  }
+}

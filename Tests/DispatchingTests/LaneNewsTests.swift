@@ -1,0 +1,133 @@
+// What several dispatchers on one lane tell each other, and what they do with what they are told.
+
+import Providers
+import PushModel
+import Queue
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+@Suite("Lane news") struct LaneNewsTests {
+  private static func told(_ rig: inout MachineRig) -> [LaneNews] {
+    rig.take { if case .tell(_, let news) = $0 { news } else { nil } }
+  }
+
+  @Test("a dispatcher tells others that the circuit opened, and that it closed")
+  func tells() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    rig.answer(rig.sends(), .unauthorized(reason: "InvalidProviderToken"))
+    #expect(Self.told(&rig) == [.circuitOpened(until: rig.now + .seconds(1))])
+    rig.live(.milliseconds(1_100))
+    // The delivery itself is the probe: it is sent again when the circuit is half open.
+    rig.answer(rig.sends())
+    #expect(Self.told(&rig) == [.circuitClosed])
+  }
+
+  @Test(
+    "an outcome that concerns only one of the lane's services never opens the circuit",
+    arguments: [
+      PushOutcome.unauthorized(reason: "HTTP403"), .unavailable(reason: "HTTP503", after: nil),
+      .unknown(reason: "ConnectionLost"), .unknown(reason: "TimedOut"),
+    ])
+  func originOnly(_ outcome: PushOutcome) throws {
+    for concernsLane in [true, false] {
+      var rig = try MachineRig.open()
+      try rig.bring((1...30).map { rig.delivery($0) })
+      rig.answer(rig.sends(), outcome, concernsLane: concernsLane)
+      let isOpened = Self.told(&rig).contains { if case .circuitOpened = $0 { true } else { false } }
+      #expect(isOpened == concernsLane)
+    }
+  }
+
+  @Test("a dispatcher that is told of an open circuit claims nothing until it is over, or is told that it closed")
+  func hears() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([])
+    rig.hear(.told(.circuitOpened(until: rig.now + .seconds(4)), lane: 0))
+    rig.hear(.outbox(.bell))
+    rig.live(.seconds(3))
+    #expect(rig.claims() == [])
+    #expect(Self.told(&rig) == [], "what was told is not told on")
+    rig.hear(.told(.circuitClosed, lane: 0))
+    rig.hear(.outbox(.bell))
+    rig.live(.milliseconds(100))
+    #expect(rig.claims().count == 1)
+  }
+
+  @Test("a pause of the whole account and a quarantine hold for every dispatcher")
+  func pauses() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    rig.answer(rig.sends(), .throttled(reason: "QUOTA_EXCEEDED", after: .seconds(9), isLaneWide: true))
+    #expect(Self.told(&rig) == [.throttled(until: rig.now + .seconds(9))])
+
+    var other = try MachineRig.open()
+    try other.bring([])
+    other.hear(.told(.throttled(until: other.now + .seconds(9)), lane: 0))
+    other.hear(.told(.invalidationHeld(note: "30 of 100"), lane: 0))
+    other.live(.milliseconds(100))
+    let holds = other.take { action -> InvalidationHold? in
+      if case .write(_, .hold(let holds)) = action { holds.first } else { nil }
+    }
+    #expect(holds.map(\.note) == ["30 of 100"])
+    other.hear(.outbox(.bell))
+    other.live(.seconds(8))
+    #expect(other.claims() == [])
+  }
+
+  @Test("capacity and rate are divided, and a lane with any capacity may send one")
+  func divided() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 1_000, perSecond: 1_000)
+    scheduler.setCapacity(10, of: 1)
+    let now = MachineRig.start
+    #expect(scheduler.allowances(now).map(\.limit) == [20])
+    scheduler.divide(1, among: 2)
+    #expect(scheduler.allowances(now).map(\.limit) == [10])
+    scheduler.divide(1, among: 100)
+    #expect(scheduler.allowances(now).map(\.limit) == [1])
+    scheduler.divide(1, among: 1)
+    #expect(scheduler.allowances(now + .seconds(1)).map(\.limit) == [20])
+  }
+
+  @Test(
+    "a busy lane claims again when a quarter of its room is free, and half of it if the provider is shared",
+    arguments: [(parts: 1, most: 24, enough: 6), (parts: 3, most: 8, enough: 4)])
+  func worthAClaim(_ example: (parts: Int, most: Int, enough: Int)) {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 1_000)
+    scheduler.setCapacity(12, of: 1)
+    scheduler.divide(1, among: example.parts)
+    let now = MachineRig.start
+    #expect(scheduler.allowances(now).map(\.limit) == [Int32(example.most)])
+    scheduler.didClaim(example.most, of: 1)
+    scheduler.didFinishClaim()
+    for _ in 1..<example.enough {
+      scheduler.didFinish(1)
+      #expect(scheduler.allowances(now).isEmpty)
+    }
+    scheduler.didFinish(1)
+    #expect(scheduler.allowances(now).map(\.limit) == [Int32(example.enough)])
+  }
+
+  @Test("pushes without an answer do not stop a lane whose provider answers others")
+  func unanswered() throws {
+    var rig = try MachineRig.open()
+    try rig.bring((1...25).map { rig.delivery(Int64($0)) })
+    let (silent, sentAt) = (rig.sends(), rig.now)
+    #expect(silent.count == 25)
+    rig.live(.milliseconds(100))
+    try rig.bring([rig.delivery(26)])
+    rig.answer(rig.sends())
+    rig.live(.seconds(1))
+    rig.hear(
+      .provider(
+        .results(
+          silent.map {
+            PushResult(tag: $0.tag, outcome: .unknown(reason: "TimedOut"), sentAt: sentAt, answeredAt: rig.now)
+          }), lane: 0))
+    #expect(Self.told(&rig) == [])
+  }
+}
