@@ -277,7 +277,7 @@ struct ClientSystemsTests {
       try await gateway.settled()
       #expect(
         try await gateway.database.value(history + " where call_id = 'out of reach'")
-          == "invite delivered, missed_call delivered, cancel expired DeadlinePassed")
+          == "invite delivered, cancel expired DeadlinePassed, missed_call delivered")
       #expect(await gateway.simulators.fcm.accepted.count == 5)
     }
   }

@@ -37,12 +37,14 @@ extension GatewayHarness {
 
   func end(_ callID: String, _ reason: String = "ended") async throws {
     _ = try await database.value("select push.end_call('\(callID)', '\(reason)')")
+    try await followed()
   }
 
   /// - Parameter token: the phone's token, if known.
   func answer(_ callID: String, by user: String, with token: String? = nil) async throws {
     let device = token.map { "'\($0)'" } ?? "null"
     _ = try await database.value("select push.answer_call('\(callID)', '\(user)', device => \(device))")
+    try await followed()
   }
 
   /// - Parameter token: the phone's token, if known.

@@ -147,6 +147,12 @@ struct GatewayHarness {
     await connection.close()
   }
 
+  /// Waits until the gateway has done what follows from the changes of calls that were committed before.
+  func followed() async throws {
+    let due = "exists (select from push.follow_ups f where f.due_at <= clock_timestamp() and f.tries = 0)"
+    while try await database.value("select \(due)") == "true" { try await Task.sleep(for: .milliseconds(5)) }
+  }
+
   /// Ends the ring window of a call now. A test that needs its invites to be sent first rings for long and calls this after them:
   /// a busy machine may take longer to send than a short window lasts.
   func lapse(_ callID: String) async throws {

@@ -117,7 +117,10 @@ def spoilt(sbom, build):
 
 
 def second_tls_library(build, work):
-    """A copy of BoringSSL that came in with swift-nio-ssl is found by what the linker was given, and named with its revision."""
+    """OpenSSL is the one TLS library. A copy of BoringSSL that comes in with swift-nio-ssl, which SwiftPM resolves for Hummingbird,
+    is found by what the linker was given, and named with its revision."""
+    linked = swift_packages.linked_modules(build.bin_path)
+    check("the program has one TLS library", not [module for module in linked if "BoringSSL" in module], str(linked))
     bin_path = work / "debug"
     (bin_path / "push-gateway.product").mkdir(parents=True)
     listed = (build.bin_path / "push-gateway.product/Objects.LinkFileList").read_text()

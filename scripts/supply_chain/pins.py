@@ -55,5 +55,5 @@ def faults_of_manifest(name, manifest, page):
         identity = url.rpartition("/")[2].removesuffix(".git").lower()
         if identity not in wanted:
             yield f"{name} has {identity}, and docs/dependencies.md does not"
-        elif requirement != f'exact: "{wanted[identity]}"':
+        elif requirement.partition(", traits:")[0] != f'exact: "{wanted[identity]}"':
             yield f'{name} takes {identity} {requirement}, and not exact: "{wanted[identity]}" as docs/dependencies.md has it'
