@@ -21,7 +21,7 @@ esac
 url=$1
 
 sql() {
-  psql -X -A -t -q -v ON_ERROR_STOP=1 -1 -o /dev/null "$url" "$@" \
+  psql -X -A -t -q -v ON_ERROR_STOP=1 -1 -o /dev/null "$url" -c "set local client_min_messages = warning" "$@" \
     || { echo "apply-schema.sh: the schema does not apply" >&2; exit 1; }
 }
 

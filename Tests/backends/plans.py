@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from harness import OWNER, check, owner
 
-GROWING = r"(?:delivery|outbox|history\w*|devices|token_invalidations|ring_reports|escalations\w*|receipt_batch|webhook_event)"
+GROWING = r"(?:delivery|outbox|history\w*|devices|token_invalidations|ring_reports|escalations|follow_ups|receipt_batch|webhook_event)"
 SCAN = re.compile(rf"^.*?((?:Parallel )?(?:Seq|Index Only|Index|Bitmap Heap) Scan(?: Backward)?(?: using \w+)? on {GROWING})\b(?=[ \n(])")
 
 
@@ -92,27 +92,29 @@ class Session:
                   "array[%s], array['m'], array[%s], array[now()], array[now()], null, %s)")
         does("settle", settle, *placed("u0"), 0, None, call_id, None)
         does("settle of a row that has moved", settle, *placed("registered", False), 0, None, call_id, [900000])
-        does("settle with a fallback", settle, *placed("fails"), 4, "Unregistered", call_id, None)
+        does("settle of a failure", settle, *placed("fails"), 4, "Unregistered", call_id, None)
+        does("next channels", "select push.follow_up(true)")
         assert owner("select count(*) from push.deliveries where call_id = %s and fallback_of is not null", call_id) == 1
         does("park", "select push.park(%s, %s, %s::int[], %s::int[], '{1}', '{60000}', '{Unavailable}')", *fence("u1"))
         rows = does("claimed_by", "select outbox_id, next_page from push.claimed_by(%s, 0, 1000000)", self.gateway)
         assert made[0][0] in rows[0][0], rows
-        does("reclaim", "select * from push.reclaim(%s, %s, %s, %s::int[])", self.gateway, self.claims, *fence("u2")[1:3])
-        does("ended", "select push.ended(%s)", [made[0][0]])
+        does("ended_for", "select push.ended_for(%s)", [made[0][0]])
         does("release", "select push.release(%s, %s, %s::int[], %s::int[])", *fence("u2"))
         does("invalidate_tokens", "select push.invalidate_tokens(%s::smallint[], %s, '{null,null}', '{x,x}')", self.lanes[:2],
             [voip, fcm[0]])
         does("correct_environment", "select push.correct_environment(%s::smallint[], %s, '{1}')", self.lanes[:1], [voip])
         does("report_ringing", "select push.report_ringing(%s, 'u1', 'plan')", call_id)
-        owner("update push.escalations_due set due_at = now() returning 1")
-        does("escalate", "select push.escalate()")
+        owner("update push.follow_ups set due_at = now() where outbox_id = %s returning 1", made[0][0])
+        does("escalation", "select push.follow_up(true)")
+        does("decline_call", "select push.decline_call(%s, 'u2', 'plan')", call_id)
+        does("what follows a decline", "select push.follow_up()")
         does("requeue", "select * from push.requeue(%s, 'plan')", call_id)
         does("oldest_ringing", "select push.oldest_ringing()")
         does("call", "select push.call(%s, 'plan')", call_id)
         owner("update push.receipt_batch set due_at = now() where app = 'plan' and claimed is false returning 1")
         does("claim_receipts", "select * from push.claim_receipts('plan', 10, 1000)")
         does("settle_receipts", "select push.settle_receipts('plan', '{m}', '{DeviceNotRegistered}')")
-        for name in ("promote", "miss", "expire", "expire_all", "escalate", "prune"):
+        for name in ("promote", "miss", "expire", "expire_all", "escalate", "follow_up_all", "prune"):
             does(name, "select push.run_job(%s)", name)
         does("take_job", "select push.take_job(%s, false)", self.gateway)
         # A gateway died with one of them.
@@ -123,13 +125,25 @@ class Session:
             "else '0' end, steady_since = now() - interval '1 hour' where alive returning 1", other)
         does("beat", "select * from push.beat(%s, true, '10 minutes')", self.gateway)
         does("end_call", "select push.end_call(%s, app => 'plan')", call_id)
+        does("what follows an end", "select push.follow_up()")
+        owner("insert into push.follow_ups (outbox_id, why, tries) values (%s, 'untold', 1) returning 1", made[0][0])
+        does("what follows a cancel that expired", "select push.follow_up_again()")
         self.one("select push.enqueue_call(%s, %s, 'plan')", Jsonb({"callId": f"{call_id}-void", "from": "x"}), Jsonb(recipients))
         does("void_call", "select * from push.void_call(%s, app => 'plan')", f"{call_id}-void")
+        deleted = owner("delete from push.outbox where call_id = %s returning id", f"{call_id}-void")
+        does("what follows a deletion", "select push.follow_up()")
+        assert owner("select count(*) from push.delivery where outbox_id = %s", deleted) == 0
+        self.claims += 1
+        self.one("select count(*) from push.claim(%s, %s, %s::smallint[], '{1,1,1}', '{-infinity,-infinity,-infinity}', '0')", self.gateway,
+            self.claims, self.lanes)
+        stray = self.one("select outbox_id, n, lease from push.delivery where owner = %s limit 1", self.gateway)
+        does("disown", "select push.disown(%s, array[%s]::bigint[], array[%s]::int[], array[%s]::int[])", self.gateway, *stray)
         return did
 
 
 def fill():
-    """200,000 deliveries owed, and what a busy fortnight leaves behind; then the statistics of that."""
+    """200,000 deliveries owed, 50,000 calls to be looked at tomorrow, and what a busy fortnight leaves behind; then the statistics of
+    that."""
     db = psycopg.connect(OWNER, autocommit=True)
     db.execute("set synchronous_commit = off")
     db.execute("""insert into push.outbox (app, payload, recipients, ring_seconds)
@@ -139,6 +153,7 @@ def fill():
             jsonb_build_object('userId', 'g', 'fcmToken', 'plan-token-0123456789-b-' || i),
             jsonb_build_object('userId', 'e', 'pushToken', 'ExponentPushToken[' || i || ']')), 600
         from generate_series(1, 50000) i""")
+    db.execute("update push.follow_ups set due_at = now() + interval '1 day'")
     db.execute("""insert into push.history (finished_at, outbox_id, created_at, deadline_at, n, attempts, lane,
         kind, outcome, user_id, call_id, device, reason)
         select now() - i * interval '1 s', i, now() - i * interval '1 s', now(), 0, 1, 1, 0,
@@ -173,7 +188,8 @@ did = {began: session.work(f"{began}-now-full") for began, session in sessions.i
 
 # These plans, too, stay until the next ANALYZE, however much comes before that.
 for began, work in first.items():
-    for name in ("claim", "settle", "settle of a row that has moved", "settle with a fallback", "park", "release", "reclaim"):
+    for name in ("claim", "settle", "settle of a row that has moved", "settle of a failure", "next channels", "escalation", "what follows a decline",
+            "what follows an end", "what follows a cancel that expired", "what follows a deletion", "park", "release", "disown"):
         check(f"{name}, planned on {began} tables, reads no table and no index as a whole",
             sorted({f for p in work[name] for f in faults(p)}), [])
 
