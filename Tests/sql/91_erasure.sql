@@ -60,7 +60,7 @@ create function pg_temp.entries() returns text language sql as $$
   from push.outbox o where o.call_id <> 'caller' $$;
 
 -- Fills every table: u is to be erased; v has the same kinds of rows, and rings together with u.
-select push.register_app('erase', 60, 1, false, null, 'all', true) \g /dev/null
+select push.register_app('erase', 600, 1, false, null, 'all', true) \g /dev/null
 select push.register_lane('erase', p), push.register_lane('other', p) from unnest('{apns,fcm,expo}'::text[]) p \g /dev/null
 select push.set_webhooks('{erase}', '{hook.example}', '{digest}', array[null]::text[]) \g /dev/null
 select push.register_gateway('erasure', '1') as g \gset
@@ -83,25 +83,20 @@ create function pg_temp.family(p_call text, p_kind text default 'incoming_call',
 select pg_temp.family('answered') \g /dev/null
 select pg_temp.claim_all(:g, 1), pg_temp.settle('answered'), push.report_ringing('answered', 'victim.7731'),
   push.report_ringing('answered', 'bystander'),
-  push.answer_call('answered', 'victim.7731', device => 'erasure-token-0123456789-bad5'), pg_temp.claim_all(:g, 2),
+  push.answer_call('answered', 'victim.7731', device => 'erasure-token-0123456789-bad5'), test.follow(), pg_temp.claim_all(:g, 2),
     pg_temp.settle('answered') \g /dev/null
-select test.follow();
 -- Declined by both, escalated, with a fallback.
 select pg_temp.family('declined') \g /dev/null
 select pg_temp.claim_all(:g, 3), pg_temp.settle('declined') \g /dev/null
-select test.follow();
-update push.escalations_due set due_at = now() - interval '1 s';
-select push.escalate(), pg_temp.claim_all(:g, 4), pg_temp.settle('declined') \g /dev/null
-select test.follow();
+update push.follow_ups set due_at = now() - interval '1 s' where why = 'unheard';
+select test.follow(), pg_temp.claim_all(:g, 4), pg_temp.settle('declined') \g /dev/null
 select push.decline_call('declined', u, device => d) from (values ('victim.7731', 'erasure-token-0123456789-bad5'), ('bystander', null)) x(u,
   d) \g /dev/null
 select test.follow();
 select pg_temp.claim_all(:g, 5), pg_temp.settle('declined') \g /dev/null
-select test.follow();
 -- A call from u with nothing owed, and a call of another app by another user with this id.
 select pg_temp.family('caller', p_from => 'victim.7731') \g /dev/null
-select push.end_call('caller', 'busy'), pg_temp.claim_all(:g, 6), pg_temp.settle('caller') \g /dev/null
-select test.follow();
+select push.end_call('caller', 'busy'), test.follow(), pg_temp.claim_all(:g, 6), pg_temp.settle('caller') \g /dev/null
 insert into push.outbox (app, payload, recipients) values ('other', '{"callId": "elsewhere", "from": "victim.7731"}', '["victim.7731"]');
 -- Receipts, dead and quarantined tokens, notes of operators.
 create function pg_temp.dead(p_user text, p_end text) returns void language sql as $$
@@ -121,17 +116,13 @@ select push.end_call('missed') \g /dev/null
 select test.follow();
 select pg_temp.family('rings') \g /dev/null
 select pg_temp.claim_all(:g, 7), pg_temp.settle('rings', 'bystander'), pg_temp.settle('rings', 'victim.7731', p_provider => 'fcm') \g /dev/null
-select test.follow();
 select push.release(:g, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where d.state = 1 and o.call_id in ('message', 'missed') \g /dev/null
-select test.follow();
 -- A call that was deleted: its history stays.
 select pg_temp.family('deleted') \g /dev/null
 select pg_temp.claim_all(:g, 8) \g /dev/null
 select pg_temp.settle('deleted') \g /dev/null
-select test.follow();
 delete from push.outbox where call_id = 'deleted';
-select test.follow();
 
 -- The tables: fails if a table that can contain a user or a token is not filled here.
 select test.equal('every table that can name a user, or hold a token, is filled by this test',
@@ -148,8 +139,7 @@ create temp table before as select pg_temp.rows_of('bystander') as bystander, pg
 select test.equal('a call that rings: u''s invites are in flight', pg_temp.owed('rings') ~ 'victim.7731:invite:claimed', true);
 
 -- Erased. Some compared times are those of the transaction, so the search is for names.
-create temp table said as select * from push.erase_user('victim.7731', 'erase', 60000);
-select test.follow();
+create temp table said as select * from push.erase_user('victim.7731', 'erase', 60000); select test.follow();
 select test.equal('it returns its counts, table by table', (select string_agg(place, ' ') from said where removed + masked > 0),
   'devices delivery outbox history ring_reports escalations receipt_batch token_invalidations quarantined_tokens webhook_event audit');
 select test.equal('to its end, but for the call that rings', (select bool_and(is_complete) || ' ' || sum(waiting) from said), 'true 1');
@@ -175,22 +165,18 @@ select test.equal('u is found only where the call that rings needs it, and as a 
 -- A gateway returns the invites and sends the cancels.
 select test.equal('which calls a gateway is to give back', push.ended(array(select id from push.outbox where call_id = 'rings')) <> '{}', true);
 select push.finish_erasures() \g /dev/null
-select test.follow();
 select test.equal('claimed deliveries are waited for', (select cardinality(waiting) from push.erasure), 1);
 select pg_temp.settle('rings', 'victim.7731') \g /dev/null
-select test.follow();
 select pg_temp.claim_all(:g, 9), pg_temp.settle('rings', 'victim.7731') \g /dev/null
-select test.follow();
 -- Meanwhile a provider reported one of u's tokens as dead.
 select push.invalidate_tokens(array(select id from push.lane where app = 'erase' and provider = 'fcm'), '{erasure-token-0123456789-bad3}', '{null}',
   '{UNREGISTERED}') \g /dev/null
 select push.finish_erasures() \g /dev/null
-select test.follow();
 select test.equal('then the call waits until it has ended: the decline must be found',
   (select cardinality(waiting) from push.erasure) || ' ' || (select (declined ? 'victim.7731') || ' ' || state from push.outbox
   where call_id = 'rings'), '1 true ringing');
-update push.escalations_due set due_at = now() - interval '1 s';
-select push.escalate(), push.promote() \g /dev/null
+update push.follow_ups set due_at = now() - interval '1 s' where why = 'unheard';
+select push.promote() \g /dev/null
 select test.follow();
 select test.equal('so u is not rung on another channel', (select count(*) from push.deliveries where call_id = 'rings'
   and user_id in ('victim.7731', '[erased]')), 0::bigint);
@@ -198,17 +184,14 @@ select push.decline_call('rings', 'bystander') \g /dev/null
 select test.follow();
 select test.equal('the others may decline it, and that ends it', (select state = 'ended' from push.outbox where call_id = 'rings'), true);
 select pg_temp.claim_all(:g, 10), pg_temp.settle('rings'), push.finish_erasures() \g /dev/null
-select test.follow();
 select test.equal('then it is masked', (select waiting = '{}' and finished_at is null from push.erasure)
   and (select recipients::text !~ 'victim' and declined ?& '{bystander,[erased]}' and not declined ? 'victim.7731' from push.outbox
   where call_id = 'rings'), true);
 insert into push.ring_reports select id, 'victim.7731' from push.outbox where call_id = 'rings';
 update push.erasure set asked_at = asked_at - interval '11 minutes';
 select push.run_job('erase') \g /dev/null
-select test.follow();
 select test.equal('and ten minutes later it is finished', (select finished_at is not null and token_hashes = '{}' from push.erasure), true);
-delete from push.outbox where app = 'other';
-select test.follow();
+delete from push.outbox where app = 'other'; select test.follow();
 delete from push.devices where app = 'other' and user_id = 'victim.7731';
 delete from push.token_invalidations where app = 'other' and user_id = 'victim.7731';
 delete from push.audit where target in ('other/victim.7731', 'erase/victim.77312');
@@ -216,7 +199,6 @@ select test.equal('u is found nowhere', pg_temp.found('victim.7731', 'bad'), '')
 
 -- Again, in steps, and for an unknown user.
 create temp table again as select * from push.erase_user('victim.7731', 'erase', 60000);
-select test.follow();
 select test.equal('again there is nothing to do', (select sum(removed + masked + waiting) || ' ' || bool_and(is_complete) from again), '0 true');
 select test.equal('each time is written down, without the name', (select count(*) || ' ' || min(detail ->> 'complete') from push.audit
   where action = 'erase_user' and target = 'erase/sha256:' || left(encode(sha256('victim.7731'), 'hex'), 16)), '2 true');
@@ -234,16 +216,12 @@ select pg_temp.found('bystander', 'cab') \g /dev/null
 select test.equal('a step continues where the last one ended, and counts are those of the pass', pg_temp.bites('bystander'), 't t');
 select pg_temp.claim_all(:g, 20) \g /dev/null
 select pg_temp.settle(call_id) from push.outbox where app = 'erase' \g /dev/null
-select test.follow();
 select push.finish_erasures() \g /dev/null
-select test.follow();
 delete from push.outbox where app = 'other';
-select test.follow();
 delete from push.devices where app = 'other';
 delete from push.token_invalidations where app = 'other';
 update push.erasure set asked_at = asked_at - interval '11 minutes';
 select push.finish_erasures() \g /dev/null
-select test.follow();
 select test.equal('the other user is erased in bites', pg_temp.found('bystander', 'cab'), '');
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
@@ -254,13 +232,10 @@ exception when others then
 end $$;
 select test.equal(format('no user: %s', u), pg_temp.error(format('select push.erase_user(%L, %L)', u, 'erase')),
   '22023 user_id: must have 1 to 256 characters') from unnest(array[null, '', repeat('x', 257), '[erased]']) u;
-select test.follow();
 select test.equal('no app', pg_temp.error($$select push.erase_user('u', 'not an app')$$),
   '22023 app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores');
-select test.follow();
 select test.equal('an id of signs that mean something elsewhere', (select bool_and(is_complete) from push.erase_user(E'.*"\\[%_$1', 'erase', 60000)),
   true);
-select test.follow();
 
 -- An id that looks like JSON breaks no value, and only words in strings are masked.
 create function pg_temp.erase_odd(p_user text) returns text language plpgsql as $$
@@ -302,7 +277,6 @@ select test.equal('an unknown id is not masked anywhere', pg_temp.record(), (sel
 select push.register_device(u, 'erase', 'fcm', 'record-token-0123456789-' || u)
   from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
 select push.erase_user(u, 'erase', 60000) from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
-select test.follow();
 select test.equal('nor does a user with such a name change the record of actions', pg_temp.record(), (select lines from recorded));
 select test.equal('nor which user was erased', (select count(*) from push.audit where action = 'erase_user'
   and target !~ '^erase/sha256:[0-9a-f]{16}$'), 0::bigint);
@@ -343,7 +317,6 @@ select push.decline_call('tablet-6', 'owner-tablet-6', 'erase'), pg_temp.claim_a
 select test.follow();
 select push.release(:g, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where d.state = 1 and o.call_id ~ '^tablet-[1256]' \g /dev/null
-select test.follow();
 select push.erase_user('parent', 'erase', 60000) \g /dev/null
 select test.follow();
 select test.equal(format('%s: its invite is the other''s now, with what the call says of them', c), pg_temp.tablets(c), '0 owner- -')
@@ -358,7 +331,7 @@ select test.equal('the devices are the other''s still', (select count(*) || ' ' 
 select push.end_call('tablet-2', 'busy', 'erase'), pg_temp.settle('tablet-4') \g /dev/null
 select test.follow();
 select test.equal('the history names the other user', (select string_agg(user_id, ' ') from push.history h join push.outbox o on o.id = h.outbox_id
-  where o.call_id = 'tablet-4' and h.device ~ '^tabl' and h.kind = 0), 'owner-tablet-4');
+  where o.call_id = 'tablet-4' and h.token ~ '^tabl' and h.kind = 0), 'owner-tablet-4');
 select push.decline_call(c, 'owner-' || c, 'erase') from unnest('{tablet-3,tablet-4}'::text[]) c \g /dev/null
 select test.follow();
 select test.equal(format('%s: when the other declines, it ends', c), (select state from push.outbox where call_id = c), 'ended')
@@ -368,8 +341,7 @@ select test.equal('and the tablet is told to stop', pg_temp.tablets('tablet-3'),
 -- Erasures that have devices left: one that fails, or takes longer than a statement may, stops no other one.
 select push.erase_user('owner-tablet-1', 'erase', 60000) \g /dev/null
 select test.follow();
-delete from push.outbox;
-select test.follow();
+delete from push.outbox; select test.follow();
 delete from push.erasure;
 select push.register_device('line-' || i, 'erase', 'fcm', 'line-token-0123456789-' || i) from generate_series(1, 4) i \g /dev/null
 insert into push.erasure (app, user_digest, asked_at, has_devices, looked_at)
@@ -379,7 +351,7 @@ begin
   if old.user_id in ('line-1', 'line-3') then
     raise program_limit_exceeded;
   elsif old.user_id = 'line-slow' then
-    perform pg_sleep(30);
+    perform test.time_out();
   end if;
   return old;
 end $$;
@@ -389,21 +361,14 @@ create function pg_temp.in_line() returns text language sql as $$
     where d.user_id like 'line-%' and e.has_devices $$;
 set local client_min_messages = error;
 select test.equal('an erasure that fails is passed over', push.finish_erasures() || ' ' || pg_temp.in_line(), '4 line-1 line-3');
-select test.follow();
 select push.register_device('line-' || u, 'erase', 'fcm', 'line-token-0123456789-' || u) from unnest('{slow,last}'::text[]) u \g /dev/null
 insert into push.erasure (app, user_digest, asked_at, has_devices, looked_at)
   select 'erase', push.user_digest('line-' || u), clock_timestamp(), true, now() - (10 - i) * interval '1 hour'
   from unnest('{slow,last}'::text[]) with ordinality x(u, i);
-set local statement_timeout = '1500ms';
 select push.run_job('erase') \g /dev/null
-select test.follow();
-set local statement_timeout = 0;
 select test.equal('one that takes too long ends the run, and goes to the end of the line', pg_temp.in_line(),
   'line-last line-1 line-3 line-slow');
-set local statement_timeout = '1500ms';
 select push.run_job('erase') \g /dev/null
-select test.follow();
-set local statement_timeout = 0;
 select test.equal('the next run goes on behind it', pg_temp.in_line(), 'line-slow line-1 line-3');
 drop trigger stumble on push.devices;
 select push.finish_erasures() \g /dev/null
@@ -413,32 +378,31 @@ set local client_min_messages = notice;
 
 -- Calls that ring are looked at in rounds: each run looks at what it has time for, at least one.
 savepoint rounds;
-create or replace function push.bite_time() returns interval language sql immutable as $$ select interval '0' $$;
 delete from push.erasure;
 select push.register_device('ringer', 'erase', 'fcm', 'ringer-token-0123456789') \g /dev/null
 insert into push.outbox (app, payload, recipients) select 'erase', jsonb_build_object('callId', 'round-' || i, 'from', 'x'),
   jsonb_build_array('other', case i when 2 then '"ringer"' when 4 then '{"userId": "ringer"}' else '"nobody"' end::jsonb)
   from generate_series(1, 4) i;
+-- A run that has no time.
+create function pg_temp.turn() returns boolean language sql as
+  $$ select push.continue_erasure(e.id, clock_timestamp(), true) from push.erasure e $$;
 create function pg_temp.round() returns text language sql as $$
   select format('%s: %s %s %s', (select right(o.call_id, 1) from push.outbox o where o.id = e.rings_after),
     (select string_agg(right(o.call_id, 1), '' order by o.id) from push.outbox o where o.declined ? 'ringer'),
     cardinality(e.waiting), (select count(*) from push.devices d where d.user_id = 'ringer')) from push.erasure e $$;
 select test.equal('push.erase_user stops when the time is over, too', (select string_agg(waiting::text, ' ')
-  from push.erase_user('ringer', 'erase', 0) where place in ('outbox', 'devices')) || ', ' || pg_temp.round(), '1 1, 1: 2 1 1');
-select test.follow();
-select push.finish_erasures() \g /dev/null
-select test.follow();
+  from push.erase_user('ringer', 'erase', 0) where place in ('outbox', 'devices')) || ', ' || pg_temp.round(), '1 1, 1: 2 1 1'); select test.follow();
+select pg_temp.turn() \g /dev/null
 select test.equal('so does the job', pg_temp.round(), '2: 2 1 1');
 insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "round-5", "from": "x"}', '["other", "ringer"]');
-select push.finish_erasures(), push.finish_erasures() \g /dev/null
+select pg_temp.turn(), pg_temp.turn() \g /dev/null
 select test.follow();
 select test.equal('the devices are kept until all that ring were looked at', pg_temp.round(), '4: 24 2 1');
-select push.finish_erasures() \g /dev/null
+select pg_temp.turn() \g /dev/null
 select test.follow();
 select test.equal('those that began meanwhile are declined, too', pg_temp.round(), ': 245 3 0');
 select push.register_device('chime-' || i, 'erase', 'fcm', 'chime-token-0123456789-' || i) from generate_series(1, 2) i \g /dev/null
 insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "chimes", "from": "x"}', '["other", "chime-1", "chime-2"]');
-create or replace function push.bite_time() returns interval language sql immutable as $$ select interval '1 minute' $$;
 delete from push.erasure;
 insert into push.erasure (app, user_digest, has_devices, looked_at)
   select 'erase', push.user_digest('chime-' || i), true, now() - interval '1 hour' from generate_series(1, 2) i;
@@ -457,13 +421,10 @@ savepoint none_served;
 delete from push.apps;
 select test.equal('an unknown app, while there is none', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
   'P0002 app: no gateway has served erasse, and it has no calls and no devices');
-select test.follow();
 rollback to none_served;
 select test.equal('an unknown app', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
   'P0002 app: no gateway has served erasse, and it has no calls and no devices');
-select test.follow();
 select test.equal('and nothing is written down', (select count(*) from push.erasure where app = 'erasse')
   + (select count(*) from push.audit where target ~ '^erasse/'), 0::bigint);
 select push.register_device('u', 'device-only', 'fcm', 'device-only-0123456789') \g /dev/null
 select test.equal('an app with a device', (select bool_and(is_complete) from push.erase_user('u', 'device-only', 60000)), true);
-select test.follow();

@@ -7,7 +7,7 @@
 
 create or replace function push.mask(p_token text) returns text language sql immutable parallel safe as
 $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
-comment on function push.mask is 'a token as people see it: its first and last four characters';
+comment on function push.mask is 'a token, p_token, as people see it: its first and last four characters';
 
 -- What a call has sent --------------------------------------------------------------------------------------------------
 

@@ -258,10 +258,11 @@ drop function if exists push.reclaim(int, int, bigint[], int[]), push.reclaim(in
 create or replace function push.reclaim(p_gateway int, p_claim int, p_outbox_id bigint[], p_n int[]) returns table (i int, place tid)
 language sql stable security definer set search_path = push, pg_temp as
 $$ select null::int, null::tid where false $$;
-comment on function push.reclaim is 'for gateways of release 0.1.0: nothing is claimed again';
+comment on function push.reclaim is
+  'for gateways of release 0.1.0: claims nothing again, whatever p_gateway, p_claim, p_outbox_id and p_n say';
 create or replace function push.confirm_reclaimed(p_gateway int) returns void
 language sql stable security definer set search_path = push, pg_temp as $$ select null::void $$;
-comment on function push.confirm_reclaimed is 'for gateways of release 0.1.0: does nothing';
+comment on function push.confirm_reclaimed is 'for gateways of release 0.1.0: does nothing, whatever p_gateway says';
 
 drop function if exists push.claimed_by(int, bigint, int);
 create or replace function push.claimed_by(

@@ -121,7 +121,7 @@ begin
     where d.ctid = w.tid
   )
   -- For a call that rings: the cancels go to the user that history names.
-  update push.history h set user_id = x.name
+  update push.history h set user_id = x.name, locale = x.locale, data = x.data
     from other x
     where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
       and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0));
@@ -189,7 +189,7 @@ begin
   p_counts := push.add_counts(p_counts, 'delivery', v_count, 0);
 
   if exists (select from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = p_user_id)
-    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id)
+    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
     -- While the call rings, a decline without the user's id would let the gateway ring the user's phones on another
     -- channel.
     or v_call.id is not null and v_call.ended_at is null then

@@ -146,7 +146,7 @@ begin
       from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
       cross join (
         select string_agg(n.name, ', ') as names
-        from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_all', 'escalate', 'tally', 'expire', 'prune',
+        from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire', 'prune',
           'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
         where not exists (select from push.job j where j.name = n.name)
       ) m
@@ -174,8 +174,7 @@ begin
         case when count(*) = 0 then 'ok' else 'bad' end,
         'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
         'See docs/operations.md, "Ends that failed".'
-      -- Once is no failure of its own: it may have been in a bite with one that failed.
-      from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 1 group by x.outbox_id) e
+      from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 0 group by x.outbox_id) e
       -- A call that was deleted has nobody to tell. Its row is removed at its next try.
       cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
     union all

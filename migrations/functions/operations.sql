@@ -257,6 +257,20 @@ begin
       p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
     from last p
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
+      -- Its user may have logged out since.
+      and ((p.user_id, p.token) in (
+          select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+          where push.is_recipient(e))
+        or (select true from push.devices d
+          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.token = p.token and d.enabled
+            and d.invalidated_at is null))
+      -- Its user may have logged out since.
+      and ((p.user_id, p.token) in (
+          select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+          where push.is_recipient(e))
+        or (select true from push.devices d
+          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.token = p.token and d.enabled
+            and d.invalidated_at is null))
       and (select true from push.token_invalidations x
         where x.token = p.token and x.app = v_call.app and x.provider = p.provider) is null;
     get diagnostics v_made = row_count;

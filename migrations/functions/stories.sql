@@ -248,7 +248,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
       union all
       -- Listed at the time of its next try, like a delivery that waits.
       select max(f.due_at), 8, 'end failed', null, max(f.tries), null, null from push.follow_ups f
-      where f.outbox_id = c.id and f.tries > 1 having count(*) > 0
+      where f.outbox_id = c.id and f.tries <> 0 having count(*) > 0
     ) e
     where timeline.first_n is null
   )
