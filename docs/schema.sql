@@ -14,6 +14,35 @@ CREATE TYPE push.noted AS (
 
 COMMENT ON TYPE push.noted IS 'a row of push.follow_ups that is locked, and where it is stored';
 
+CREATE FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) RETURNS TABLE(is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
+    LANGUAGE sql STABLE
+    AS $$
+  select c.is_call, p_kind = 'missed_call' and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = p_app), false),
+    (select a.providers from push.apps a where a.app = p_app), case when not c.is_call then push.voip_tokens(p_recipients) end,
+    -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
+    case when c.bytes > 880 then push.size_faults(p_payload, c.is_call) end
+  from (
+    -- A payload with a fault is not made text: it may be thousands of times as long.
+    select f.*, case when f.fault is null then octet_length(p_payload::text) end as bytes
+    from (
+      select push.is_call(p_kind) as is_call, case when p_traceparent = '' then
+          'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave '
+          'it out if there is none'
+        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds) end as fault
+      offset 0
+    ) f
+    offset 0
+  ) c
+  where case
+    when c.fault is not null then push.refuse(p_call_id, c.fault)
+    when (select true from push.lane l where l.app = p_app limit 1) is null then push.refuse_unserved(p_call_id, p_app)
+    when c.bytes > 16384 then push.refuse(p_call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
+    else true end
+  offset 0
+$$;
+
+COMMENT ON FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) IS 'raises an error for a call with a fault. Arguments: columns of push.outbox. Else what its entries need: is_unwanted: a missed call of an app that shows none; providers: push.apps.providers; voip_tokens: of a notification; size_faults: push.size_faults';
+
 CREATE FUNCTION push.acts_for_all() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -50,7 +79,7 @@ CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[],
     select distinct on (e.user_id, case when e.inline then e.place end) e.*
     from (
       select r.entry, r.i::int as place, jsonb_typeof(r.entry) = 'object' and push.has_token_member(r.entry) as inline,
-        case jsonb_typeof(r.entry) when 'string' then r.entry #>> '{}' else r.entry ->> 'userId' end as user_id
+        push.entry_user(r.entry) as user_id
       from jsonb_array_elements(p_recipients) with ordinality r(entry, i)
       where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
         and r.entry -> 'missedCall' is distinct from 'false'
@@ -126,8 +155,8 @@ begin
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('delivery', l.app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text), l.app,
       'delivery.finished', h.outbox_id, h.user_id, h.finished_at,
-      push.delivery_data(l.app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, push.mask(h.token), h.attempts,
-        h.sent_at)
+      push.delivery_data(l.app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
+        coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at)
     from new_rows h
     left join lateral (select o.call_id from push.outbox o where o.id = h.outbox_id offset 0) o on true
     cross join lateral (select l.app, l.provider from push.lane l where l.id = h.lane offset 0) l
@@ -160,27 +189,6 @@ $$;
 
 COMMENT ON FUNCTION push.announce_receipt(p_app text, p_call_id text, p_outbox_id bigint, p_n integer, p_user_id text, p_device text, p_ticket text, p_reason text) IS 'records delivery.receipt: Expo''s receipt says that a delivered push failed later. p_app: the app; p_reason: the reason; the others: columns of push.history. For push.settle_receipts';
 
-CREATE FUNCTION push.announce_tokens() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  if exists (select from push.webhook w where w.is_on) then
-    insert into push.webhook_event (event, app, type, user_id, at, data)
-    select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
-      t.user_id, t.invalidated_at,
-      jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-    from new_tokens t
-    where push.wants_event(t.app, 'token.dead')
-    on conflict do nothing;
-  end if;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.announce_tokens() IS 'records token.dead for tokens that were invalidated';
-
 CREATE FUNCTION push.answer_call(call_id text, user_id text DEFAULT NULL::text, app text DEFAULT NULL::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -202,6 +210,20 @@ end
 $$;
 
 COMMENT ON FUNCTION push.answer_call(call_id text, user_id text, app text, device text) IS 'marks the call as answered: nothing more is sent, and other devices that may ring get a cancel. call_id: payload.callId; user_id: the user who answered, if known: none of this user''s devices gets a cancel; app: needed only if several apps have a call with this id; device: the phone that answered, if known, by its token or push.devices.id: only this phone gets no cancel, the user''s other phones get one. Returns false if the call had ended before';
+
+CREATE FUNCTION push.asked_calls(p_calls jsonb) RETURNS TABLE(n integer, app text, kind text, payload jsonb, recipients jsonb, ring_seconds integer, traceparent text, call_id text)
+    LANGUAGE sql STABLE
+    AS $$
+  select a.*, coalesce(push.given_call_id(a.kind, a.payload), case when push.is_message(a.kind) then push.new_call_id() end)
+  from (
+    select c.ordinal::int - 1, c.call ->> 'app', coalesce(c.call ->> 'kind', 'incoming_call') as kind, c.call -> 'payload' as payload,
+      c.call -> 'recipients', (c.call ->> 'ringSeconds')::int, c.call ->> 'traceparent'
+    from jsonb_array_elements(p_calls) with ordinality c(call, ordinal)
+    offset 0
+  ) a
+$$;
+
+COMMENT ON FUNCTION push.asked_calls(p_calls jsonb) IS 'the calls that push.enqueue_calls is asked for, with the ids of messages that have none. p_calls: as there';
 
 CREATE FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval DEFAULT '00:00:03'::interval, OUT alive boolean, OUT must_reclaim boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -483,7 +505,7 @@ CREATE FUNCTION push.call_data(p_app text, p_call_id text, p_kind text, p_state 
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
   select jsonb_build_object('app', p_app, 'callId', p_call_id, 'kind', p_kind, 'state', p_state, 'reason', p_reason,
-    'answeredBy', p_answered_by, 'createdAt', push.webhook_time(p_created_at), 'endedAt', push.webhook_time(p_ended_at))
+    'answeredBy', p_answered_by, 'createdAt', push.iso_time(p_created_at), 'endedAt', push.iso_time(p_ended_at))
 $$;
 
 COMMENT ON FUNCTION push.call_data(p_app text, p_call_id text, p_kind text, p_state text, p_reason text, p_answered_by text, p_created_at timestamp with time zone, p_ended_at timestamp with time zone) IS 'data of call.answered, call.ended and call.missed. Arguments: columns of push.outbox';
@@ -585,7 +607,7 @@ begin
       where push.has_recipient_fault(e)
         or not exists (
           select from push.delivery d where d.outbox_id = o.id
-            and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
+            and d.user_id = push.entry_user(e))
         or jsonb_typeof(e) = 'object' and (
           not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
           or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
@@ -781,212 +803,15 @@ $$;
 COMMENT ON FUNCTION push.check_device() IS 'refuses a malformed device with an error that names the column and contains no token';
 
 CREATE FUNCTION push.check_health() RETURNS TABLE(item text, value text, state text, hint text)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    AS $_$
-#variable_conflict use_column
-declare
-  v_oldest   interval;
-  v_pid      int;
-  v_sees_all boolean := pg_has_role(current_user, 'pg_read_all_stats', 'usage');
-begin
-  -- Two limits for a number: up to the first it is ok, up to the second a warning, above it bad.
-  return query
-    select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
-      case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn'
-        else 'bad' end,
-      'A long transaction keeps vacuum from removing them: see "oldest transaction".'
-    from pg_stat_all_tables t
-    where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
-    order by t.relname;
-
-  select now() - a.xact_start, a.pid into v_oldest, v_pid
-    from pg_stat_activity a
-    where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
-    order by a.xact_start
-    limit 1;
-  return query select 'oldest transaction',
-    case when v_oldest is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', v_oldest), v_pid) end
-      || case when v_sees_all then '' else ', of this role only' end,
-    case when v_oldest > interval '5 minutes' then 'bad' when v_oldest > interval '30 s' then 'warn' else 'ok' end,
-    case when v_sees_all then 'End it with: select pg_terminate_backend(pid), as a role in pg_signal_backend, or a superuser.'
-      else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end;
-  return query
-    select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
-      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
-    from (select count(*) from pg_prepared_xacts) p;
-  return query
-    select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
-      case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
-      'Gateways are not notified and poll instead. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
-    from (select pg_notification_queue_usage() as usage) q;
-  return query
-    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
-        select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
-        from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
-          from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
-      case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
-      'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
-      'in pg_signal_backend, or a superuser.'
-    from (select push.lock_table_used() as used) l;
-  return query
-    select 'other logins', coalesce(string_agg(o.name, ', ' order by o.place) filter (where o.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end || ' may connect', 'none may connect'),
-      case when count(*) = 0 then 'ok' else 'warn' end,
-      'These logins can use up all connections and locks, which stops calls. A superuser prevents that with deploy/psql/harden.sql.'
-    from (
-      select r.rolname as name, row_number() over (order by r.rolname) as place
-      from pg_roles r cross join pg_database d
-      where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
-        -- Only logins that may connect through PUBLIC. A login that was granted the right itself has it on purpose.
-        and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
-          where a.grantee = 0 and a.privilege_type = 'CONNECT')
-        and not exists (select from pg_roles p
-          where (p.rolname in ('push_enqueuer', 'push_tenant', 'push_ops', 'push_keys', 'push_gateway', 'pg_monitor')
-              or p.oid = (select n.nspowner from pg_namespace n where n.nspname = 'push'))
-            and pg_has_role(r.oid, p.oid, 'member'))
-    ) o;
-  return query
-    select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
-      'Nothing is sent without one: push.replicas says how the last ones ended.'
-    from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g;
-  return query
-    select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
-      case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
-      'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
-    from push.restored_at() r(at);
-  return query
-    select 'lanes',
-      coalesce(string_agg(format('%s/%s: %s', t.app, t.provider, t.trouble), ', ' order by t.place) filter (where t.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
-        case when exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') then 'all send'
-          else 'wait for a replica' end),
-      case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
-      'the configuration of a replica; a throttled one sends again by itself; for the others see push.lanes, push.failures and the '
-      'replicas'' logs.'
-    from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
-  return query
-    -- Overdue since the due time, but not from before there was a gateway.
-    select 'housekeeping',
-      case when m.names is not null then format('no row in push.job: %s', m.names)
-        when g.since is null then 'waits for a replica'
-        when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
-      case when m.names is null and j.late is null then 'ok' else 'bad' end,
-      case when m.names is null
-        then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
-        else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
-    from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
-    cross join (
-      select string_agg(n.name, ', ') as names
-      from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_all', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
-        'ensure_partitions', 'drop_partitions']) n(name)
-      where not exists (select from push.job j where j.name = n.name)
-    ) m
-    left join lateral (
-      select j.name, now() - greatest(j.due_at, g.since) as late
-      from push.job j
-      where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
-      order by 2 desc
-      limit 1
-    ) j on g.since is not null;
-  return query
-    select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
-      case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
-      'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
-    from (select push.oldest_ringing() as age) o;
-  return query
-    select 'ends that failed', coalesce(string_agg(format('%s/%s', c.app, c.call_id), ', ' order by c.place) filter (where c.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'none'),
-      case when count(*) = 0 then 'ok' else 'bad' end,
-      'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
-      'See docs/operations.md, "Ends that failed".'
-    from (
-      -- A call that was deleted has nobody to tell. Its row is removed at its next try.
-      select o.app, o.call_id, row_number() over (order by e.noted_at, e.outbox_id) as place
-      -- Once is no failure of its own: it may have been in a bite with one that failed.
-      from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 1 group by x.outbox_id) e
-        cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
-    ) c;
-  -- Calls from before a restore are left as they are.
-  return query
-    select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
-        c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
-      case when c.count = 0 then 'ok' else 'bad' end,
-      'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
-    from (
-      select count(*) as count, max(now() - o.deadline_at) as age
-      from (
-        select o.deadline_at from push.outbox o
-        where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
-        order by o.deadline_at
-        limit 1000
-      ) o
-    ) c;
-  return query
-    select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
-        else 'bad' end,
-      'A replica makes them every hour. What fails is in the replicas'' logs.'
-    from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
-      where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
-        and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p;
-  return query
-    select 'history without a partition', case when h.some then 'some' else 'none' end,
-      case when h.some then 'bad' else 'ok' end,
-      'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
-      '"History without a partition".'
-    from (select exists (select from push.history_default) as some) h;
-  return query
-    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
-      case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
-      'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
-    from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
-      where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r;
-  return query
-    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
-      'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
-    from (select count(*) from push.quarantined_tokens) q;
-  return query
-    select 'webhooks',
-      coalesce(string_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
-            ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
-            case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting), ', ' order by w.place)
-          filter (where w.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all arrive'),
-      case when bool_or(w.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
-      'push.resume_webhooks sends again.'
-    from (
-      select w.*, w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours' as is_bad,
-        row_number() over (order by w.app) as place
-      from push.webhooks w
-      where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes' or w.state <> 'off' and w.oldest > interval '1 hour'
-        or w.replicas_differ
-    ) w;
-  return query
-    select 'API keys',
-      coalesce(string_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date), ', ' order by k.place)
-        filter (where k.place <= 5) || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
-        'none expires soon'),
-      case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
-      'revoke this one (push.revoke_api_key).'
-    from (select e.*, row_number() over (order by e.expires_at, e.id) as place from push.expiring_api_keys() e) k;
-  return query
-    select 'quotas',
-      coalesce(string_agg(t.trouble, ', ' order by t.place) filter (where t.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'none is used up'),
-      case when count(*) > 0 then 'warn' else 'ok' end,
-      'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
-      'a minute; the one that registered last is right.'
-    from (select q.*, row_number() over (order by q.trouble) as place from push.quota_troubles() q) t;
-  return query
-    select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
-      case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
-      'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
-    from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d;
-end
-$_$;
+    SET jit TO 'off'
+    AS $$
+  select * from push.health_of_server()
+  union all select * from push.health_of_replicas()
+  union all select * from push.health_of_calls()
+  union all select * from push.health_of_apps()
+$$;
 
 COMMENT ON FUNCTION push.check_health() IS 'checks conditions that could make calls ring late; for push.health';
 
@@ -1008,20 +833,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) IS 'raises an error if a call does not name this user. p_outbox_id: push.outbox.id; p_call_id: for the error message; p_user_id: the user';
-
-CREATE FUNCTION push.check_traces() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  perform push.refuse(c.call_id, 'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 '
-    'and 2 of them, neither id all zeros; leave it out if there is none')
-  from new_calls c where c.traceparent = '';
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.check_traces() IS 'refuses calls whose traceparent is invalid';
 
 CREATE FUNCTION push.check_webhook(p_app text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -1054,85 +865,19 @@ declare
   -- statement_timestamp() gives an index condition; clock_timestamp() would give a filter. While a transaction holds back
   -- vacuum, the index is full of dead entries with past deadlines. The index condition starts behind them, which keeps the
   -- claim fast.
-  v_first    timestamptz := statement_timestamp() + p_slack;
-  v_near     timestamptz := v_first + interval '10 minutes';
+  v_first  timestamptz := statement_timestamp() + p_slack;
   -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
   -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed.
-  v_oldest   timestamptz := push.oldest_time();
-  v_newest   timestamptz := v_first + interval '1 year';
-  v_total    bigint := coalesce(p_total, 2147483647);
-  v_later    bigint := coalesce(p_background, 2147483647);
-  v_paused   smallint[] := array(select l.id from push.lane l where l.paused);
-  v_ringing  smallint[];
-  v_tids     tid[];
-  v_suspect  tid;
-  v_of_lane  smallint;
-  v_is_later boolean;
-  v_read     bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
+  v_oldest timestamptz := push.oldest_time();
+  v_newest timestamptz := v_first + interval '1 year';
+  v_tids   tid[];
 begin
   if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
     or push.restored_at() is not null then
     return;
   end if;
-  -- At most one suspect at a time. Usually there is none at all, which is quickly checked.
-  if v_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
-    and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
-    select suspect.tid, u.lane, suspect.is_later into v_suspect, v_of_lane, v_is_later
-      from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
-      cross join lateral (
-        select d.ctid as tid, d.deadline_at > v_near as is_later from push.delivery d
-        where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > v_first and d.state = 0
-          and (d.deadline_at <= v_near or least(u.most, u.later_most, v_later) > 0)
-        order by d.deadline_at
-        limit 1
-        for no key update skip locked
-      ) suspect
-      where u.most > 0 and u.lane <> all (v_paused)
-      limit 1;
-    if v_suspect is not null then
-      v_total := v_total - 1;
-      v_later := v_later - v_is_later::int;
-      p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
-    end if;
-  end if;
-  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
-  select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
-  from (
-    select near.tid, u.lane
-    from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
-    cross join lateral (
-      select d.ctid as tid from push.delivery d
-      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, v_first) and d.deadline_at <= v_near
-        and d.state = 0
-      order by d.deadline_at
-      limit u.most
-      for no key update skip locked
-    ) near
-    where u.most > 0 and u.lane <> all (v_paused)
-    limit v_total
-  ) pick;
-  v_later := least(v_later, v_total - coalesce(cardinality(v_tids), 0));
-  if v_later > 0 then
-    v_ringing := array(select distinct unnest(v_ringing));
-    v_tids := v_tids || array(
-      select later.tid
-      from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
-      cross join lateral (
-        select d.ctid as tid from push.delivery d
-        where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
-        order by d.deadline_at
-        limit least(u.most, u.later_most)
-        for no key update skip locked
-      ) later
-      where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
-      limit v_later
-    );
-  end if;
-  perform set_config('push.entries_scanned',
-    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
-  if v_suspect is not null then
-    v_tids := v_tids || v_suspect;
-  end if;
+  v_tids := push.pick(p_gateway, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647), coalesce(p_background, 2147483647),
+    p_later_floor, p_later_max);
   if v_tids is null or v_tids = '{}' then
     return;
   end if;
@@ -1236,9 +981,6 @@ CREATE FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room in
     AS $$
 #variable_conflict use_column
 declare
-  -- Maximum number of due events that are examined for one app. Those behind another event of their call are put off until
-  -- its due time, so they are not examined again before then.
-  c_scan constant int := 500;
   -- After this number of failures in a row, one event at a time is sent, as a probe.
   c_open constant int := 5;
   v_now  timestamptz;
@@ -1262,40 +1004,7 @@ begin
     continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.retry_at > v_now or p_room[v_i] < 1
       or v_hook.gone_at is not null and v_hook.url_digest = p_url_digest[v_i];
     v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
-    with due as materialized (
-      select e.id, e.outbox_id from push.webhook_event e
-      where e.app = v_app and e.due_at <= v_now
-      order by e.due_at
-      limit c_scan
-    ), judged as materialized (
-      select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, v_now) as first_due_at
-      from due d left join lateral (
-        select f.id, f.due_at from push.webhook_event f
-        where f.outbox_id = d.outbox_id
-        order by f.outbox_id, f.id
-        limit 1
-      ) f on true
-    ), behind as (
-      update push.webhook_event e set due_at = b.first_due_at
-      from (
-        select x.id, j.first_due_at
-        from judged j cross join lateral (
-          select x.id from push.webhook_event x where x.id = j.id and x.due_at <= v_now for no key update skip locked
-        ) x
-        where j.first_id <> j.id and j.first_due_at > v_now
-      ) b
-      where e.id = b.id
-    )
-    select array_agg(m.id) into v_mine
-    from (
-      select x.id
-      from (select distinct j.first_id, j.first_due_at from judged j where j.first_due_at <= v_now) j
-      cross join lateral (
-        select x.id, x.due_at from push.webhook_event x where x.id = j.first_id and x.due_at <= v_now for no key update skip locked
-      ) x
-      order by j.first_due_at, x.id
-      limit v_room
-    ) m;
+    v_mine := push.first_events(v_app, v_now, v_room);
     continue when v_mine is null;
     v_due := clock_timestamp() + p_lease_ms[v_i] * interval '1 ms';
     if v_hook.failures >= c_open then
@@ -1313,7 +1022,7 @@ begin
         returning e.*
       )
       select t.id, t.app, t.attempts, t.tries, t.event,
-        json_build_object('type', t.type, 'timestamp', push.webhook_time(t.at), 'data', t.data)::text
+        json_build_object('type', t.type, 'timestamp', push.iso_time(t.at), 'data', t.data)::text
       from taken t
       order by t.id;
   end loop;
@@ -1392,7 +1101,7 @@ declare
 begin
   return query
     with there as materialized (
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id
+      select push.entry_user(e) as user_id
       from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
       where o.id = v_id and push.is_recipient(e)
     )
@@ -1464,7 +1173,7 @@ CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
     SET search_path TO 'push', 'pg_temp'
     AS $$ select null::void $$;
 
-COMMENT ON FUNCTION push.confirm_reclaimed(p_gateway integer) IS 'for gateways of release 0.1.0: does nothing';
+COMMENT ON FUNCTION push.confirm_reclaimed(p_gateway integer) IS 'for gateways of release 0.1.0: does nothing, whatever p_gateway says';
 
 CREATE FUNCTION push.continue_erasure(p_id bigint, p_until timestamp with time zone, p_declines boolean) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1613,8 +1322,6 @@ CREATE FUNCTION push.count_owed(p_most integer DEFAULT 30000, p_past boolean DEF
 #variable_conflict use_column
 declare
   c_pages   constant float := 300;
-  -- Three ranges of deadlines, as in push.claim: past, within ten minutes (calls), and later. A backlog of messages
-  -- therefore hides no calls. Waiting deliveries are a range of their own, over all lanes.
   v_past    timestamptz := now() - interval '5 s';
   v_near    timestamptz := now() + interval '10 minutes';
   v_each    int := greatest(p_most / greatest((select count(*) from push.lane), 1), 20);
@@ -1623,25 +1330,7 @@ declare
 begin
   return query
   with looked_at as materialized (
-    select l.id as lane, r.range, d.kind, d.state, d.owner, d.created_at, d.deadline_at
-    from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
-    cross join push.lane l
-    cross join lateral (
-      select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-      where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
-      order by d.deadline_at
-      limit v_each
-    ) d
-    where r.range > 0 or p_past
-    union all
-    (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-      where d.ready_lane is null and d.due_at > case when p_past then '-infinity' else v_past end and d.crashes < 2
-      order by d.due_at
-      limit p_most)
-    union all
-    (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-      where d.crashes >= 2
-      limit p_most)
+    select n.* from push.nearest_owed(v_each, p_most, v_past, v_near, p_past) n
   ), counted as materialized (
     select c.lane, c.range, c.kind, c.state, c.owner, count(*) as count, min(c.created_at) as oldest,
       min(c.deadline_at) as first_deadline
@@ -1882,7 +1571,7 @@ CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, 
     'kind', (array['invite', 'cancel', 'missed_call', 'notification'])[p_kind + 1],
     'outcome', (array['delivered', 'delivered_late', 'void', 'expired', 'dead'])[p_outcome + 1],
     'reason', p_reason, 'status', p_status, 'userId', p_user_id, 'device', p_device, 'provider', p_provider,
-    'attempts', p_attempts, 'sentAt', push.webhook_time(p_sent_at))
+    'attempts', p_attempts, 'sentAt', push.iso_time(p_sent_at))
 $$;
 
 COMMENT ON FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_n integer, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint, p_user_id text, p_device text, p_attempts integer, p_sent_at timestamp with time zone) IS 'data of delivery.finished. p_app, p_provider: the lane; the others: columns of push.history';
@@ -1893,9 +1582,8 @@ CREATE FUNCTION push.device_token(p_app text, p_device text) RETURNS text
     SET enable_seqscan TO 'off'
     AS $_$
 declare
-  v_token text := coalesce(push.recipient_token(jsonb_build_object('apnsToken', p_device), 'apnsToken'),
-    push.recipient_token(jsonb_build_object('pushToken', p_device), 'pushToken'),
-    push.recipient_token(jsonb_build_object('fcmToken', p_device), 'fcmToken'), push.webpush_token(p_device));
+  v_token text := coalesce(push.channel_token('apns', p_device), push.channel_token('expo', p_device), push.channel_token('fcm', p_device),
+    push.channel_token('webpush', p_device));
 begin
   if v_token is null and p_device ~ '^[0-9]{1,18}$' then
     v_token := (select d.token from push.devices d where d.id = p_device::bigint and d.app = p_app);
@@ -1910,18 +1598,6 @@ end
 $_$;
 
 COMMENT ON FUNCTION push.device_token(p_app text, p_device text) IS 'the token of a device; raises an error if there is no such device. p_app: the app; p_device: a token, or push.devices.id; null gives null';
-
-CREATE FUNCTION push.devices_max() RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select 100 $$;
-
-COMMENT ON FUNCTION push.devices_max() IS 'maximum number of living devices of one user in one app';
-
-CREATE FUNCTION push.dirty_voip_tokens(p_recipients jsonb) RETURNS text[]
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select push.voip_tokens(p_recipients) $$;
-
-COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'push.voip_tokens; to be removed in the next minor release';
 
 CREATE FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1938,7 +1614,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for deliveries that are claimed in the gateway''s name and that it does not know, because a fail-over has lost what it settled: those that people see end as dead (GatewayCrashed) unless the app is at_least_once, the others become ready. Arguments: as for push.settle. Returns how many';
+COMMENT ON FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for deliveries that are claimed in the gateway''s name and that it does not know, because a fail-over has lost what it settled: those that people see end as dead (GatewayCrashed) unless the app is at_least_once, the others become ready. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle. Returns how many';
 
 CREATE FUNCTION push.drop_all_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1964,22 +1640,6 @@ $$;
 
 COMMENT ON FUNCTION push.drop_all_calls() IS 'does after a TRUNCATE what push.drop_calls does after a DELETE';
 
-CREATE FUNCTION push.drop_belongings(p_outbox_id bigint[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-begin
-  delete from push.ring_reports r where r.outbox_id = any (p_outbox_id);
-  delete from push.escalations e where e.outbox_id = any (p_outbox_id);
-end
-$$;
-
-COMMENT ON FUNCTION push.drop_belongings(p_outbox_id bigint[]) IS 'deletes the remaining rows of calls that no longer exist. p_outbox_id: push.outbox.id';
-
 CREATE FUNCTION push.drop_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -1997,9 +1657,11 @@ begin
     insert into push.follow_ups (outbox_id, why) select unnest(v_owing), 'gone';
     perform push.tell_void(v_owing[:101]);
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
-      jsonb_build_object('calls', (select count(*) from gone_calls), 'owed', (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
+      jsonb_build_object('calls', (select count(*) from gone_calls), 'owed',
+        (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;
-  perform push.drop_belongings(array(select g.id from gone_calls g));
+  delete from push.ring_reports r where r.outbox_id = any (array(select g.id from gone_calls g));
+  delete from push.escalations e where e.outbox_id = any (array(select g.id from gone_calls g));
   -- Deleted last, so that a session that waits for a key finds that the call is gone.
   delete from push.call_key k where k.ctid = any (array(
     select k.tid
@@ -2115,7 +1777,7 @@ begin
   where o.id = any (p_calls) and o.ended_at is null
     and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
     and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
+      select push.entry_user(e)
       from jsonb_array_elements(o.recipients) e where push.is_recipient(e)));
 end
 $_$;
@@ -2281,15 +1943,7 @@ declare
 begin
   begin
     with asked as materialized (
-      select a.*, coalesce(push.given_call_id(a.kind, a.payload),
-        case when push.is_message(a.kind) then push.new_call_id() end) as call_id
-      from (
-        select c.ordinal::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
-          c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds,
-          c.call ->> 'traceparent' as traceparent
-        from jsonb_array_elements(calls) with ordinality c(call, ordinal)
-        offset 0
-      ) a
+      select a.* from push.asked_calls(enqueue_calls.calls) a
     ), refused as materialized (
       -- For the quota of its app, a call comes after those before it.
       select r.n
@@ -2392,24 +2046,32 @@ COMMENT ON FUNCTION push.ensure_partitions(p_days_ahead integer) IS 'makes the m
 CREATE FUNCTION push.entry_platform(p_provider text, p_entry jsonb) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-  select case p_provider when 'apns' then 1::smallint when 'webpush' then 3::smallint else push.recipient_platform(p_entry) end
+  select case p_provider when 'apns' then 1 when 'webpush' then 3 else
+    case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
+      when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end end::smallint
 $$;
 
-COMMENT ON FUNCTION push.entry_platform(p_provider text, p_entry jsonb) IS 'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel, p_provider';
+COMMENT ON FUNCTION push.entry_platform(p_provider text, p_entry jsonb) IS 'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel, p_provider. An entry with an APNs token is an iPhone unless its platform is android';
 
 CREATE FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) RETURNS TABLE(rank integer, provider text, token text)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select t.rank, t.provider, t.token
   from (values
-    (1, 'apns', push.recipient_token(p_entry, case when p_is_call then 'voipPushToken' else 'apnsToken' end)),
-    (2, 'fcm', push.recipient_token(p_entry, 'fcmToken')),
-    (3, 'expo', push.recipient_token(p_entry, 'pushToken')),
-    (4, 'webpush', push.recipient_token(p_entry, 'webPushSubscription'))) t(rank, provider, token)
+    (1, 'apns', push.channel_token('apns', p_entry ->> case when p_is_call then 'voipPushToken' else 'apnsToken' end)),
+    (2, 'fcm', push.channel_token('fcm', p_entry ->> 'fcmToken')),
+    (3, 'expo', push.channel_token('expo', p_entry ->> 'pushToken')),
+    (4, 'webpush', push.channel_token('webpush', p_entry ->> 'webPushSubscription'))) t(rank, provider, token)
   where t.token is not null
 $$;
 
 COMMENT ON FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) IS 'the tokens of an entry of recipients that have the right form. p_is_call: the VoIP token, not the alert token. rank: of the channel';
+
+CREATE FUNCTION push.entry_user(p_entry jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case jsonb_typeof(p_entry) when 'string' then p_entry #>> '{}' else p_entry ->> 'userId' end $$;
+
+COMMENT ON FUNCTION push.entry_user(p_entry jsonb) IS 'the user that an entry of recipients names';
 
 CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2478,7 +2140,7 @@ begin
   p_counts := push.add_counts(p_counts, 'delivery', v_count, 0);
 
   if exists (select from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = p_user_id)
-    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id)
+    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
     -- While the call rings, a decline without the user's id would let the gateway ring the user's phones on another
     -- channel.
     or v_call.id is not null and v_call.ended_at is null then
@@ -3039,8 +2701,7 @@ begin
       group by n.app
     ) u;
   end if;
-  -- "offset 0" keeps a subquery from being merged into the query around it: its columns are computed once, and its rows are
-  -- checked before they are used. Only the sort stores rows, so a large COPY stays in memory.
+  -- Only the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
     user_id, token, locale, data)
   select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
@@ -3050,100 +2711,25 @@ begin
     -- A token that occurs twice in a call gets one delivery.
     select distinct on (t.id, t.lane, t.token) t.*
     from (
-      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
-        v.environment, v.platform, v.locale, e.data,
-        case when e.size_faults[v.rank] is null
-          then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
+      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, push.entry_user(e.entry) as user_id,
+        v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
+        case when e.size_faults[v.rank] is null then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
           else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
       from (
-        select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
-          case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-          e.apns_token, e.fcm_token, e.expo_token, e.webpush_token, e.providers,
-          -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by
-          -- its index: "not exists" could be planned as a hash of all dead tokens.
-          case
-            when e.apns_token is not null
-              and (select true from push.token_invalidations x
-                where x.token = e.apns_token and x.app = e.app and x.provider = 'apns') is null
-              -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-              and (e.is_call
-                or e.apns_token <> all (e.voip_tokens)
-                  and (select true from push.devices x
-                    where sha256(x.token::bytea) = sha256(e.apns_token::bytea) and x.app = e.app
-                      and x.provider = 'apns' and x.voip) is null)
-              then 1
-            when e.fcm_token is not null and (select true from push.token_invalidations x
-              where x.token = e.fcm_token and x.app = e.app and x.provider = 'fcm') is null then 2
-            when e.expo_token is not null and (select true from push.token_invalidations x
-              where x.token = e.expo_token and x.app = e.app and x.provider = 'expo') is null then 3
-            when e.webpush_token is not null and (select true from push.token_invalidations x
-              where x.token = e.webpush_token and x.app = e.app and x.provider = 'webpush') is null then 4
-          end as rank,
-          jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline,
-          case when e.entry ? 'data' then push.recipient_data(e.entry) end as data
+        select c.*, r.entry, r.ordinal
         from (
-          -- Usable tokens: they have the right form and belong to a provider that the app has (push.recipient_token).
-          select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
-            t.voip_tokens, t.providers, t.entry, t.ordinal,
-            case when push.is_apns_token(t.apns_text) and push.serves(t.providers, 'apns') then t.apns_text end as apns_token,
-            case when push.is_fcm_token(t.fcm_text) and push.serves(t.providers, 'fcm') then t.fcm_text end as fcm_token,
-            case when push.is_expo_token(t.expo_text) and push.serves(t.providers, 'expo') then t.expo_text end as expo_token,
-            case when t.entry ? 'webPushSubscription' and push.serves(t.providers, 'webpush')
-              then push.webpush_token(t.entry ->> 'webPushSubscription') end as webpush_token
-          from (
-            select c.*, r.entry, r.ordinal,
-              translate(case when c.is_call then r.entry ->> 'voipPushToken' else r.entry ->> 'apnsToken' end,
-                E'<> \t\r\n', '') as apns_text,
-              btrim(r.entry ->> 'fcmToken', E' \t\r\n') as fcm_text,
-              btrim(r.entry ->> 'pushToken', E' \t\r\n') as expo_text
-            from (
-              select c.id, c.app, c.call_id, c.created_at, c.deadline_at, c.recipients, c.is_call,
-                c.kind = 'missed_call'
-                  and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = c.app), false) as is_unwanted,
-                (select a.providers from push.apps a where a.app = c.app) as providers,
-                case when not c.is_call then push.voip_tokens(c.recipients) end as voip_tokens,
-                -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
-                case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
-              from (
-                -- A payload with a fault is not made text: it may be thousands of times as long.
-                select n.*, case when n.fault is null then octet_length(n.payload::text) end as bytes, push.is_call(n.kind) as is_call
-                from (
-                  select n.*, push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
-                  from new_calls n where n.created_at >= statement_timestamp() offset 0
-                ) n
-                offset 0
-              ) c
-              where case
-                when c.fault is not null then push.refuse(c.call_id, c.fault)
-                when (select true from push.lane l where l.app = c.app limit 1) is null
-                  then push.refuse_unserved(c.call_id, c.app)
-                when c.bytes > 16384
-                  then push.refuse(c.call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
-                else true end
-              offset 0
-            ) c cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
-            where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
-              and not c.is_unwanted
-            offset 0
-          ) t offset 0
-        ) e
+          select n.id, n.app, n.call_id, n.created_at, n.deadline_at, n.recipients, a.*
+          from new_calls n
+          cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
+          where n.created_at >= statement_timestamp()
+          offset 0
+        ) c
+        cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
+        where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false' and not c.is_unwanted
         offset 0
       ) e
-      -- An entry with tokens is one device. An entry that only names a user stands for the user's registered devices.
-      cross join lateral (
-        select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token when 3 then e.expo_token
-            else e.webpush_token end as token,
-          case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          push.entry_platform(push.channel_of(e.rank), e.entry) as platform,
-          push.recipient_locale(e.entry) as locale
-        where e.inline and e.rank is not null
-        union all
-        select d.rank, d.token, d.environment, d.platform, d.locale
-        from push.reachable_devices(e.app, e.user_id, e.is_call, e.providers) d
-        where not e.inline
-      ) v
-      left join push.lane l
-        on l.app = e.app and l.provider = push.channel_of(v.rank)
+      cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
+      left join push.lane l on l.app = e.app and l.provider = push.channel_of(v.rank)
     ) t
     order by t.id, t.lane, t.token, t.ordinal
   ) d;
@@ -3165,7 +2751,7 @@ CREATE FUNCTION push.fill_call() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
-    AS $$
+    AS $_$
 begin
   -- Too long or missing values are cut or replaced so that the row can be inserted; the statement trigger refuses it.
   new.app := left(coalesce(new.app, 'default'), 65);
@@ -3201,7 +2787,8 @@ begin
   if new.deadline_at is not null and new.created_at < statement_timestamp() then
     return new;
   end if;
-  if not push.is_traceparent(new.traceparent) then
+  -- Of version 00 (w3.org/TR/trace-context).
+  if new.traceparent !~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' then
     new.traceparent := '';
   end if;
   new.created_at := greatest(clock_timestamp(), statement_timestamp());
@@ -3222,7 +2809,7 @@ begin
   new.deadline_at := new.created_at + make_interval(secs => new.ring_seconds);
   return new;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.fill_call() IS 'fills in the columns that the backend leaves out and skips a call that exists. Leaves calls unchanged that are restored from a dump';
 
@@ -3334,6 +2921,63 @@ CREATE FUNCTION push.first_channels() RETURNS text[]
 
 COMMENT ON FUNCTION push.first_channels() IS 'the channels that every gateway knows: those of release 0.1.0. An app whose providers are unknown has these';
 
+CREATE FUNCTION push.first_events(p_app text, p_now timestamp with time zone, p_room integer) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  -- Maximum number of due events that are examined.
+  c_scan constant int := 500;
+  v_mine bigint[];
+begin
+  with due as materialized (
+    select e.id, e.outbox_id from push.webhook_event e
+    where e.app = p_app and e.due_at <= p_now
+    order by e.due_at
+    limit c_scan
+  ), judged as materialized (
+    select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, p_now) as first_due_at
+    from due d left join lateral (
+      select f.id, f.due_at from push.webhook_event f
+      where f.outbox_id = d.outbox_id
+      order by f.outbox_id, f.id
+      limit 1
+    ) f on true
+  ), behind as (
+    update push.webhook_event e set due_at = b.first_due_at
+    from (
+      select x.id, j.first_due_at
+      from judged j cross join lateral (
+        select x.id from push.webhook_event x where x.id = j.id and x.due_at <= p_now for no key update skip locked
+      ) x
+      where j.first_id <> j.id and j.first_due_at > p_now
+    ) b
+    where e.id = b.id
+  )
+  select array_agg(m.id) into v_mine
+  from (
+    select x.id
+    from (select distinct j.first_id, j.first_due_at from judged j where j.first_due_at <= p_now) j
+    cross join lateral (
+      select x.id, x.due_at from push.webhook_event x where x.id = j.first_id and x.due_at <= p_now for no key update skip locked
+    ) x
+    order by j.first_due_at, x.id
+    limit p_room
+  ) m;
+  return v_mine;
+end
+$$;
+
+COMMENT ON FUNCTION push.first_events(p_app text, p_now timestamp with time zone, p_room integer) IS 'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none. p_now: the time; p_room: maximum number of events';
+
+CREATE FUNCTION push.first_few(p_names text[]) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select array_to_string(p_names[:5], ', ') || case when cardinality(p_names) > 5 then format(', and %s more', cardinality(p_names) - 5) else '' end
+$$;
+
+COMMENT ON FUNCTION push.first_few(p_names text[]) IS 'the first five of a list, and how many more there are; null: the list is null';
+
 CREATE FUNCTION push.follow(p_notes push.noted[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -3351,8 +2995,11 @@ declare
 begin
   if v_gone <> '{}' then
     delete from push.delivery d where d.outbox_id = any (v_gone);
-    perform push.drop_belongings(v_gone);
+    delete from push.ring_reports r where r.outbox_id = any (v_gone);
+    delete from push.escalations e where e.outbox_id = any (v_gone);
   end if;
+  -- The last decline ends the call, and its phones are told at once.
+  perform push.end_declined(array(select n.outbox_id from unnest(p_notes) n where n.why = 'declined' and n.outbox_id = any (v_calls)));
   if v_quiet <> '{}' then
     perform push.void_unsent(v_quiet);
     perform push.cancel_rings(v_quiet);
@@ -3362,7 +3009,6 @@ begin
   loop
     case v_noted.why
       when 'ended' then perform push.tell_missed(v_noted.calls);
-      when 'declined' then perform push.end_declined(v_noted.calls);
       when 'untold' then perform push.tell_untold(v_noted.calls);
       when 'failed', 'unheard', 'stuck' then perform push.next_channels(v_noted.calls, v_noted.why);
       else null;
@@ -3389,25 +3035,68 @@ CREATE FUNCTION push.follow_up(p_urgent boolean DEFAULT false, p_max integer DEF
 declare
   v_since timestamptz := statement_timestamp() - p_within;
   v_notes push.noted[];
+  v_from  int := 1;
+  v_size  int;
 begin
   -- Calls from before a restore neither ring nor are announced (push.put_away).
   if push.restored_at() is not null then
     return 0;
   end if;
-  v_notes := push.take_notes(p_urgent, p_max, v_since);
-  if v_notes = '{}' then
-    return 0;
-  end if;
-  begin
-    perform push.follow(v_notes);
-  exception when query_canceled or others then
-    perform push.put_off(v_notes, sqlstate);
-  end;
+  v_notes := array(
+    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
+    where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
+    order by f.due_at limit p_max for update skip locked);
+  v_size := cardinality(v_notes);
+  while v_from <= cardinality(v_notes) loop
+    begin
+      perform push.follow(v_notes[v_from:v_from + v_size - 1]);
+      v_from := v_from + v_size;
+      v_size := v_size * 4;
+    exception when query_canceled or others then
+      if v_size = 1 or sqlstate = '57014' then
+        perform push.put_off(v_notes[v_from:v_from + v_size - 1], sqlstate);
+        exit when sqlstate = '57014';
+        v_from := v_from + 1;
+      end if;
+      v_size := greatest(v_size / 4, 1);
+    end;
+  end loop;
   return cardinality(v_notes);
 end
 $$;
 
 COMMENT ON FUNCTION push.follow_up(p_urgent boolean, p_max integer, p_within interval) IS 'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took. p_urgent: notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
+
+CREATE FUNCTION push.follow_up_again() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  v_note push.noted[];
+begin
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  v_note := array(
+    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
+    where f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit 1 for update skip locked);
+  if v_note <> '{}' then
+    begin
+      perform push.follow(v_note);
+    exception when query_canceled or others then
+      perform push.put_off(v_note, sqlstate);
+    end;
+  end if;
+  return cardinality(v_note);
+end
+$$;
+
+COMMENT ON FUNCTION push.follow_up_again() IS 'push.follow_up for a note that has failed, or that was among others when they took too long. Returns how many notes it took: 0 or 1';
 
 CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3684,76 +3373,58 @@ declare
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
     'push_keys', 'those who manage keys of the HTTP API: create, list and revoke them (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
+  c_insert constant text := 'insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)';
   -- All columns of a call except payload and recipients, which contain tokens.
-  c_call_columns constant text :=
-    'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
-    'traceparent';
-  c_calls constant text := 'push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, '
-    'push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, '
+  c_select constant text :=
+    'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
+  c_calls constant text := 'execute on function push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, '
+    'push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, '
     'push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
   v_role    text;
-  v_missing text[] := '{}';
+  v_right   text;
+  v_missing text[];
 begin
-  for v_role in select jsonb_object_keys(c_roles) loop
-    if to_regrole(v_role) is null then
-      begin
-        execute format('create role %I nologin', v_role);
-        execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
-      exception
-        when duplicate_object or unique_violation then null;
-        when insufficient_privilege then v_missing := v_missing || v_role;
-      end;
-    end if;
+  for v_role in select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null loop
+    begin
+      execute format('create role %I nologin', v_role);
+      execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
+    exception when duplicate_object or unique_violation or insufficient_privilege then null;
+    end;
+  end loop;
+  v_missing := array(select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null);
+  for v_role, v_right in
+    select r, 'usage on schema push' from jsonb_object_keys(c_roles) r
+    union all select r, c_calls from unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r
+    union all values
+      ('push_enqueuer', c_insert || ', update (state, answered_by, end_reason), ' || c_select || ' on push.outbox'),
+      -- No right to read or update push.outbox: see tenants.sql.
+      ('push_tenant', c_insert || ' on push.outbox'),
+      ('push_ops', c_select || ', select (voided) on push.outbox'),
+      ('push_ops', 'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, '
+        'push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, '
+        'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks'),
+      ('push_ops', 'update (paused, note) on push.lanes'),
+      ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
+        'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+        'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
+        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks'),
+      ('push_keys', 'select on push.keys, push.apps'),
+      ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
+      ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
+        'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
+        'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
+        'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
+        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, '
+        'push.dead_tokens, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
+        'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
+        'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '
+        'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
+    -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
+    union all select 'push_gateway', 'select on push.' || t from unnest('{schema_migration,schema_functions}'::text[]) t
+      where to_regclass('push.' || t) is not null
+  loop
     continue when v_role = any (v_missing);
-    execute format('grant usage on schema push to %I', v_role);
-    case v_role
-      when 'push_enqueuer' then
-        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent), '
-          'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
-        execute format('grant execute on function %s to %I', c_calls, v_role);
-      when 'push_tenant' then
-        -- No right to read or update push.outbox: see tenants.sql.
-        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent) on push.outbox to %I',
-          v_role);
-        execute format('grant execute on function %s to %I', c_calls, v_role);
-      when 'push_ops' then
-        execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
-        execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
-          'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
-          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, '
-          'push.webhooks to %I', v_role);
-        execute format('grant update (paused, note) on push.lanes to %I', v_role);
-        execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
-          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, '
-          'push.skipped_recipients, push.oldest_ringing, push.check_health, '
-          'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-          'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks to %I', v_role);
-        -- A new partition locks the default one until the transaction ends, and every end of a call waits for it.
-        execute format('revoke execute on function push.ensure_partitions from %I', v_role);
-        -- Before 0013, operators could create keys, and so could the service, which has their rights.
-        execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
-      when 'push_keys' then
-        execute format('grant select on push.keys, push.apps to %I', v_role);
-        execute format('grant execute on function push.create_api_key, push.revoke_api_key to %I', v_role);
-      when 'push_gateway' then
-        execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
-          'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
-          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.ended_for, push.disown, push.follow_up, push.sync, push.take_job, push.run_job, '
-          'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
-          'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
-          'push.give_up_receipts, push.promote, push.expire, push.miss, push.prune, '
-          'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
-          'push.lock_table_used, push.enqueue_calls, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, '
-          'push.observe_webhooks, push.dead_tokens, push.compare_recipients to %I', c_calls, v_role);
-        -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
-        if to_regclass('push.schema_migration') is not null then
-          execute format('grant select on push.schema_migration to %I', v_role);
-        end if;
-        if to_regclass('push.schema_functions') is not null then
-          execute format('grant select on push.schema_functions to %I', v_role);
-        end if;
-    end case;
+    execute format('grant %s to %I', v_right, v_role);
   end loop;
   if v_missing <> '{}' then
     raise notice 'roles are missing: %; % may not create roles', array_to_string(v_missing, ', '), current_user
@@ -3817,7 +3488,7 @@ begin
     where d.ctid = w.tid
   )
   -- For a call that rings: the cancels go to the user that history names.
-  update push.history h set user_id = x.name
+  update push.history h set user_id = x.name, locale = x.locale, data = x.data
     from other x
     where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
       and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0));
@@ -3892,6 +3563,218 @@ CREATE FUNCTION push.has_token_member(p_entry jsonb) RETURNS boolean
 
 COMMENT ON FUNCTION push.has_token_member(p_entry jsonb) IS 'whether an entry of recipients has a member for a token. Such an entry is one device; others name a user';
 
+CREATE FUNCTION push.health_of_apps() RETURNS TABLE(item text, value text, state text, hint text)
+    LANGUAGE plpgsql STABLE
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
+        case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
+        'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
+      from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
+        where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
+    union all
+    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
+        'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
+      from (select count(*) from push.quarantined_tokens) q
+    union all
+    select 'webhooks',
+        coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
+          ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
+          case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting) order by w.app)), 'all arrive'),
+        case when bool_or(w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours') then 'bad'
+          when count(*) > 0 then 'warn' else 'ok' end,
+        'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
+        'push.resume_webhooks sends again.'
+      from push.webhooks w
+      where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes'
+        or w.state <> 'off' and w.oldest > interval '1 hour' or w.replicas_differ
+    union all
+    select 'API keys',
+        coalesce(push.first_few(array_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date)
+          order by k.expires_at, k.id)), 'none expires soon'),
+        case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+        'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
+        'revoke this one (push.revoke_api_key).'
+      from push.expiring_api_keys() k
+    union all
+    select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
+        case when count(*) > 0 then 'warn' else 'ok' end,
+        'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
+        'a minute; the one that registered last is right.'
+      from push.quota_troubles() q;
+end
+$$;
+
+COMMENT ON FUNCTION push.health_of_apps() IS 'checks of receipts, tokens, webhooks, keys and quotas; for push.health';
+
+CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, state text, hint text)
+    LANGUAGE plpgsql STABLE
+    AS $_$
+#variable_conflict use_column
+begin
+  return query
+    select 'ends that failed',
+        coalesce(push.first_few(array_agg(format('%s/%s', o.app, o.call_id) order by e.noted_at, e.outbox_id)), 'none'),
+        case when count(*) = 0 then 'ok' else 'bad' end,
+        'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
+        'See docs/operations.md, "Ends that failed".'
+      from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 0 group by x.outbox_id) e
+      -- A call that was deleted has nobody to tell. Its row is removed at its next try.
+      cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
+    union all
+    -- Calls from before a restore are left as they are.
+    select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
+          c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
+        case when c.count = 0 then 'ok' else 'bad' end,
+        'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
+      from (
+        select count(*) as count, max(now() - o.deadline_at) as age
+        from (
+          select o.deadline_at from push.outbox o
+          where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
+          order by o.deadline_at limit 1000
+        ) o
+      ) c
+    union all
+    select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn' else 'bad' end,
+        'A replica makes them every hour. What fails is in the replicas'' logs.'
+      from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+          and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p
+    union all
+    select 'history without a partition', case when h.some then 'some' else 'none' end, case when h.some then 'bad' else 'ok' end,
+        'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
+        '"History without a partition".'
+      from (select exists (select from push.history_default) as some) h;
+end
+$_$;
+
+COMMENT ON FUNCTION push.health_of_calls() IS 'checks of calls and their history; for push.health';
+
+CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, state text, hint text)
+    LANGUAGE plpgsql STABLE
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+    select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
+        'Nothing is sent without one: push.replicas says how the last ones ended.'
+      from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
+    union all
+    select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
+        case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
+        'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
+      from push.restored_at() r(at)
+    union all
+    select 'lanes',
+        coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.provider, t.trouble) order by not t.is_bad, t.app, t.provider)),
+          case when exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') then 'all send'
+            else 'wait for a replica' end),
+        case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+        'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
+        'the configuration of a replica; a throttled one sends again by itself; for the others see push.lanes, push.failures and the '
+        'replicas'' logs.'
+      from push.lane_troubles() t
+    union all
+    -- Overdue since the due time, but not from before there was a gateway.
+    select 'housekeeping',
+        case when m.names is not null then format('no row in push.job: %s', m.names)
+          when g.since is null then 'waits for a replica'
+          when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
+        case when m.names is null and j.late is null then 'ok' else 'bad' end,
+        case when m.names is null
+          then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+          else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
+      from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
+      cross join (
+        select string_agg(n.name, ', ') as names
+        from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire', 'prune',
+          'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
+        where not exists (select from push.job j where j.name = n.name)
+      ) m
+      left join lateral (
+        select j.name, now() - greatest(j.due_at, g.since) as late from push.job j
+        where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
+        order by 2 desc limit 1
+      ) j on g.since is not null
+    union all
+    select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
+        case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
+        'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
+      from (select push.oldest_ringing() as age) o;
+end
+$$;
+
+COMMENT ON FUNCTION push.health_of_replicas() IS 'checks of the replicas and of what they send; for push.health';
+
+CREATE FUNCTION push.health_of_server() RETURNS TABLE(item text, value text, state text, hint text)
+    LANGUAGE plpgsql STABLE
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+    (select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
+        case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn' else 'bad' end,
+        'A long transaction keeps vacuum from removing them: see "oldest transaction".'
+      from pg_stat_all_tables t
+      where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
+      order by t.relname)
+    union all
+    select 'oldest transaction',
+        case when t.pid is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', t.age), t.pid) end
+          || case when r.sees_all then '' else ', of this role only' end,
+        case when t.age > interval '5 minutes' then 'bad' when t.age > interval '30 s' then 'warn' else 'ok' end,
+        case when r.sees_all then 'End it with: select pg_terminate_backend(pid), as a role in pg_signal_backend, or a superuser.'
+          else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end
+      from (select pg_has_role(current_user, 'pg_read_all_stats', 'usage') as sees_all) r
+      left join (
+        select now() - a.xact_start as age, a.pid from pg_stat_activity a
+        where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+        order by a.xact_start limit 1
+      ) t on true
+    union all
+    select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
+        'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
+      from (select count(*) from pg_prepared_xacts) p
+    union all
+    select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
+        case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
+        'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
+      from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d
+    union all
+    select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
+        case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
+        'Gateways are not notified and poll instead. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+      from (select pg_notification_queue_usage() as usage) q
+    union all
+    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
+          select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
+          from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
+            from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
+        case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
+        'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
+        'in pg_signal_backend, or a superuser.'
+      from (select push.lock_table_used() as used) l
+    union all
+    select 'other logins', coalesce(push.first_few(array_agg(r.rolname::text order by r.rolname)) || ' may connect', 'none may connect'),
+        case when count(*) = 0 then 'ok' else 'warn' end,
+        'These logins can use up all connections and locks, which stops calls. A superuser prevents that with deploy/psql/harden.sql.'
+      from pg_roles r cross join pg_database d
+      where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
+        -- Only logins that may connect through PUBLIC. A login that was granted the right itself has it on purpose.
+        and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
+          where a.grantee = 0 and a.privilege_type = 'CONNECT')
+        and not exists (select from pg_roles p
+          where (p.rolname in ('push_enqueuer', 'push_tenant', 'push_ops', 'push_keys', 'push_gateway', 'pg_monitor')
+              or p.oid = (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+            and pg_has_role(r.oid, p.oid, 'member'));
+end
+$$;
+
+COMMENT ON FUNCTION push.health_of_server() IS 'checks of the server that all apps share; for push.health';
+
 CREATE FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -3964,6 +3847,28 @@ end
 $$;
 
 COMMENT ON FUNCTION push.hurry_webhooks(p_calls bigint[], p_waits boolean) IS 'makes the first event of each call due now, if it was never taken. p_calls: push.outbox.id; p_waits: whether to wait for transactions that hold such events, or leave these out. For push.settle_webhooks';
+
+CREATE FUNCTION push.ignored_members(p_entry jsonb) RETURNS TABLE(member text, remedy text)
+    LANGUAGE sql STABLE
+    AS $$
+  select m.member, m.remedy
+  from (values
+    ('platform',
+      p_entry ->> 'platform' not in ('ios', 'android')
+        and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription'),
+      'must be ios or android, or left out; it was ignored'),
+    ('environment', p_entry ->> 'environment' not in ('production', 'sandbox', 'development'),
+      'must be production or sandbox, or left out; it was ignored'),
+    ('locale', p_entry -> 'locale' <> 'null' and push.recipient_locale(p_entry) is null,
+      'must be a string of at most 64 characters, or left out; it was ignored'),
+    ('missedCall', jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null'),
+      'must be true or false, or left out; it was ignored'),
+    ('data', p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null,
+      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
+  where m.is_bad
+$$;
+
+COMMENT ON FUNCTION push.ignored_members(p_entry jsonb) IS 'members of an entry of recipients, other than tokens, that cannot be used, and what they must be';
 
 CREATE FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_since timestamp with time zone[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4044,7 +3949,8 @@ begin
     )
     select p.id, p.n, p.lane, push.channel_rank(p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
       push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
-        and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed' when 'unheard' then coalesce(p.outcome, 0) <= 1
+        and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
+          when 'unheard' then coalesce(p.outcome, 0) <= 1
           else p.outcome is null and p.bypassed end
         and (p_why = 'failed' or (select true from push.ring_reports r where r.outbox_id = p.id and r.user_id = p.user_id) is null)
         and (p.id, p.n) not in (select f.id, f.fallback_of from pushed f where f.fallback_of is not null),
@@ -4145,12 +4051,6 @@ CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
 $$;
 
 COMMENT ON FUNCTION push.is_recipient(p_entry jsonb) IS 'whether an entry of recipients names a user; its tokens are checked separately';
-
-CREATE FUNCTION push.is_traceparent(p_text text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $_$ select p_text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' $_$;
-
-COMMENT ON FUNCTION push.is_traceparent(p_text text) IS 'whether a text is a traceparent of version 00: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2, neither id all zeros (w3.org/TR/trace-context)';
 
 CREATE FUNCTION push.is_urgent(p_job text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4308,37 +4208,6 @@ CREATE FUNCTION push.length_ms(p_length interval) RETURNS bigint
 
 COMMENT ON FUNCTION push.length_ms(p_length interval) IS 'an interval, p_length, in milliseconds';
 
-CREATE FUNCTION push.limit_devices() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-begin
-  -- The update runs this trigger once more.
-  if exists (select from changed c where c.enabled and c.invalidated_at is null) then
-    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
-    where d.ctid = any (array(
-      select x.tid
-      from (select distinct c.user_id, c.app from changed c where c.enabled and c.invalidated_at is null) u
-      cross join lateral (
-        select o.ctid as tid from push.devices o
-        where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
-        order by o.registered_at desc, o.id desc
-        offset push.devices_max()
-      ) x
-      cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
-  end if;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.limit_devices() IS 'of a user with more than push.devices_max() living devices in an app, puts aside those that were registered longest ago';
-
 CREATE FUNCTION push.lock_table_used() RETURNS double precision
     LANGUAGE sql STABLE
     AS $$
@@ -4394,7 +4263,7 @@ CREATE FUNCTION push.mask(p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
 
-COMMENT ON FUNCTION push.mask(p_token text) IS 'a token as people see it: its first and last four characters';
+COMMENT ON FUNCTION push.mask(p_token text) IS 'a token, p_token, as people see it: its first and last four characters';
 
 CREATE FUNCTION push.mask_payload(p_payload jsonb, p_user_id text) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4601,6 +4470,32 @@ $$;
 
 COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks at most p_max calls as missed that still ring after their deadline. What follows is done by push.follow_up. Returns how many';
 
+CREATE FUNCTION push.nearest_owed(p_each integer, p_most integer, p_past timestamp with time zone, p_near timestamp with time zone, p_with_past boolean) RETURNS TABLE(lane smallint, range integer, kind smallint, state smallint, owner integer, created_at timestamp with time zone, deadline_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    AS $$
+  select l.id as lane, r.range, d.kind, d.state, d.owner, d.created_at, d.deadline_at
+  from (values (0, '-infinity', p_past), (1, p_past, p_near), (2, p_near, 'infinity')) r(range, after, until)
+  cross join push.lane l
+  cross join lateral (
+    select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+    where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
+    order by d.deadline_at
+    limit p_each
+  ) d
+  where r.range > 0 or p_with_past
+  union all
+  (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+    where d.ready_lane is null and d.due_at > case when p_with_past then '-infinity' else p_past end and d.crashes < 2
+    order by d.due_at
+    limit p_most)
+  union all
+  (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+    where d.crashes >= 2
+    limit p_most)
+$$;
+
+COMMENT ON FUNCTION push.nearest_owed(p_each integer, p_most integer, p_past timestamp with time zone, p_near timestamp with time zone, p_with_past boolean) IS 'the deliveries with the earliest deadlines, for push.count_owed: at most p_each of each lane and range, and p_most that wait. range: 0 past (only with p_with_past), 1 until p_near, 2 later, 3 waiting, 4 suspects';
+
 CREATE FUNCTION push.new_call_id() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -4733,6 +4628,113 @@ end
 $$;
 
 COMMENT ON FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb) IS 'records an intervention in push.audit, in the transaction of the intervention';
+
+CREATE FUNCTION push.note_devices() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  -- Whatever looks up the devices of a user costs as much as there are.
+  c_max constant int := 100;
+begin
+  -- The update runs this trigger once more.
+  if exists (select from changed c where c.enabled and c.invalidated_at is null) then
+    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
+    where d.ctid = any (array(
+      select x.tid
+      from (select distinct c.user_id, c.app from changed c where c.enabled and c.invalidated_at is null) u
+      cross join lateral (
+        select o.ctid as tid from push.devices o
+        where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
+        order by o.registered_at desc, o.id desc
+        offset c_max
+      ) x
+      cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
+  end if;
+  delete from push.token_invalidations x
+  where x.ctid = any (array(
+    select dead.tid
+    from changed d cross join lateral (
+      select x.ctid as tid from push.token_invalidations x
+      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
+      offset 0
+    ) dead
+    where d.invalidated_at is null));
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.note_devices() IS 'runs when devices are registered or change: of a user with more than 100 living devices in an app, puts aside those that were registered longest ago; and removes tokens of living devices from push.token_invalidations';
+
+CREATE FUNCTION push.note_tokens() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  insert into push.tally (what, lane, app, count)
+  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
+  from new_tokens t
+  group by t.app, t.provider;
+  if tg_argv[0] = 'invalidated' and exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, user_id, at, data)
+    select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
+      t.user_id, t.invalidated_at,
+      jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
+    from new_tokens t
+    where push.wants_event(t.app, 'token.dead')
+    on conflict do nothing;
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.note_tokens() IS 'notes how many tokens were invalidated or quarantined (the trigger''s argument), and records token.dead for those that were invalidated';
+
+CREATE FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  c_open     constant int := 5;
+  c_probe    constant interval := '5 s';
+  c_wait_max constant interval := '5 minutes';
+begin
+  if p_is_alive and not p_is_gone then
+    update push.webhook w
+      set failures = 0, failing_since = null, last_status = p_status, last_reason = p_reason, last_at = clock_timestamp(),
+        retry_at = greatest(
+          case when w.failures < c_open and w.retry_at > clock_timestamp() then w.retry_at end,
+          case when w.url_digest = p_url_digest then clock_timestamp() + p_pause_ms * interval '1 ms' end)
+      where w.app = p_app
+        and (w.failures > 0 or p_pause_ms is not null or w.last_status is distinct from p_status
+          or w.last_reason is distinct from p_reason or w.last_at < clock_timestamp() - interval '10 s');
+  else
+    update push.webhook w
+      set failures = case when w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe
+          then least(w.failures + p_failures, greatest(w.failures + 1, c_open)) else w.failures end,
+        failing_since = coalesce(w.failing_since, clock_timestamp()),
+        last_status = p_status, last_reason = p_reason, last_at = clock_timestamp(),
+        gone_at = case when p_is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
+        -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
+        retry_at = greatest(
+          case when w.failures < c_open or not p_is_probe then w.retry_at end,
+          clock_timestamp() + p_pause_ms * interval '1 ms',
+          case when w.failures + p_failures >= c_open
+              and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe) then
+            clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
+      where w.app = p_app and w.url_digest = p_url_digest;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) IS 'notes the results of requests to the webhook of an app, for push.settle_webhooks. p_is_alive: one was acknowledged; p_is_gone: one was answered with 410; p_failures: how many failed; p_pause_ms: for how long the receiver asked not to be sent anything; p_is_probe: one was a probe; p_status, p_reason: of the last one';
 
 CREATE FUNCTION push.notify(p_channel text, p_payload text) RETURNS boolean
     LANGUAGE plpgsql
@@ -5097,6 +5099,36 @@ $$;
 
 COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[]) IS 'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones';
 
+CREATE FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_ids bigint[]) RETURNS TABLE(event text, type text, outbox_id bigint, user_id text, at timestamp with time zone, data jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+  select push.webhook_id('delivery', p_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
+    'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
+    push.delivery_data(p_app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
+      coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at) as data
+  from push.lane l cross join lateral (
+    select * from push.history h
+    where h.lane = l.id and h.finished_at >= p_from and (p_ids is null or h.outbox_id = any (p_ids))
+    offset 0) h
+  left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at
+  where l.app = p_app
+  union all
+  select push.webhook_id('call', p_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id,
+    o.answered_by, o.ended_at,
+    push.call_data(p_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
+  from push.outbox o
+  where o.app = p_app and o.state <> 'ringing' and push.is_call(o.kind)
+    and case when p_ids is null then o.ended_at >= p_from else o.id = any (p_ids) end
+  union all
+  select push.webhook_id('token', p_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null,
+    t.user_id, t.invalidated_at,
+    jsonb_build_object('app', p_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
+  from push.token_invalidations t
+  where p_ids is null and t.app = p_app and t.invalidated_at >= p_from
+$$;
+
+COMMENT ON FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_ids bigint[]) IS 'the events of an app''s past, as they were recorded: of these calls, or, with p_ids null, since p_from. p_ids: push.outbox.id; p_from: not later than they were enqueued';
+
 CREATE FUNCTION push.pause_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -5126,6 +5158,145 @@ $$;
 
 COMMENT ON FUNCTION push.pause_webhooks(app text, note text) IS 'stops sending the events of an app; they are recorded and kept for at most 24 hours. app: name of the app; note: the reason, for people. Returns whether this changed anything, and a sentence. Running it twice is harmless';
 
+CREATE FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text)
+    LANGUAGE sql STABLE
+    AS $$
+  select e.rank, case e.rank when 1 then e.apns when 2 then e.fcm when 3 then e.expo else e.webpush end,
+    case when p_entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint,
+    push.entry_platform(push.channel_of(e.rank), p_entry), push.recipient_locale(p_entry)
+  from (
+    -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by its index: "not
+    -- exists" could be planned as a hash of all dead tokens.
+    select t.*, case
+      when t.apns is not null
+        and (select true from push.token_invalidations x where x.token = t.apns and x.app = p_app and x.provider = 'apns') is null
+        -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
+        and (p_is_call or t.apns <> all (p_voip_tokens) and (select true from push.devices x
+          where sha256(x.token::bytea) = sha256(t.apns::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
+        then 1
+      when t.fcm is not null
+        and (select true from push.token_invalidations x where x.token = t.fcm and x.app = p_app and x.provider = 'fcm') is null then 2
+      when t.expo is not null
+        and (select true from push.token_invalidations x where x.token = t.expo and x.app = p_app and x.provider = 'expo') is null then 3
+      when t.webpush is not null
+        and (select true from push.token_invalidations x where x.token = t.webpush and x.app = p_app and x.provider = 'webpush') is null
+        then 4 end as rank
+    from (
+      -- Usable tokens: they have the right form (as push.channel_token) and belong to a provider that the app has.
+      select case when push.is_apns_token(t.apns) and push.serves(p_providers, 'apns') then t.apns end as apns,
+        case when push.is_fcm_token(t.fcm) and push.serves(p_providers, 'fcm') then t.fcm end as fcm,
+        case when push.is_expo_token(t.expo) and push.serves(p_providers, 'expo') then t.expo end as expo,
+        case when p_entry ? 'webPushSubscription' and push.serves(p_providers, 'webpush')
+          then push.webpush_token(p_entry ->> 'webPushSubscription') end as webpush
+      from (
+        select translate(case when p_is_call then p_entry ->> 'voipPushToken' else p_entry ->> 'apnsToken' end, E'<> \t\r\n', '') as apns,
+          btrim(p_entry ->> 'fcmToken', E' \t\r\n') as fcm, btrim(p_entry ->> 'pushToken', E' \t\r\n') as expo
+        where jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry)
+        offset 0
+      ) t
+      offset 0
+    ) t
+    offset 0
+  ) e
+  where e.rank is not null
+  union all
+  select d.rank, d.token, d.environment, d.platform, d.locale
+  from push.reachable_devices(p_app, push.entry_user(p_entry), p_is_call, p_providers) d
+  where not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry))
+$$;
+
+COMMENT ON FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) IS 'the phones that an entry of recipients stands for. p_entry: the entry; the others: as push.accept gives them. rank: push.channel_rank';
+
+CREATE FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[]) RETURNS tid[]
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_near    timestamptz := p_first + interval '10 minutes';
+  v_paused  smallint[] := array(select l.id from push.lane l where l.paused);
+  v_ringing smallint[];
+  v_tids    tid[];
+  v_suspect tid;
+  v_of_lane smallint;
+  v_is_late boolean;
+  v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
+begin
+  if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2) then
+    select s.place, s.lane, s.is_later into v_suspect, v_of_lane, v_is_late
+      from push.pick_suspect(p_gateway, p_lanes, p_max, p_later_max, v_paused, p_first, v_near, p_background) s;
+    if v_suspect is not null then
+      p_total := p_total - 1;
+      p_background := p_background - v_is_late::int;
+      p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
+    end if;
+  end if;
+  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
+  select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
+  from (
+    select near.tid, u.lane
+    from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near
+        and d.state = 0
+      order by d.deadline_at
+      limit u.most
+      for no key update skip locked
+    ) near
+    where u.most > 0 and u.lane <> all (v_paused)
+    limit p_total
+  ) pick;
+  p_background := least(p_background, p_total - coalesce(cardinality(v_tids), 0));
+  if p_background > 0 then
+    v_ringing := array(select distinct unnest(v_ringing));
+    v_tids := v_tids || array(
+      select later.tid
+      from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
+      cross join lateral (
+        select d.ctid as tid from push.delivery d
+        where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
+        order by d.deadline_at
+        limit least(u.most, u.later_most)
+        for no key update skip locked
+      ) later
+      where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
+      limit p_background
+    );
+  end if;
+  perform set_config('push.entries_scanned',
+    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
+  return case when v_suspect is null then v_tids else v_tids || v_suspect end;
+end
+$$;
+
+COMMENT ON FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'locks the ready deliveries that a claim takes, and returns where they are stored; null or empty: none. p_first: the earliest deadline; the others: as for push.claim';
+
+CREATE FUNCTION push.pick_suspect(p_gateway integer, p_lanes smallint[], p_max integer[], p_later_max integer[], p_paused smallint[], p_first timestamp with time zone, p_near timestamp with time zone, p_later bigint, OUT place tid, OUT lane smallint, OUT is_later boolean) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  -- At most one at a time.
+  if exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
+    return;
+  end if;
+  select suspect.tid, u.lane, suspect.is_later into place, lane, is_later
+    from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
+    cross join lateral (
+      select d.ctid as tid, d.deadline_at > p_near as is_later from push.delivery d
+      where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
+        and (d.deadline_at <= p_near or least(u.most, u.later_most, p_later) > 0)
+      order by d.deadline_at
+      limit 1
+      for no key update skip locked
+    ) suspect
+    where u.most > 0 and u.lane <> all (p_paused)
+    limit 1;
+end
+$$;
+
+COMMENT ON FUNCTION push.pick_suspect(p_gateway integer, p_lanes smallint[], p_max integer[], p_later_max integer[], p_paused smallint[], p_first timestamp with time zone, p_near timestamp with time zone, p_later bigint, OUT place tid, OUT lane smallint, OUT is_later boolean) IS 'locks a ready suspect, unless the gateway has one. p_paused: lanes that are left out; p_first, p_near: the earliest deadline, and the latest one that is not p_later; the others: as for push.claim. is_later: whether it counts as p_background';
+
 CREATE FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS tid[]
     LANGUAGE plpgsql STABLE
     SET search_path TO 'push', 'pg_temp'
@@ -5149,37 +5320,11 @@ $$;
 
 COMMENT ON FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'where claimed deliveries are stored, looked up by key: null for those that are no longer claimed under their lease. Arguments: as for push.settle';
 
-CREATE FUNCTION push.plan_escalation() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  -- Usually no app escalates, which is quickly checked.
-  if exists (select from push.apps a where a.escalate_after_seconds is not null) then
-    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
-    select c.id, 'unheard', true, c.created_at + make_interval(secs => a.escalate_after_seconds)
-    from new_calls c
-    cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
-    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
-  end if;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.plan_escalation() IS 'notes when to look whether a phone of each user rings, for calls of an app that escalates';
-
 CREATE FUNCTION push.platform_code(p_platform text) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select case p_platform when 'ios' then 1 when 'android' then 2 when 'web' then 3 else 0 end::smallint $$;
 
 COMMENT ON FUNCTION push.platform_code(p_platform text) IS 'the code of a platform in push.delivery.platform; 0: unknown';
-
-CREATE FUNCTION push.platform_name(p_code smallint) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select case p_code when 1 then 'ios' when 2 then 'android' when 3 then 'web' end $$;
-
-COMMENT ON FUNCTION push.platform_name(p_code smallint) IS 'the platform with a code of push.delivery.platform; null: unknown';
 
 CREATE FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5248,7 +5393,6 @@ declare
   -- takes about 10 to 20 % of it: a call may have a thousand reports.
   c_bite   constant interval := '25 ms';
   c_pause  constant interval := '10 minutes';
-  c_keep_tokens constant interval := '90 days';
   -- A day longer than their history, which is found through the calls. A notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
@@ -5263,43 +5407,7 @@ declare
   v_done   bigint[];
   v_pruned bigint := 0;
 begin
-  -- At most 250 rows of each of the other tables, every time this runs.
-  delete from push.audit a where a.id = any (array(
-    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
-    for update skip locked));
-  -- Dead tokens. A token that is tried again is found dead again.
-  delete from push.token_invalidations t where t.ctid = any (array(
-    select x.ctid from push.token_invalidations x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
-    for update skip locked));
-  delete from push.devices d where d.ctid = any (array(
-    select x.ctid from push.devices x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
-    for update skip locked));
-  delete from push.quarantined_tokens q where q.ctid = any (array(
-    select x.ctid from push.quarantined_tokens x where x.quarantined_at < now() - c_keep_tokens order by x.quarantined_at limit 250
-    for update skip locked));
-  delete from push.provider_tokens t where t.ctid = any (array(
-    select x.ctid from push.provider_tokens x where x.expires_at < now() - interval '1 day' limit 250 for update skip locked));
-  -- Expo no longer has these receipts. Usually the app's gateway has given them up; an app that is no longer configured has
-  -- no gateway.
-  delete from push.receipt_batch r where r.ctid = any (array(
-    select x.tid from push.lane l cross join lateral (
-      select r.ctid as tid from push.receipt_batch r
-      where r.app = l.app and r.due_at < now() - interval '1 day' and r.give_up_at < now() - interval '1 day'
-      limit 25 for update skip locked
-    ) x
-    where l.provider = 'expo'));
-  -- Events that no receiver has acknowledged.
-  perform push.trim_webhooks();
-  delete from push.erasure e where e.id = any (array(
-    select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
-  delete from push.lane_status s where s.ctid = any (array(
-    select x.ctid from push.lane_status x where not exists (select from push.gateways g
-      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
-  -- Not while a delivery may still be claimed by the gateway.
-  delete from push.gateways g where g.id = any (array(
-    select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
-    limit 250 for update skip locked));
-
+  perform push.prune_others();
   select c.* into v_cursor from push.prune_cursor c for update skip locked;
   if not found
     or v_cursor.after_id = 0 and v_cursor.until = v_before and v_cursor.ended_at > v_begun - c_pause then
@@ -5345,6 +5453,96 @@ end
 $$;
 
 COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and have no deliveries, with their other rows. Also deletes interventions (push.audit), dead and quarantined tokens and finished erasures older than 90 days, and expired provider tokens, tickets that were given up and replicas that ended, all older than one day, and events of webhooks (push.trim_webhooks). Returns how many calls were deleted. It stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows are left for the next pass';
+
+CREATE FUNCTION push.prune_others() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  c_keep_tokens constant interval := '90 days';
+begin
+  delete from push.audit a where a.id = any (array(
+    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
+    for update skip locked));
+  -- Dead tokens. A token that is tried again is found dead again.
+  delete from push.token_invalidations t where t.ctid = any (array(
+    select x.ctid from push.token_invalidations x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
+    for update skip locked));
+  delete from push.devices d where d.ctid = any (array(
+    select x.ctid from push.devices x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
+    for update skip locked));
+  delete from push.quarantined_tokens q where q.ctid = any (array(
+    select x.ctid from push.quarantined_tokens x where x.quarantined_at < now() - c_keep_tokens order by x.quarantined_at limit 250
+    for update skip locked));
+  delete from push.provider_tokens t where t.ctid = any (array(
+    select x.ctid from push.provider_tokens x where x.expires_at < now() - interval '1 day' limit 250 for update skip locked));
+  -- Expo no longer has these receipts. Usually the app's gateway has given them up; an app that is no longer configured has
+  -- no gateway.
+  delete from push.receipt_batch r where r.ctid = any (array(
+    select x.tid from push.lane l cross join lateral (
+      select r.ctid as tid from push.receipt_batch r
+      where r.app = l.app and r.due_at < now() - interval '1 day' and r.give_up_at < now() - interval '1 day'
+      limit 25 for update skip locked
+    ) x
+    where l.provider = 'expo'));
+  -- Events that no receiver has acknowledged.
+  perform push.trim_webhooks();
+  delete from push.erasure e where e.id = any (array(
+    select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
+  delete from push.lane_status s where s.ctid = any (array(
+    select x.ctid from push.lane_status x where not exists (select from push.gateways g
+      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
+  -- Not while a delivery may still be claimed by the gateway.
+  delete from push.gateways g where g.id = any (array(
+    select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
+    limit 250 for update skip locked));
+end
+$$;
+
+COMMENT ON FUNCTION push.prune_others() IS 'deletes what is too old in other tables than that of calls, at most 250 rows of each and 25 batches of tickets of an app. For push.prune';
+
+CREATE FUNCTION push.push_events(p_outbox_id bigint, p_since timestamp with time zone, p_first_n integer, p_last_n integer) RETURNS TABLE(at timestamp with time zone, step integer, n integer, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text)
+    LANGUAGE sql STABLE
+    AS $$
+  with owed as (
+    select d.* from push.deliveries d
+    where d.outbox_id = p_outbox_id and (p_first_n is null or d.n >= p_first_n) and (p_last_n is null or d.n <= p_last_n)
+  ), done as (
+    select h.* from push.delivery_history h
+    where h.outbox_id = p_outbox_id and h.finished_at >= p_since
+      and (p_first_n is null or h.n >= p_first_n) and (p_last_n is null or h.n <= p_last_n)
+  ), push as (
+    select d.created_at, d.n, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures from owed d
+    union all
+    select h.created_at, h.n, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures from done h
+  )
+  -- Another channel replaced one that failed, or one whose phones did not report that they ring.
+  select f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider, f.kind, f.user_id, null::int,
+    case when e.n is null then h.status end, case when e.n is null then h.reason else 'NotRinging' end, f.device
+  from push f left join done h on h.n = f.fallback_of left join push.escalations e on e.outbox_id = p_outbox_id and e.n = f.n
+  where f.fallback_of is not null
+  union all
+  -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
+  select case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider, d.kind, d.user_id, d.attempt, null,
+    d.last_reason, d.device
+  from owed d
+  union all
+  select (f ->> 'at')::timestamptz, 4, p.n, 'attempt failed', p.provider, p.kind, p.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int,
+    f ->> 'reason', p.device
+  from push p cross join lateral jsonb_array_elements(p.failures) f
+  union all
+  -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
+  select h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id,
+    coalesce((
+      select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
+    ), h.attempts), null, null, h.device
+  from done h where h.sent_at is not null
+  union all
+  select coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind, h.user_id, h.attempts, h.status, h.reason, h.device
+  from done h
+$$;
+
+COMMENT ON FUNCTION push.push_events(p_outbox_id bigint, p_since timestamp with time zone, p_first_n integer, p_last_n integer) IS 'the events of the pushes of a call, for push.timeline. p_outbox_id: push.outbox.id; p_since: when it was created; p_first_n, p_last_n: as there. step: the order of events of one time';
 
 CREATE FUNCTION push.pushes_of(p_calls bigint[]) RETURNS TABLE(id bigint, n integer, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint, locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of integer, deadline_at timestamp with time zone, bypassed boolean, last_n integer)
     LANGUAGE plpgsql STABLE
@@ -5451,15 +5649,16 @@ CREATE FUNCTION push.put_off(p_notes push.noted[], p_state text) RETURNS void
     AS $$
 declare
   c_life constant interval := '4 hours';
-  v_lost push.follow_ups;
+  v_tries int := greatest(p_notes[1].tries, 0);
+  v_lost  push.follow_ups;
 begin
   if cardinality(p_notes) > 1 then
-    update push.follow_ups f set tries = 1, due_at = clock_timestamp() from unnest(p_notes) n where f.ctid = n.tid;
+    update push.follow_ups f set tries = -1, due_at = clock_timestamp() from unnest(p_notes) n where f.ctid = n.tid;
     return;
   end if;
   delete from push.follow_ups f where f.ctid = p_notes[1].tid and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
   update push.follow_ups f
-    set tries = f.tries + 1, due_at = clock_timestamp() + least(interval '5 s' * power(4, least(f.tries, 10)), interval '30 minutes')
+    set tries = v_tries + 1, due_at = clock_timestamp() + least(interval '5 s' * power(4, least(v_tries, 10)), interval '30 minutes')
     where f.ctid = p_notes[1].tid;
   raise warning 'call %: what follows (%) failed (SQLSTATE %); %',
     coalesce((select o.call_id from push.outbox o where o.id = p_notes[1].outbox_id), p_notes[1].outbox_id::text), p_notes[1].why, p_state,
@@ -5467,7 +5666,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: notes are tried alone, and a note that has failed alone later. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
+COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: a note is tried again later, and several are tried alone. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
 
 CREATE FUNCTION push.quota_troubles() RETURNS TABLE(app text, trouble text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -5583,7 +5782,7 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
       with ordinality e(entry, ordinal)
     where e.entry -> 'notificationEnabled' is distinct from 'false'
   ), token as materialized (
-    select e.*, t.*, push.recipient_token(e.entry, t.member) is not null as is_good,
+    select e.*, t.*, push.channel_token(t.provider, t.token) is not null as is_good,
       push.serves(a.providers, t.provider) as is_served
     from entry e
     cross join lateral (values
@@ -5613,35 +5812,13 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
   union all
   select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
   from entry e
-  cross join lateral (values
-    ('platform',
-      e.entry ->> 'platform' not in ('ios', 'android')
-        and not (e.entry ->> 'platform' = 'web' and e.entry ? 'webPushSubscription'),
-      'must be ios or android, or left out; it was ignored'),
-    ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
-      'must be production or sandbox, or left out; it was ignored'),
-    ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
-      'must be a string of at most 64 characters, or left out; it was ignored'),
-    ('missedCall', jsonb_typeof(e.entry -> 'missedCall') not in ('boolean', 'null'),
-      'must be true or false, or left out; it was ignored'),
-    ('data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
-      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
-  where e.is_usable and m.is_bad
+  cross join lateral push.ignored_members(e.entry) m
+  where e.is_usable
   union all
-  select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
+  select t.i, t.user_id, case when t.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
     t.path || '.' || t.member,
-    coalesce(r.home, push.token_form(t.provider))
-  from token t
-  cross join lateral (select case
-    when t.provider <> 'expo' and t.token like 'Expo%[%]' and push.is_expo_token(t.token)
-      then 'is an Expo push token; give it as pushToken'
-    when t.provider <> 'webpush' and push.webpush_token(t.token) is not null
-      then 'is a browser''s subscription; give it as webPushSubscription'
-    when t.provider in ('expo', 'webpush') and push.is_apns_token(t.token)
-      then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
-    when t.provider <> 'fcm' and push.is_fcm_token(t.token) and (t.provider in ('expo', 'webpush') or t.token like '%:%')
-      then 'has the form of an FCM registration token; give it as fcmToken' end as home) r
-  where not t.is_good
+    coalesce(t.home, push.token_form(t.provider))
+  from (select t.*, push.token_home(t.provider, t.token) as home from token t where not t.is_good) t
   union all
   -- Recipients that have no token that could be used.
   select t.i, t.user_id, 'ProviderNotConfigured', t.path || '.' || t.member,
@@ -5662,31 +5839,6 @@ $$;
 
 COMMENT ON FUNCTION push.recipient_locale(p_entry jsonb) IS 'the locale of an entry of recipients; null: it has none that can be used';
 
-CREATE FUNCTION push.recipient_platform(p_entry jsonb) RETURNS smallint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-  select case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
-    when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end::smallint
-$$;
-
-COMMENT ON FUNCTION push.recipient_platform(p_entry jsonb) IS 'the platform of an entry of recipients: 1 iOS, 2 Android, 0 unknown. An entry with an APNs token is an iPhone unless its platform is android';
-
-CREATE FUNCTION push.recipient_token(p_entry jsonb, p_member text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-  select case p_member
-    when 'fcmToken' then case when push.is_fcm_token(btrim(p_entry ->> 'fcmToken', E' \t\r\n'))
-      then btrim(p_entry ->> 'fcmToken', E' \t\r\n') end
-    when 'pushToken' then case when push.is_expo_token(btrim(p_entry ->> 'pushToken', E' \t\r\n'))
-      then btrim(p_entry ->> 'pushToken', E' \t\r\n') end
-    when 'webPushSubscription' then push.webpush_token(p_entry ->> 'webPushSubscription')
-    else case when push.is_apns_token(translate(p_entry ->> p_member, E'<> \t\r\n', ''))
-      then translate(p_entry ->> p_member, E'<> \t\r\n', '') end
-  end
-$$;
-
-COMMENT ON FUNCTION push.recipient_token(p_entry jsonb, p_member text) IS 'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, a subscription in its canonical form, other tokens without blanks around them. Null: there is none, or it has another form. p_member: one of push.token_member. push.fan_out does the same';
-
 CREATE FUNCTION push.recipients_in(p_recipients jsonb) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select case jsonb_typeof(p_recipients) when 'array' then jsonb_array_length(p_recipients) else 0 end $$;
@@ -5698,7 +5850,7 @@ CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id big
     SET search_path TO 'push', 'pg_temp'
     AS $$ select null::int, null::tid where false $$;
 
-COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) IS 'for gateways of release 0.1.0: nothing is claimed again';
+COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) IS 'for gateways of release 0.1.0: claims nothing again, whatever p_gateway, p_claim, p_outbox_id and p_n say';
 
 CREATE FUNCTION push.refuse(p_call_id text, p_fault text) RETURNS boolean
     LANGUAGE plpgsql
@@ -5909,7 +6061,7 @@ CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n intege
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_none   int[] := array_fill(null::int, array[cardinality(p_outbox_id)]);
+  v_none   int[] := array_fill(null::int, array[coalesce(cardinality(p_outbox_id), 0)]);
   v_parked bigint := push.park(p_gateway, p_outbox_id, p_n, p_lease, v_none, v_none, v_none::text[]);
 begin
   perform push.void_unsent(p_outbox_id);
@@ -5917,7 +6069,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for gateways of release 0.1.0: push.park without a delay and without the attempt. Invites of calls that have ended become void';
+COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for gateways of release 0.1.0: push.park without a delay and without the attempt. Invites of calls that have ended become void. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
 
 CREATE FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5951,8 +6103,14 @@ declare
   v_id bigint := push.find_call(call_id, app);
 begin
   perform push.check_recipient(v_id, call_id, user_id);
-  insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
-    on conflict on constraint ring_reports_pkey do nothing;
+  with made as (
+    insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
+      on conflict on constraint ring_reports_pkey do nothing
+      returning r.rang_at
+  )
+  -- How long it took.
+  insert into push.tally (what, app, seconds)
+  select 'rang', o.app, greatest(0, extract(epoch from m.rang_at - o.created_at)) from made m join push.outbox o on o.id = v_id;
   return found;
 end
 $$;
@@ -5996,6 +6154,20 @@ begin
       p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
     from last p
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
+      -- Its user may have logged out since.
+      and ((p.user_id, p.token) in (
+          select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+          where push.is_recipient(e))
+        or (select true from push.devices d
+          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.token = p.token and d.enabled
+            and d.invalidated_at is null))
+      -- Its user may have logged out since.
+      and ((p.user_id, p.token) in (
+          select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+          where push.is_recipient(e))
+        or (select true from push.devices d
+          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.token = p.token and d.enabled
+            and d.invalidated_at is null))
       and (select true from push.token_invalidations x
         where x.token = p.token and x.app = v_call.app and x.provider = p.provider) is null;
     get diagnostics v_made = row_count;
@@ -6058,31 +6230,7 @@ begin
   -- Of a time, the oldest c_max events are recorded, and those that happened at the same moment as the last of them, so that
   -- calling it again with the moment after it leaves none out, and comes to an end. Of a call, all of them are.
   with found as materialized (
-    select x.* from (
-      select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
-        'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
-        push.delivery_data(v_app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
-          coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at) as data
-      from push.lane l cross join lateral (
-        select * from push.history h
-        where h.lane = l.id and h.finished_at >= v_from and (v_ids is null or h.outbox_id = any (v_ids))
-        offset 0) h
-      left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at
-      where l.app = v_app
-      union all
-      select push.webhook_id('call', v_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id,
-        o.answered_by, o.ended_at,
-        push.call_data(v_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
-      from push.outbox o
-      where o.app = v_app and o.state <> 'ringing' and push.is_call(o.kind)
-        and case when v_ids is null then o.ended_at >= v_from else o.id = any (v_ids) end
-      union all
-      select push.webhook_id('token', v_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null,
-        t.user_id, t.invalidated_at,
-        jsonb_build_object('app', v_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-      from push.token_invalidations t
-      where v_ids is null and t.app = v_app and t.invalidated_at >= v_from
-    ) x
+    select x.* from push.past_events(v_app, v_from, v_ids) x
     where push.wants_event(v_app, x.type)
     order by x.at
     fetch first (case when v_ids is null then c_max else 2147483647 end) rows with ties
@@ -6244,32 +6392,6 @@ $$;
 
 COMMENT ON FUNCTION push.retire_gateway(p_gateway integer) IS 'the clean end of a gateway: the deliveries that it still holds become ready. p_gateway: what push.register_gateway returned';
 
-CREATE FUNCTION push.revive_tokens() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-begin
-  delete from push.token_invalidations x
-  where x.ctid = any (array(
-    select dead.tid
-    from changed d cross join lateral (
-      select x.ctid as tid from push.token_invalidations x
-      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
-      offset 0
-    ) dead
-    where d.invalidated_at is null));
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.revive_tokens() IS 'removes tokens of living devices from push.token_invalidations';
-
 CREATE FUNCTION push.revoke_api_key(id integer) RETURNS TABLE(revoked boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6401,6 +6523,7 @@ begin
     -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
     when 'follow_up_urgent' then v_more := push.follow_up(true, 50, interval '1 minute') >= 50;
     when 'follow_up' then v_more := push.follow_up(false, 50, interval '1 minute') >= 50;
+    when 'follow_up_again' then v_more := push.follow_up_again() > 0;
     when 'follow_up_all' then v_more := push.follow_up(true, 50, interval '1 year') + push.follow_up(false, 50, interval '1 year') >= 50;
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
@@ -6446,11 +6569,11 @@ CREATE FUNCTION push.set_planner() RETURNS void
 declare
   -- Every look-up has an index. A scan of the whole table is never right, even if the table is small when the plan is made.
   c_index constant jsonb := '{"enable_seqscan": "off"}';
-  -- Only for people. Compiling a statement takes seconds, and each of these runs for milliseconds.
-  c_show  constant jsonb := '{"jit": "off"}';
+  -- Compiling a statement takes seconds, and each of these runs for milliseconds.
+  c_uncompiled  constant jsonb := '{"jit": "off"}';
   -- Walks an index in its order, up to a limit: a bitmap scan would read and sort all that matches. The plan is the same for all
   -- arguments and never made again: planning takes longer than running.
-  c_walk  constant jsonb := c_index || c_show || '{"enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}';
+  c_walk  constant jsonb := c_index || c_uncompiled || '{"enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}';
   -- Looks up each row of a batch by its key: a hash or merge join would read the whole table or index for every batch.
   c_batch constant jsonb := c_walk || '{"enable_hashjoin": "off", "enable_mergejoin": "off"}';
   v_plan  record;
@@ -6458,26 +6581,26 @@ begin
   for v_plan in
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
-      (c_index, 'announce_calls, announce_tokens, answer_call, beat, call, check_recipient, compare_recipients, decline, decline_call, '
-        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, plan_escalation, register_device, report_lanes, '
-        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, tally_rings, void_call, withdraw_decline'),
-      (c_show, 'drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
-      (c_walk, 'claimed_by, continue_erasure, count_owed, decline_rings, disown, drop_belongings, drop_calls, enqueue_calls, '
+      (c_index, 'announce_calls, answer_call, beat, call, check_recipient, compare_recipients, decline, decline_call, '
+        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, note_tokens, register_device, report_lanes, '
+        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call, withdraw_decline'),
+      (c_uncompiled, 'check_health, drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_walk, 'claimed_by, continue_erasure, count_owed, decline_rings, disown, drop_calls, enqueue_calls, '
         'erased_user, finish_erasures, forget, give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
         'prune, rings_of, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, erase_from_call, '
-        'expire, free_claims, free_rows, hand_over, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, limit_devices, '
-        'own_calls, park, places, resume_invalidation, revive_tokens, settle, settle_receipts, settle_webhooks, settled, '
+        'expire, free_claims, free_rows, hand_over, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, note_devices, '
+        'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
         'withdraw_tokens'),
-      (c_index || c_show, 'calls, enqueue_batch, minutes'),
+      (c_index || c_uncompiled, 'calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.
-      (c_index || c_show || '{"enable_bitmapscan": "off"}', 'erase_user, requeue, resend_webhooks, resume_webhooks'),
+      (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'erase_user, requeue, resend_webhooks, resume_webhooks'),
       -- Inside a statement that has the other settings.
       ('{"plan_cache_mode": "force_generic_plan"}', 'calls_that_skip'),
       -- The sort of a statement with many calls stays in memory.
       (c_batch || '{"work_mem": "64MB"}', 'fan_out'),
       -- Batches are joined with themselves: a nested loop would cost the square of their size.
-      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up'),
+      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, follow_up_again'),
       ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
       (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
       -- They read a whole table on purpose.
@@ -6740,9 +6863,6 @@ CREATE FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest t
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  c_open     constant int := 5;
-  c_probe    constant interval := '5 s';
-  c_wait_max constant interval := '5 minutes';
   v_free   bigint[];
   v_probes bigint[];
   v_calls  bigint[];
@@ -6777,11 +6897,6 @@ begin
     from generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] > 0 and e.attempts = p_attempt[r.i]
       and e.id = any (v_free);
-  -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
-  -- if it comes from the URL that was registered last. An acknowledgement always counts.
-  -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
-  -- way at that time do not end it. After it, only the failure of a probe makes the next wait longer: the others are of
-  -- requests that were sent before the first wait began, and end one after the other.
   for v_app in
     select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
       count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
@@ -6791,31 +6906,8 @@ begin
     group by 1, 2 order by 1, 2
   loop
     begin
-      if v_app.is_alive and not v_app.is_gone then
-        update push.webhook w
-          set failures = 0, failing_since = null, last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-            retry_at = greatest(
-              case when w.failures < c_open and w.retry_at > clock_timestamp() then w.retry_at end,
-              case when w.url_digest = v_app.url_digest then clock_timestamp() + v_app.pause_ms * interval '1 ms' end)
-          where w.app = v_app.app
-            and (w.failures > 0 or v_app.pause_ms is not null or w.last_status is distinct from v_app.status
-              or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
-      else
-        update push.webhook w
-          set failures = case when w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or v_app.is_probe
-              then least(w.failures + v_app.failures, greatest(w.failures + 1, c_open)) else w.failures end,
-            failing_since = coalesce(w.failing_since, clock_timestamp()),
-            last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-            gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
-            -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
-            retry_at = greatest(
-              case when w.failures < c_open or not v_app.is_probe then w.retry_at end,
-              clock_timestamp() + v_app.pause_ms * interval '1 ms',
-              case when w.failures + v_app.failures >= c_open
-                  and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or v_app.is_probe) then
-                clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
-          where w.app = v_app.app and w.url_digest = v_app.url_digest;
-      end if;
+      perform push.note_webhook(v_app.app, v_app.url_digest, v_app.is_alive, v_app.is_gone, v_app.failures, v_app.pause_ms, v_app.is_probe,
+        v_app.status, v_app.reason);
     exception
       -- An operator has paused or resumed the app in a transaction that is open. The next result is noted. There may be
       -- many such apps: only for the first one it waits.
@@ -6943,6 +7035,21 @@ $_$;
 
 COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_payload: the payload; p_is_call: true for a VoIP push, which may be larger than an alert';
 
+CREATE FUNCTION push.skip_remedy(p_reason text, p_app text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+  select case p_reason
+    when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
+    when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
+      p_app)
+    when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
+    when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
+      'configuration; add them', p_app)
+    else 'has no device for this; register one, or give a token' end
+$_$;
+
+COMMENT ON FUNCTION push.skip_remedy(p_reason text, p_app text) IS 'what to do when a user was skipped. p_reason: as push.skipped_recipients says; p_app: the app';
+
 CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text, field text, remedy text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6950,7 +7057,7 @@ CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_i
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
-    AS $_$
+    AS $$
 #variable_conflict use_column
 declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
@@ -6973,7 +7080,7 @@ begin
       select h.user_id, h.token from push.history h
       where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.kind in (0, 3)
     ), entry as materialized (
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
+      select push.entry_user(e) as user_id,
         e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
       from jsonb_array_elements(v_call.recipients) with ordinality r(e, i)
       where push.is_recipient(e)
@@ -7008,20 +7115,13 @@ begin
       where not exists (select from token t join reached r on r.token = t.token where t.user_id = m.user_id)
       group by m.user_id
     )
-    select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
-        when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
-        when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
-          v_call.app)
-        when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
-        when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
-          'configuration; add them', v_call.app)
-        else 'has no device for this; register one, or give a token' end
+    select u.user_id, u.reason, format('recipients[%s]', u.i), push.skip_remedy(u.reason, v_call.app)
     from unreached u
     union all
     select f.user_id, f.reason, f.field, f.remedy from fault f
     order by 1, 3;
 end
-$_$;
+$$;
 
 COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'users and parts of recipients that a call skipped, as far as is known now. Users without a delivery: TokenInvalid, NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. Parts of recipients that could not be used: RecipientMalformed, TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is reached all the same). field: for example recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
 
@@ -7193,30 +7293,6 @@ $$;
 
 COMMENT ON FUNCTION push.take_job(p_gateway integer, p_urgent boolean) IS 'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent (push.is_urgent), or one that is not; null: any';
 
-CREATE FUNCTION push.take_notes(p_urgent boolean, p_max integer, p_since timestamp with time zone) RETURNS push.noted[]
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-declare
-  v_failed push.noted[] := array(
-    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
-    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries > 0
-    order by f.due_at limit 1 for update skip locked);
-  v_fresh push.noted[];
-begin
-  if v_failed <> '{}' and (select f.due_at from push.follow_ups f where f.ctid = v_failed[1].tid) < statement_timestamp() - interval '1 s' then
-    return v_failed;
-  end if;
-  v_fresh := array(
-    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
-    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries = 0
-    order by f.due_at limit p_max for update skip locked);
-  return case when v_fresh <> '{}' then v_fresh else v_failed end;
-end
-$$;
-
-COMMENT ON FUNCTION push.take_notes(p_urgent boolean, p_max integer, p_since timestamp with time zone) IS 'locks the notes that are due first, for push.follow_up: several that have not failed, or one that has. p_urgent, p_max: as there; p_since: leaves out notes that were due before';
-
 CREATE FUNCTION push.take_receipts(p_app text, p_ticket text[]) RETURNS TABLE(batch bigint, ticket text, outbox_id bigint, n integer, user_id text, token text, sent_at timestamp with time zone, give_up_at timestamp with time zone, attempts integer)
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -7336,6 +7412,14 @@ begin
   insert into push.tally (what, app, count)
   select 'enqueued', c.app, count(*) from new_calls c
   where push.is_call(c.kind) and c.created_at >= statement_timestamp() group by c.app;
+  -- Usually no app escalates, which is quickly checked.
+  if exists (select from push.apps a where a.escalate_after_seconds is not null) then
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+    select c.id, 'unheard', true, c.created_at + make_interval(secs => a.escalate_after_seconds)
+    from new_calls c
+    cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
+    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
+  end if;
   -- Here, because no later trigger refuses the statement: what others refuse is not counted. push.fan_out sets this for apps
   -- with a quota. Whoever else sets it gains nothing.
   if current_setting('push.counts_quota', true) = 'on' then
@@ -7352,38 +7436,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.tally_calls() IS 'notes how many calls were enqueued, also for the quota of their app';
-
-CREATE FUNCTION push.tally_rings() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  insert into push.tally (what, app, seconds)
-  select 'rang', o.app, greatest(0, extract(epoch from r.rang_at - o.created_at))
-  from new_reports r
-  cross join lateral (select o.app, o.created_at from push.outbox o where o.id = r.outbox_id offset 0) o;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.tally_rings() IS 'notes how long it took until a phone reported that it rings';
-
-CREATE FUNCTION push.tally_tokens() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  insert into push.tally (what, lane, app, count)
-  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
-  from new_tokens t
-  group by t.app, t.provider;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.tally_tokens() IS 'notes how many tokens were invalidated or quarantined (the trigger''s argument)';
+COMMENT ON FUNCTION push.tally_calls() IS 'notes how many calls were enqueued, also for the quota of their app, and when to look whether a phone of each user rings, for an app that escalates';
 
 CREATE FUNCTION push.tell_missed(p_calls bigint[]) RETURNS integer
     LANGUAGE plpgsql
@@ -7403,7 +7456,7 @@ begin
     where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy', 'notification'))
       and a.missed_calls is distinct from 'off'
   ), pushed as materialized (
-    select p.id, p.kind, p.last_n from push.pushes_of(array(select c.id from call c)) p
+    select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
   ), due as materialized (
     -- A token that several entries name is one phone.
     select distinct on (p.id, l.id, p.token) p.*, l.id as lane
@@ -7413,20 +7466,24 @@ begin
         least(c.ended_at, c.deadline_at) + c_life as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
-      where not coalesce(c.declined ? a.user_id, false) and c.id not in (select x.id from pushed x where x.kind = 2)
+      where not coalesce(c.declined ? a.user_id, false) and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
     ) p join push.lane l on l.app = p.app and l.provider = p.provider
     order by p.id, l.id, p.token, p.user_id
   ), told as (
     -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.
-    update push.delivery x set paired = true from call c
-    where x.outbox_id = c.id and x.kind = 1 and x.state = 0
-      and (x.outbox_id, x.lane, x.token) in (select d.id, d.lane, d.token from due d)
+    update push.delivery x set paired = true
+    where x.state = 0 and x.ctid = any (array(
+      select s.tid from call c
+      cross join lateral (
+        select s.ctid as tid, s.outbox_id, s.lane, s.token from push.delivery s where s.outbox_id = c.id and s.kind = 1 and s.state = 0 offset 0
+      ) s
+      where coalesce((s.outbox_id, s.lane, s.token) in (select d.id, d.lane, d.token from due d), false)))
     returning x.outbox_id, x.lane, x.token
   ), made as (
     insert into push.delivery (outbox_id, n, kind, paired, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
       user_id, token, locale, data)
-    select d.id, coalesce((select x.last_n from pushed x where x.id = d.id limit 1), -1)
+    select d.id, coalesce((select x.last_n from pushed x where x.id = d.id), -1)
         + row_number() over (partition by d.id order by d.user_id, d.lane, d.token), 2,
       (d.id, d.lane, d.token) in (select t.outbox_id, t.lane, t.token from told t),
       clock_timestamp(), clock_timestamp(), d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
@@ -7492,70 +7549,25 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
   with call as (
     select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
     from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
-  ), owed as (
-    select d.* from call c join push.deliveries d on d.outbox_id = c.id
-    where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)
-  ), done as (
-    select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
-    where (timeline.first_n is null or h.n >= timeline.first_n) and (timeline.last_n is null or h.n <= timeline.last_n)
   ), event as (
-    select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
-      null::int as attempt, null::int as status, null as reason, null as device, null as field
-    from call c where timeline.first_n is null
+    select c.id, p.*, null as field from call c
+    cross join lateral push.push_events(c.id, c.created_at, timeline.first_n, timeline.last_n) p
     union all
-    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null, s.field
-    from call c cross join lateral push.skipped_recipients(c.id) s where timeline.first_n is null
-    union all
-    -- Another channel replaced one that failed, or one whose phones did not report that they ring.
-    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
-      f.kind, f.user_id, null, case when e.n is null then h.status end,
-      case when e.n is null then h.reason else 'NotRinging' end, f.device, null
-    from (
-      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from owed
+    select c.id, e.at, e.step, -1, e.event, null, c.kind, e.user_id, e.attempt, null, e.reason, null, e.field
+    from call c cross join lateral (
+      select c.created_at as at, 0 as step, 'enqueued' as event, null as user_id, null::int as attempt, null as reason, null as field
       union all
-      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from done
-    ) f
-    left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
-    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
-    where f.fallback_of is not null
-    union all
-    -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
-    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
-      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device, null
-    from owed d
-    union all
-    select t.outbox_id, (f ->> 'at')::timestamptz, 4, t.n, 'attempt failed', t.provider, t.kind,
-      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device, null
-    from (
-      select outbox_id, n, provider, kind, user_id, device, failures from owed
+      select c.created_at, 1, 'skipped', s.user_id, null, s.reason, s.field from push.skipped_recipients(c.id) s
       union all
-      select outbox_id, n, provider, kind, user_id, device, failures from done
-    ) t
-    cross join lateral jsonb_array_elements(t.failures) f
-    union all
-    -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
-    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id,
-      coalesce((
-        select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
-      ), h.attempts), null, null, h.device, null
-    from done h where h.sent_at is not null
-    union all
-    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
-      h.user_id, h.attempts, h.status, h.reason, h.device, null
-    from done h
-    union all
-    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null, null
-    from call c join push.ring_reports r on r.outbox_id = c.id where timeline.first_n is null
-    union all
-    select c.id, (s.said ->> 'at')::timestamptz, 7, -1, s.said ->> 'reason', null, c.kind, s.user_id, null, null, null, null,
-      null
-    from call c cross join lateral jsonb_each(c.declined) s(user_id, said) where timeline.first_n is null
-    union all
-    -- Listed at the time of its next try, like a delivery that waits.
-    select c.id, max(e.due_at), 8, -1, 'end failed', null, c.kind, null, max(e.tries), null, null, null, null
-    from call c join push.follow_ups e on e.outbox_id = c.id
-    where timeline.first_n is null and e.tries > 1
-    group by c.id, c.kind
+      select r.rang_at, 7, 'ringing', r.user_id, null, null, null from push.ring_reports r where r.outbox_id = c.id
+      union all
+      select (s.said ->> 'at')::timestamptz, 7, s.said ->> 'reason', s.user_id, null, null, null from jsonb_each(c.declined) s(user_id, said)
+      union all
+      -- Listed at the time of its next try, like a delivery that waits.
+      select max(f.due_at), 8, 'end failed', null, max(f.tries), null, null from push.follow_ups f
+      where f.outbox_id = c.id and f.tries <> 0 having count(*) > 0
+    ) e
+    where timeline.first_n is null
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
@@ -7579,14 +7591,21 @@ $$;
 
 COMMENT ON FUNCTION push.token_form(p_provider text) IS 'what a token of a provider must be, in words for messages';
 
-CREATE FUNCTION push.token_member(p_provider text, p_is_call boolean) RETURNS text
+CREATE FUNCTION push.token_home(p_provider text, p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-  select case p_provider when 'apns' then case when p_is_call then 'voipPushToken' else 'apnsToken' end
-    when 'fcm' then 'fcmToken' when 'expo' then 'pushToken' when 'webpush' then 'webPushSubscription' end
+  select case
+    when p_provider <> 'expo' and p_token like 'Expo%[%]' and push.is_expo_token(p_token)
+      then 'is an Expo push token; give it as pushToken'
+    when p_provider <> 'webpush' and push.webpush_token(p_token) is not null
+      then 'is a browser''s subscription; give it as webPushSubscription'
+    when p_provider in ('expo', 'webpush') and push.is_apns_token(p_token)
+      then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
+    when p_provider <> 'fcm' and push.is_fcm_token(p_token) and (p_provider in ('expo', 'webpush') or p_token like '%:%')
+      then 'has the form of an FCM registration token; give it as fcmToken' end
 $$;
 
-COMMENT ON FUNCTION push.token_member(p_provider text, p_is_call boolean) IS 'the member of an entry of recipients that has the token of a channel. p_is_call: the push rings';
+COMMENT ON FUNCTION push.token_home(p_provider text, p_token text) IS 'if a malformed token of a provider is one of another provider: which, in words for messages; else null';
 
 CREATE FUNCTION push.touch_lane() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7616,29 +7635,13 @@ declare
   c_age_max  constant interval := '24 hours';
   c_bite     constant int := 5000;
   c_time     constant interval := '250 ms';
-  -- How long a webhook stays on after the last claim of the last replica that has it.
-  c_lent     constant interval := '1 minute';
-  -- How long a webhook stays on while no replica serves its app.
-  c_unserved constant interval := '24 hours';
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
   v_gone     bigint;
   v_app      record;
 begin
-  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
-  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
-  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
-    update push.webhook w set off_at = v_begun, lent_at = v_begun
-      where w.app = any (array(select x.app from push.webhook x
-        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_unserved
-          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
-            where l.app = x.app and s.updated_at > v_begun - c_unserved)
-        for no key update skip locked));
-  end if;
-  update push.webhook w set is_on = false
-    where w.app = any (array(select x.app from push.webhook x
-      where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
+  perform push.turn_off_webhooks();
   -- Apps take turns, because counting the events of many may take longer than one step may. Each app's events are found by
   -- an index of their own, so that those of one app, which an operator may have locked, keep no others from being deleted.
   for v_app in
@@ -7685,6 +7688,35 @@ end
 $$;
 
 COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. Turns off webhooks whose app no gateway has served for 24 hours. Returns how many were deleted. For push.prune and the job prune';
+
+CREATE FUNCTION push.turn_off_webhooks() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  -- How long a webhook stays on after the last claim of the last replica that has it.
+  c_lent     constant interval := '1 minute';
+  -- How long a webhook stays on while no replica serves its app.
+  c_unserved constant interval := '24 hours';
+  v_begun    timestamptz := clock_timestamp();
+begin
+  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
+  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
+  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
+    update push.webhook w set off_at = v_begun, lent_at = v_begun
+      where w.app = any (array(select x.app from push.webhook x
+        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_unserved
+          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
+            where l.app = x.app and s.updated_at > v_begun - c_unserved)
+        for no key update skip locked));
+  end if;
+  update push.webhook w set is_on = false
+    where w.app = any (array(select x.app from push.webhook x
+      where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
+end
+$$;
+
+COMMENT ON FUNCTION push.turn_off_webhooks() IS 'turns off the webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had';
 
 CREATE FUNCTION push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_user_id text, p_device text, p_hash bigint) RETURNS text
     LANGUAGE sql STABLE
@@ -7890,12 +7922,6 @@ CREATE FUNCTION push.webhook_id(VARIADIC p_parts text[]) RETURNS text
     AS $$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
 
 COMMENT ON FUNCTION push.webhook_id(VARIADIC p_parts text[]) IS 'the id of an event. p_parts: what makes it unique, a time included, because numbers may repeat after a fail-over; an event that is recorded again has the same id';
-
-CREATE FUNCTION push.webhook_time(p_at timestamp with time zone) RETURNS text
-    LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$ select to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
-
-COMMENT ON FUNCTION push.webhook_time(p_at timestamp with time zone) IS 'a time as bodies of webhooks have it: UTC, with milliseconds';
 
 CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -8791,7 +8817,7 @@ COMMENT ON COLUMN push.follow_ups.due_at IS 'when it is taken; after a failure, 
 
 COMMENT ON COLUMN push.follow_ups.noted_at IS 'when it was noted';
 
-COMMENT ON COLUMN push.follow_ups.tries IS 'how often it has failed';
+COMMENT ON COLUMN push.follow_ups.tries IS 'how often it has failed alone; -1: it was among others when they took too long, and is tried alone';
 
 CREATE TABLE push.gateways (
     id integer NOT NULL,
@@ -10214,6 +10240,8 @@ CREATE INDEX erasure_unfinished ON push.erasure USING btree (id) WHERE (finished
 
 CREATE INDEX follow_ups_due ON push.follow_ups USING btree (is_urgent, due_at);
 
+CREATE INDEX follow_ups_failed ON push.follow_ups USING btree (due_at) WHERE (tries <> 0);
+
 CREATE INDEX history_call ON ONLY push.history USING btree (outbox_id);
 
 CREATE INDEX history_finished ON ONLY push.history USING brin (finished_at) WITH (pages_per_range='32', autosummarize='on');
@@ -10266,15 +10294,11 @@ CREATE TRIGGER announce_calls AFTER UPDATE ON push.outbox REFERENCING OLD TABLE 
 
 CREATE TRIGGER announce_deliveries AFTER INSERT ON push.history REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION push.announce_deliveries();
 
-CREATE TRIGGER announce_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.announce_tokens();
-
 CREATE TRIGGER change_lane INSTEAD OF UPDATE ON push.lanes FOR EACH ROW EXECUTE FUNCTION push.change_lane();
 
 CREATE TRIGGER check_call BEFORE UPDATE ON push.outbox FOR EACH ROW EXECUTE FUNCTION push.check_call();
 
 CREATE TRIGGER check_device BEFORE INSERT OR UPDATE OF user_id, app, provider, token, environment, platform, locale ON push.devices FOR EACH ROW EXECUTE FUNCTION push.check_device();
-
-CREATE TRIGGER check_traces AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.check_traces();
 
 CREATE TRIGGER drop_all_calls AFTER TRUNCATE ON push.outbox FOR EACH STATEMENT EXECUTE FUNCTION push.drop_all_calls();
 
@@ -10286,25 +10310,17 @@ CREATE TRIGGER fan_out AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_
 
 CREATE TRIGGER fill_call BEFORE INSERT ON push.outbox FOR EACH ROW EXECUTE FUNCTION push.fill_call();
 
-CREATE TRIGGER limit_changed_devices AFTER UPDATE ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.limit_devices();
+CREATE TRIGGER note_changed_devices AFTER UPDATE ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.note_devices();
 
-CREATE TRIGGER limit_new_devices AFTER INSERT ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.limit_devices();
+CREATE TRIGGER note_new_devices AFTER INSERT ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.note_devices();
 
-CREATE TRIGGER plan_escalation AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.plan_escalation();
+CREATE TRIGGER note_tokens AFTER INSERT ON push.quarantined_tokens REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.note_tokens('quarantined');
+
+CREATE TRIGGER note_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.note_tokens('invalidated');
 
 CREATE TRIGGER put_away_restored AFTER INSERT OR UPDATE ON push.gateways FOR EACH STATEMENT EXECUTE FUNCTION push.put_away_restored();
 
-CREATE TRIGGER revive_tokens_of_changed AFTER UPDATE ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.revive_tokens();
-
-CREATE TRIGGER revive_tokens_of_new AFTER INSERT ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.revive_tokens();
-
 CREATE TRIGGER tally_calls AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.tally_calls();
-
-CREATE TRIGGER tally_rings AFTER INSERT ON push.ring_reports REFERENCING NEW TABLE AS new_reports FOR EACH STATEMENT EXECUTE FUNCTION push.tally_rings();
-
-CREATE TRIGGER tally_tokens AFTER INSERT ON push.quarantined_tokens REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.tally_tokens('quarantined');
-
-CREATE TRIGGER tally_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.tally_tokens('invalidated');
 
 CREATE TRIGGER touch_lane BEFORE UPDATE ON push.lane FOR EACH ROW EXECUTE FUNCTION push.touch_lane();
 
