@@ -639,7 +639,8 @@ begin
     select distinct on (p.id, p.lane, p.token) p.*
     from call c join pushed p on p.id = c.id
     where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or c.declined ? p.user_id)
-      and (c.answered_device is not null or p.user_id is distinct from c.answered_by) and p.token <> all (c.own)
+      and (c.answered_device is not null or p.user_id is distinct from c.answered_by)
+      and (p.id, p.token) not in (select o.id, t.token from call o cross join unnest(o.own) t(token))
       and (p.provider <> 'apns' or c.voip_cancel
         and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null))
       and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
@@ -1651,7 +1652,11 @@ CREATE FUNCTION push.drop_calls() RETURNS trigger
 declare
   -- Retention deletes no call with deliveries, so these calls were deleted by hand.
   v_owing bigint[] := array(
-    select g.id from gone_calls g where (select true from push.delivery d where d.outbox_id = g.id limit 1) order by g.id);
+    select g.id from gone_calls g
+    where (select true from push.delivery d where d.outbox_id = g.id limit 1)
+      -- An older snapshot may not show them.
+      or current_setting('transaction_isolation') in ('repeatable read', 'serializable')
+    order by g.id);
 begin
   if v_owing <> '{}' then
     insert into push.follow_ups (outbox_id, why) select unnest(v_owing), 'gone';
@@ -2991,6 +2996,8 @@ declare
   -- Of these, phones must be silent: of all users, or of those who have declined.
   v_quiet bigint[] := array(
     select o.id from push.outbox o where o.id = any (v_calls) and (o.ended_at is not null or o.declined is not null));
+  v_declined bigint[] := array(
+    select distinct n.outbox_id from unnest(p_notes) n where n.why = 'declined' and n.outbox_id = any (v_calls));
   v_noted record;
 begin
   if v_gone <> '{}' then
@@ -2998,8 +3005,12 @@ begin
     delete from push.ring_reports r where r.outbox_id = any (v_gone);
     delete from push.escalations e where e.outbox_id = any (v_gone);
   end if;
-  -- The last decline ends the call, and its phones are told at once.
-  perform push.end_declined(array(select n.outbox_id from unnest(p_notes) n where n.why = 'declined' and n.outbox_id = any (v_calls)));
+  -- The last decline ends the call, and its phones are told at once. A user whose invite has failed, and whose next channel is still to be
+  -- tried, has not declined: whichever of the two was noted first.
+  if v_declined <> '{}' then
+    perform push.next_channels(v_declined, 'failed');
+    perform push.end_declined(v_declined);
+  end if;
   if v_quiet <> '{}' then
     perform push.void_unsent(v_quiet);
     perform push.cancel_rings(v_quiet);
@@ -3016,8 +3027,9 @@ begin
   end loop;
   delete from push.follow_ups f using unnest(p_notes) n
     where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone));
-  -- A backend has the call's row locked.
-  update push.follow_ups f set due_at = clock_timestamp() + interval '100 ms' from unnest(p_notes) n where f.ctid = n.tid;
+  -- A backend has the call's row locked. The longer it does, the less often it is looked at.
+  update push.follow_ups f set due_at = clock_timestamp() + greatest(interval '100 ms', (clock_timestamp() - f.noted_at) / 2)
+    from unnest(p_notes) n where f.ctid = n.tid;
 end
 $$;
 
@@ -3033,10 +3045,13 @@ CREATE FUNCTION push.follow_up(p_urgent boolean DEFAULT false, p_max integer DEF
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
+  -- The calls of a run stay locked until its commit.
+  c_time  constant interval := '250 ms';
+  v_begun timestamptz := clock_timestamp();
   v_since timestamptz := statement_timestamp() - p_within;
   v_notes push.noted[];
   v_from  int := 1;
-  v_size  int;
+  v_size  int := 4;
 begin
   -- Calls from before a restore neither ring nor are announced (push.put_away).
   if push.restored_at() is not null then
@@ -3046,8 +3061,10 @@ begin
     select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
     where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
     order by f.due_at limit p_max for update skip locked);
-  v_size := cardinality(v_notes);
   while v_from <= cardinality(v_notes) loop
+    if clock_timestamp() > v_begun + c_time then
+      return p_max;
+    end if;
     begin
       perform push.follow(v_notes[v_from:v_from + v_size - 1]);
       v_from := v_from + v_size;
@@ -3055,8 +3072,8 @@ begin
     exception when query_canceled or others then
       if v_size = 1 or sqlstate = '57014' then
         perform push.put_off(v_notes[v_from:v_from + v_size - 1], sqlstate);
+        v_from := v_from + v_size;
         exit when sqlstate = '57014';
-        v_from := v_from + 1;
       end if;
       v_size := greatest(v_size / 4, 1);
     end;
@@ -3065,7 +3082,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.follow_up(p_urgent boolean, p_max integer, p_within interval) IS 'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took. p_urgent: notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
+COMMENT ON FUNCTION push.follow_up(p_urgent boolean, p_max integer, p_within interval) IS 'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took, or p_max if there was no time for the rest. p_urgent: notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
 
 CREATE FUNCTION push.follow_up_again() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3690,8 +3707,8 @@ begin
       from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
       cross join (
         select string_agg(n.name, ', ') as names
-        from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire', 'prune',
-          'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
+        from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire',
+          'prune', 'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
         where not exists (select from push.job j where j.name = n.name)
       ) m
       left join lateral (
@@ -5658,10 +5675,11 @@ begin
   end if;
   delete from push.follow_ups f where f.ctid = p_notes[1].tid and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
   update push.follow_ups f
-    set tries = v_tries + 1, due_at = clock_timestamp() + least(interval '5 s' * power(4, least(v_tries, 10)), interval '30 minutes')
+    set tries = v_tries + 1, due_at = clock_timestamp()
+      + least(case when f.is_urgent then interval '250 ms' else interval '5 s' end * power(4, least(v_tries, 10)), interval '30 minutes')
     where f.ctid = p_notes[1].tid;
-  raise warning 'call %: what follows (%) failed (SQLSTATE %); %',
-    coalesce((select o.call_id from push.outbox o where o.id = p_notes[1].outbox_id), p_notes[1].outbox_id::text), p_notes[1].why, p_state,
+  -- By its number: a look at push.outbox would wait for a TRUNCATE, which waits for these notes.
+  raise warning 'push.outbox.id %: what follows (%) failed (SQLSTATE %); %', p_notes[1].outbox_id, p_notes[1].why, p_state,
     case when v_lost.outbox_id is null then 'it is tried again' else 'its phones and users are told nothing more' end;
 end
 $$;
@@ -6059,6 +6077,11 @@ COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane
 CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_none   int[] := array_fill(null::int, array[coalesce(cardinality(p_outbox_id), 0)]);
@@ -6130,6 +6153,11 @@ declare
   v_woken int;
   v_made  int := 0;
 begin
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    raise exception using errcode = 'active_sql_transaction',
+      message = 'push.requeue must see what was committed last: run it under READ COMMITTED',
+      hint = 'begin isolation level read committed;';
+  end if;
   -- Nobody ends the call meanwhile, or tries its next channels.
   select o.* into v_call from push.outbox o where o.id = push.find_call(requeue.call_id, requeue.app) for no key update;
   requeued := 0;
@@ -6600,7 +6628,7 @@ begin
       -- The sort of a statement with many calls stays in memory.
       (c_batch || '{"work_mem": "64MB"}', 'fan_out'),
       -- Batches are joined with themselves: a nested loop would cost the square of their size.
-      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, follow_up_again'),
+      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, follow_up_again, release'),
       ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
       (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
       -- They read a whole table on purpose.
@@ -7514,7 +7542,10 @@ begin
       and (m.id, m.lane, m.token, m.n) in (
         select x.id, x.lane, x.token, max(x.n) from pushed x where x.kind = 2 and x.token is not null group by 1, 2, 3)
   ), unpaired as (
-    update push.delivery d set paired = false from untold u where d.outbox_id = u.id and d.n = u.n and d.state <> 1
+    update push.delivery d set paired = false
+    where d.state <> 1 and d.ctid = any (array(
+      select x.tid from untold u
+      cross join lateral (select x.ctid as tid from push.delivery x where x.outbox_id = u.id and x.n = u.n offset 0) x))
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
     token, locale, data)
@@ -7727,7 +7758,8 @@ CREATE FUNCTION push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_u
       cross join lateral push.entry_tokens(e, true) t
     where o.id = p_outbox_id and push.is_recipient(e) and e ->> 'userId' = p_user_id and t.provider = p_provider
     union all
-    select d.token from push.devices d where d.user_id = p_user_id and d.app = p_app and d.provider = p_provider
+    select d.token from push.devices d
+    where d.user_id = p_user_id and d.app = p_app and d.provider = p_provider and d.enabled and d.invalidated_at is null
   ) t
   where hashtextextended(t.token, 0) = p_hash and push.mask(t.token) = p_device limit 1
 $$;
@@ -7874,17 +7906,24 @@ CREATE FUNCTION push.void_unsent(p_calls bigint[]) RETURNS bigint
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_end  record;
-  v_done bigint := 0;
+  v_calls  bigint[];
+  v_over   bigint[];
+  v_missed bigint[];
+  v_end    record;
+  v_done   bigint := 0;
 begin
+  select array_agg(c.id), array_agg(c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state = 'missed')
+    into v_calls, v_over, v_missed
+    from unnest(p_calls) c(id) cross join lateral (
+      select o.state from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
+    ) o;
+  -- Not a join, which could read the whole index (claims.sql).
   for v_end in
     with gone as (
       delete from push.delivery d
-      using unnest(p_calls) c(id) cross join lateral (
-        select o.state, o.declined from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
-      ) o
-      where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2) and (o.state <> 'ringing' or o.declined ? d.user_id)
-      returning d, o.state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+      where d.outbox_id = any (v_calls) and d.kind = 0 and d.state in (0, 2)
+        and (d.outbox_id = any (v_over) or (select o.declined ? d.user_id from push.outbox o where o.id = d.outbox_id))
+      returning d, d.outbox_id = any (v_missed) and d.deadline_at <= clock_timestamp() as is_late
     )
     select e.is_late, e.reason, array_agg(e.d) as rows
     from (select g.d, g.is_late, case when not g.is_late then push.void_reason((g.d).outbox_id, (g.d).user_id) end as reason from gone g) e

@@ -53,7 +53,8 @@ select test.equal('a claim returns it', (select string_agg(call_id || ' ' || coa
   from push.claim(:g, 1, array(select id from push.lane), array_fill(9, array[9]), array_fill('-infinity'::timestamptz, array[9]))
     where call_id ~ 'traced$'),
   'traced ' || :'trace' || ', untraced none');
-select test.equal('claim keeps its pinned plan', (select string_agg(c, ' ' order by c) from pg_proc, unnest(proconfig) c where oid = 'push.claim'::regproc),
+select test.equal('claim keeps its pinned plan', (select string_agg(c, ' ' order by c) from pg_proc, unnest(proconfig) c
+  where oid = 'push.claim'::regproc),
   'enable_bitmapscan=off enable_hashjoin=off enable_mergejoin=off enable_seqscan=off jit=off plan_cache_mode=force_generic_plan '
   'search_path=push, pg_temp');
 select test.settle(:g, d.outbox_id, d.n, d.lease) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id ~ 'traced$';

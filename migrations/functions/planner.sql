@@ -47,7 +47,7 @@ begin
       -- The sort of a statement with many calls stays in memory.
       (c_batch || '{"work_mem": "64MB"}', 'fan_out'),
       -- Batches are joined with themselves: a nested loop would cost the square of their size.
-      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, follow_up_again'),
+      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, follow_up_again, release'),
       ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
       (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
       -- They read a whole table on purpose.

@@ -32,8 +32,9 @@ end
 $$;
 comment on function push.invites_of is
   'the invites of those of these calls that ring. has_failed: the next channel is to be tried, once. By p_why: failed: the invite has '
-  'failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: it waits on a lane that sends nothing (push.bypass). '
-  'Not for a user who has declined. is_last: no other invite of the user over this channel and platform is owed or was delivered. '
+  'failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: it '
+  'waits on a lane that sends nothing (push.bypass). Not for a user who has declined. is_last: no other invite of the user over this '
+  'channel and platform is owed or was delivered. '
   'last_n: the highest n of the call. p_calls: push.outbox.id';
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
