@@ -185,7 +185,7 @@ begin
     where p.kind = 0 and p.may_ring and (c.ended_at is not null or c.declined ? p.user_id)
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by) and p.token <> all (c.own)
       and (p.provider <> 'apns' or c.voip_cancel
-        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null))
+        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null or c.declined -> p.user_id ? 'erases'))
       and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
     order by p.id, p.lane, p.token, p.n desc
   )
