@@ -9,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # The order is that of the file names in bytes, whatever the locale. roles.sql comes last, because it grants rights on
-# what the other files create.
+# what the other files create, and sets how the planner treats it.
 LC_ALL=C
 export LC_ALL
 functions=$(ls migrations/functions/*.sql | grep -v '/roles\.sql$'; echo migrations/functions/roles.sql)

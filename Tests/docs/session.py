@@ -25,6 +25,8 @@ VARYING = [
     (re.compile(r"\bpgk_(\d+)_(?:[0-9a-f]{64}\b|…)"), r"pgk_\1_KEY"),
     (re.compile(r"^psql:<stdin>:\d+: "), ""),
 ]
+# What a gateway does after a commit.
+FOLLOW = "select push.follow_up(u.urgent, 1000, '1 day') from (values (true), (false), (true), (false)) u(urgent);"
 DURATION = re.compile(r"(-?)(?:\b(\d+) days?\b ?)?(-?)\b(\d\d):(\d\d):(\d\d(?:\.\d+)?)|(-?)\b(\d+) days?\b")
 
 
@@ -87,13 +89,13 @@ def psql(url, *arguments, **options):
 
 def run(url, situation, has_shortcuts):
     """Sets a situation up and types its blocks in one session; each block with what is wrong, or None."""
-    lines = ["\\set ON_ERROR_STOP on", "\\o /dev/null", "begin;", f"\\i {situation.name}.sql", "commit;",
+    lines = ["\\set ON_ERROR_STOP on", "\\o /dev/null", "begin;", f"\\i {situation.name}.sql", "commit;", FOLLOW,
              # A replica that lives sends heartbeats, however long the set-up takes.
              "update push.gateways set heartbeat_at = clock_timestamp() where alive and heartbeat_at > now() - interval '30 s';",
              f"set session authorization {situation.role};" if situation.role else "",
              "\\o", "\\set ON_ERROR_STOP off", "\\pset footer off", "\\pset pager off", "\\set SHOW_CONTEXT never"]
     for index, block in enumerate(situation.blocks):
-        lines += [f"\\echo @@{index}", block.text]
+        lines += [f"\\echo @@{index}", *followed(block.text, situation.role)]
     lines.append("\\echo @@end")
     began = time.monotonic()
     done = psql(url, *([] if has_shortcuts else ["-X"]), "-f", "-", input="\n".join(lines) + "\n")
@@ -104,6 +106,20 @@ def run(url, situation, has_shortcuts):
         raise SystemExit(f"situations/{situation.name}.sql fails: {done.stdout[-2000:]}")
     return [(block, fault(block.expected, printed.get(str(index), "(psql did not get there)\n"), elapsed))
             for index, block in enumerate(situation.blocks)]
+
+
+def followed(text, role):
+    """The lines of a block. After each statement, outside a transaction, what a gateway does after a commit."""
+    follow = ["\\o /dev/null", "set session authorization default;", FOLLOW,
+              f"set session authorization {role};" if role else "", "\\o"]
+    is_open = is_quoted = False
+    for line in text.split("\n"):
+        yield line
+        statement = line.strip().lower()
+        is_quoted ^= line.count("$$") % 2 == 1
+        is_open = (is_open or statement == "begin;") and statement not in ("commit;", "rollback;")
+        if statement.endswith(";") and not is_open and not is_quoted:
+            yield from follow
 
 
 def fault(expected, printed, elapsed):

@@ -118,15 +118,13 @@ select test.equal('the timeline tells it', (select string_agg(concat_ws(' ', eve
   where event = 'skipped'), 'skipped RecipientMalformed recipients[0]');
 select push.register_gateway('skips', '1') as g1 \gset
 select count(*) from push.claim(:g1, 1, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99]));
-select push.end_call('alike-1', 'declined'), push.end_call('alike-2');
-select test.follow();
+select push.end_call('alike-1', 'declined'), push.end_call('alike-2'); select test.follow();
 select test.equal('a phone whose token was cleaned gets the cancel and the missed call',
   (select string_agg(call_id || ' ' || kind || ' ' || user_id, ', ' order by call_id, n) from push.deliveries where call_id like 'alike-%'
   and kind <> 'invite'), 'alike-1 cancel a, alike-2 cancel a, alike-2 missed_call a');
 select push.enqueue_call('{"callId": "nobody", "from": "x"}', '[7, {"userId": "u", "fcmToken": "secret"}, "nobody"]');
 select test.equal('a call without a device still rings, because it may be answered in another way',
   (select state from push.outbox where call_id = 'nobody') || ' ' || push.answer_call('nobody', 'nobody'), 'ringing true');
-select test.follow();
 
 -- A next channel is never a token that cannot be used.
 select push.register_lane('default', 'expo'), push.register_lane('default', 'fcm'), push.register_lane('default', 'apns');
@@ -134,8 +132,7 @@ select outbox_id as chance from push.enqueue_call('{"callId": "chance", "from": 
   jsonb_build_array(jsonb_build_object('userId', 'a', 'voipPushToken', '<' || pg_temp.voip('ace') || '>', 'fcmToken', 'secret', 'pushToken',
   ' ExponentPushToken[skipped-ace]'))) \gset
 select count(*) from push.claim(:g1, 2, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99]));
-select test.settle(:g1, :chance, 0, 2, 4, 'Unregistered');
-select test.follow();
+select test.settle(:g1, :chance, 0, 2, 4, 'Unregistered'); select test.follow();
 select test.equal('the next channel is the next token that can be used',
   (select string_agg(provider || ':' || device || ':' || fallback_of, ', ') from push.deliveries where outbox_id = :chance), 'expo:Expo…ace]:0');
 
@@ -158,8 +155,7 @@ select test.equal('of a registered user the best channel that there is', pg_temp
   'this user''s devices in the gateway''s configuration; add them');
 select push.enqueue_call('{"callId": "unmissed", "from": "x"}', jsonb_build_array('alert',
   jsonb_build_object('userId', 'inline', 'apnsToken', pg_temp.voip('a04'), 'pushToken', 'ExponentPushToken[skipped-in]'), 'reg'), 'partial'),
-  push.end_call('unmissed', app => 'partial');
-select test.follow();
+  push.end_call('unmissed', app => 'partial'); select test.follow();
 select test.equal('it gets no missed call', (select string_agg(user_id || ':' || provider, ' ') from push.deliveries
   where call_id = 'unmissed'), 'reg:fcm');
 select test.equal('nor does that make a lane', (select string_agg(provider, ' ') from push.lanes where app = 'partial'), 'fcm');
@@ -167,8 +163,7 @@ select push.register_lane('partial', 'expo');
 select outbox_id as gone from push.enqueue_call('{"callId": "gone", "from": "x"}',
   '[{"userId": "a", "fcmToken": "skipped-token-0123456789-gon", "pushToken": "ExponentPushToken[skipped-gon]"}]', 'partial') \gset
 select count(*) from push.claim(:g1, 3, array(select id from push.lane), array_fill(99, array[99]), array_fill('-infinity'::timestamptz, array[99]));
-select test.settle(:g1, :gone, 0, 3, 4, 'UNREGISTERED');
-select test.follow();
+select test.settle(:g1, :gone, 0, 3, 4, 'UNREGISTERED'); select test.follow();
 select test.equal('nor is the lane of a former provider a next channel', (select count(*) from push.deliveries where outbox_id = :gone), 0::bigint);
 select push.register_app('partial', 50);
 select test.equal('a gateway of an older release changes nothing of it',

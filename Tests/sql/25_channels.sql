@@ -164,20 +164,17 @@ delete from push.devices where user_id = 'dan';
 select push.enqueue_call('{"callId": "web-1", "from": "x"}', jsonb_build_array('amy', jsonb_build_object('userId', 'eve', 'webPushSubscription',
   pg_temp.browser('e01'))), 'web'), pg_temp.claim_all(:g1), pg_temp.settle('web-1', 'webpush', 0), pg_temp.settle('web-1', 'fcm', 0),
   pg_temp.settle('web-1', 'apns', 0) \g /dev/null
-select test.follow();
 select push.answer_call('web-1', 'amy', 'web', pg_temp.browser('a01')::text) \g /dev/null
 select test.follow();
 select test.equal('answered in a browser: other browsers and phones get a cancel', pg_temp.owed('web-1'),
   'cancel:amy:fcm:android:-aa2 cancel:amy:webpush:web:a028 cancel:eve:webpush:web:e018');
 select push.enqueue_call('{"callId": "web-2", "from": "x"}', '["cat"]', 'web'), pg_temp.claim_all(:g1), pg_temp.settle('web-2', 'webpush', 0),
   pg_temp.settle('web-2', 'expo', 0) \g /dev/null
-select test.follow();
 select push.answer_call('web-2', 'cat', 'web', 'ExponentPushToken[cat-1]') \g /dev/null
 select test.follow();
 select test.equal('answered on a phone of unknown platform: the browser gets a cancel', pg_temp.owed('web-2'), 'cancel:cat:webpush:web:c018');
 select push.enqueue_call('{"callId": "web-3", "from": "x"}', '["cat"]', 'web'), pg_temp.claim_all(:g1), pg_temp.settle('web-3', 'webpush', 0),
   pg_temp.settle('web-3', 'expo', 0) \g /dev/null
-select test.follow();
 select push.answer_call('web-3', 'cat', 'web', pg_temp.token('c01')) \g /dev/null
 select test.follow();
 select test.equal('answered in the browser: the phone gets a cancel', pg_temp.owed('web-3'), 'cancel:cat:expo:t-1]');
@@ -221,6 +218,5 @@ select push.enqueue_call('{"callId": "web-7", "from": "x"}', jsonb_build_array(j
   pg_temp.browser('i01'))), 'web'), push.end_call('web-7', app => 'web') \g /dev/null
 select test.follow();
 select push.erase_user('ida', 'web', 60000) \g /dev/null
-select test.follow();
 select test.equal('a subscription that only a call knew as the user''s is erased', (select count(*) from push.token_invalidations
   where token = pg_temp.token('i01')), 0::bigint);

@@ -13,18 +13,13 @@ select test.equal('a claim returns the columns that a push needs',
   where call_id = 'short' and n = 0),
   format('claimed 1 1 %s invite', :g1));
 select test.equal('settle by another gateway changes nothing', test.settle(:g2, :short, 0, 1), 0::bigint);
-select test.follow();
 select test.equal('settle under another lease changes nothing', test.settle(:g1, :short, 0, 2), 0::bigint);
-select test.follow();
 select test.equal('settle by the owner is accepted', test.settle(:g1, :short, 0, 1), 1::bigint);
-select test.follow();
 select test.equal('settle twice is accepted once', test.settle(:g1, :short, 0, 1), 0::bigint);
-select test.follow();
 select test.equal('history tells the truth', (select format('%s %s %s %s %s %s %s', outcome, provider, kind, user_id, attempts, provider_message_id,
   device)
   from push.delivery_history where outbox_id = :short and n = 0), 'delivered fcm invite u1 1 message-1 test…89-1');
-select test.equal('a failure without a reason gets one', test.settle(:g1, :short, 1, 1, 3), 1::bigint);
-select test.follow();
+select test.equal('a failure without a reason gets one', test.settle(:g1, :short, 1, 1, 3), 1::bigint); select test.follow();
 select test.equal('its reason says why', (select outcome || ' ' || reason from push.delivery_history where outbox_id = :short and n = 1),
   'expired DeadlinePassed');
 
@@ -36,35 +31,28 @@ select test.equal('a batch returns the number of accepted settlements',
   array[1, 1, 3],
   array[0, 0, 4]::smallint[], array[200, 200, 410]::smallint[], array[null, null, 'Unregistered'], array['a', 'b', null],
     array['batch', 'batch', 'batch'],
-  array[now(), now(), null]::timestamptz[], array[now(), now(), null]::timestamptz[]), 2::bigint);
-select test.follow();
+  array[now(), now(), null]::timestamptz[], array[now(), now(), null]::timestamptz[]), 2::bigint); select test.follow();
 select test.equal('dead and delivered pushes are distinguished',
   (select string_agg(format('%s %s %s %s', n, outcome, attempts, reason), ', ' order by n)
   from push.delivery_history where outbox_id = :batch),
   '0 delivered 1 , 2 dead 3 Unregistered');
 
 select test.equal('release gives the attempt back', push.release(:g1, array[:batch]::bigint[], array[1], array[1]), 1::bigint);
-select test.follow();
 select test.equal('a released delivery is ready', (select state || ' ' || attempt || ' ' || lease from push.deliveries where outbox_id = :batch
   and n = 1), 'ready 0 1');
 select test.equal('release is fenced', push.release(:g2, array[:batch, :batch]::bigint[], array[3, 4], array[1, 1]), 0::bigint);
-select test.follow();
 select test.equal('the next claim has its own number', test.claim(:g2, p_claim => 2), 'batch/1#2@1');
 select test.equal('park is fenced', push.park(:g2, array[:batch]::bigint[], array[3], array[1], array[1], array[10], array['x']), 0::bigint);
-select test.follow();
 select test.equal('park', push.park(:g1, array[:batch, :batch]::bigint[], array[3, 4], array[1, 1], array[2, 2], array[5000, 600000],
   array['TooManyRequests', 'Later']), 2::bigint);
-select test.follow();
 select test.equal('a parked delivery waits', (select state || ' ' || attempt || ' ' || last_reason || ' '
   || (due_at - interval '5 s' between now() and clock_timestamp())
   from push.deliveries where outbox_id = :batch and n = 3), 'waiting 2 TooManyRequests true');
 select test.equal('it waits no longer than its deadline', (select due_at = deadline_at from push.delivery where outbox_id = :batch and n = 4), true);
 select test.equal('a waiting delivery is not claimed', test.claim(:g1), null);
 select test.equal('promote leaves deliveries that are not due', push.promote(), 0::bigint);
-select test.follow();
 update push.delivery set due_at = now() - interval '1 s' where outbox_id = :batch and n = 3;
 select test.equal('promote takes due deliveries', push.promote(), 1::bigint);
-select test.follow();
 select test.equal('a promoted delivery counts on', test.claim(:g1), 'batch/3#1@3');
 
 -- Floor, slack, lanes.

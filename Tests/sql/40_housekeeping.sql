@@ -4,58 +4,44 @@ select test.call('e', 4) as e \gset
 select push.claim(:g1, 1, array(select id from push.lane), array[2], array['-infinity']::timestamptz[]);
 select push.park(:g1, array[:e]::bigint[], array[n], array[1], array[1], array[1000], array['Unavailable'])
   from push.delivery where outbox_id = :e and state = 1 order by n limit 1;
-select test.follow();
 select test.equal('expire leaves deliveries with time left', push.expire(), 0::bigint);
-select test.follow();
 update push.delivery set deadline_at = now() - interval '1 s', due_at = least(due_at, now() - interval '1 s') where outbox_id = :e;
 select test.equal('promote leaves expired deliveries', push.promote(), 0::bigint);
-select test.follow();
 select test.equal('expire ends up to so many', push.expire(1), 1::bigint);
-select test.follow();
 select test.equal('expire ends the rest, ready and waiting, and leaves the claimed', push.expire(), 2::bigint);
-select test.follow();
 select test.equal('the expired say why', (select string_agg(reason, ' ' order by reason) from push.delivery_history where outbox_id = :e
   and outcome = 'expired' and call_id = 'e'),
   'DeadlinePassed DeadlinePassed Unavailable');
 select test.equal('the claimed one is its gateway''s', (select count(*) from push.deliveries where outbox_id = :e and state = 'claimed'), 1::bigint);
 select test.call('soon', 1, p_ring => 1) as soon \gset
 select test.equal('with slack, expire takes deliveries that are too late to be sent', push.expire(p_slack => '5 s'), 1::bigint);
-select test.follow();
 
 select test.call('r', 3) as r \gset
 select count(*) as claimed from push.claim(:g1, 1, array(select id from push.lane), array[2], array['-infinity']::timestamptz[]) \gset
 select count(*) as claimed from push.claim(:g2, 1, array(select id from push.lane), array[1], array['-infinity']::timestamptz[]) \gset
 select test.equal('a beat leaves the living', (select alive and not must_reclaim from push.beat(:g2, true))
   and (select alive from push.gateways where id = :g1), true);
-select test.follow();
 update push.gateways set heartbeat_at = now() - interval '10 s', doubted_at = now() - interval '1 s', steady_since = now() - interval '1 hour'
   where id in (:g1, :g2);
 select push.beat(:g2, true), push.beat(:g2, true);
-select test.follow();
 select test.equal('a gateway that seems silent itself, as after a standstill of the server, declares none dead',
   (select alive from push.gateways where id = :g1), true);
 update push.gateways set heartbeat_at = clock_timestamp() + interval '5 s', steady_since = clock_timestamp() + interval '5 s' where id = :g2;
 select push.beat(:g2, true);
-select test.follow();
 select test.equal('nor does one whose last heartbeat is in the future: the clock was set',
   (select alive and (select steady_since <= clock_timestamp() from push.gateways where id = :g2) from push.gateways where id = :g1), true);
 update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '1 hour' where id = :g2;
 select test.equal('a gateway without p_may_reap frees nothing',
   (select alive from push.beat(:g2, false)) and (select alive from push.gateways where id = :g1), true);
-select test.follow();
 select push.beat(:g2, true);
-select test.follow();
 select test.equal('a heartbeat of any gateway frees the deliveries of a silent one',
   (select count(*) from push.delivery where owner = :g1), 0::bigint);
 select test.equal('reaped deliveries keep their attempt', (select string_agg(state || attempt, ' ' order by state, attempt) from push.deliveries
   where outbox_id = :r), 'claimed1 ready1 ready1');
 select test.equal('the beat of a gateway declared dead fails', (select alive from push.beat(:g1, true)), false);
-select test.follow();
 select test.equal('it claims nothing', test.claim(:g1), null);
 select test.equal('it settles nothing', test.settle(:g1, :r, 0, 1), 0::bigint);
-select test.follow();
 select test.equal('the other lives', (select alive from push.beat(:g2, true)), true);
-select test.follow();
 select test.equal('gateways tell how they ended', (select ended_reason from push.gateways where id = :g1), 'silent');
 -- A claim that was running while its gateway was declared dead commits later: its rows are found.
 update push.delivery set state = 1, owner = :g1, lease = lease + 1 where outbox_id = :r

@@ -10,12 +10,10 @@ select count(*) as claimed from push.claim(:g, 1, array(select id from push.lane
 select push.settle(:g, null, array[:t]::bigint[], array[0], array[1], array[2], array[0]::smallint[], array[200]::smallint[], array[null], array['m'],
   array['t'],
   array[created_at + interval '5.25 ms'], array[created_at + interval '20 ms']) from push.outbox where id = :t;
-select test.follow();
 update push.history set failures = jsonb_build_array(jsonb_build_object('at', created_at + interval '2 ms', 'attempt', 1, 'status', 503, 'reason',
   'ServiceUnavailable'))
   where outbox_id = :t;
 select push.park(:g, array[:t]::bigint[], array[1], array[1], array[1], array[10000], array['QUOTA_EXCEEDED']);
-select test.follow();
 select test.equal('the timeline tells the story in order', (select string_agg(concat_ws(' ', event, user_id, attempt, status, reason), ', ')
   from push.timeline('t')),
   'enqueued, attempt failed a 1 503 ServiceUnavailable, sent a 2, delivered a 2 200, waiting b 1 QUOTA_EXCEEDED');

@@ -99,9 +99,7 @@ select test.equal('tokens of entries: alert before FCM before Expo; a VoIP token
 -- The rules of calls do not apply to it.
 select pg_temp.notify('message', '["all"]', '{"callId": "quiet"}') as quiet \gset
 select test.equal('it cannot be answered or ended', push.answer_call('quiet', 'all') or push.end_call('quiet'), false);
-select test.follow();
 update push.outbox set state = 'ended', end_reason = 'x' where id = :quiet;
-select test.follow();
 select test.equal('nothing was cancelled or missed by that', (select string_agg(distinct kind, ' ') || ' ' || count(*) from push.deliveries
   where outbox_id = :quiet), 'notification 3');
 select push.register_gateway('one', '1') as g1 \gset
@@ -117,20 +115,16 @@ create function pg_temp.claim_quiet(p_gateway int) returns void language sql as 
     array['-infinity', '-infinity', '-infinity']::timestamptz[]) $$;
 select push.park(:g1, array_agg(outbox_id), array_agg(n), array_agg(1), array_agg(1), array_agg(0), array_agg('x'::text)) from held
   where outbox_id = :quiet;
-select test.follow();
 select test.equal('parked it is not void', (select string_agg(state, ' ') from push.deliveries where outbox_id = :quiet), 'waiting waiting waiting');
 select push.promote();
-select test.follow();
 select test.equal('it becomes ready again', (select string_agg(state, ' ') from push.deliveries where outbox_id = :quiet), 'ready ready ready');
 select pg_temp.claim_quiet(:g1);
 select push.release(:g1, array_agg(outbox_id), array_agg(n), array_agg(lease)) from push.delivery where outbox_id = :quiet;
-select test.follow();
 select test.equal('released, too', (select string_agg(state, ' ') from push.deliveries where outbox_id = :quiet), 'ready ready ready');
 select pg_temp.claim_quiet(:g1);
 select push.settle(:g1, array_agg(ctid), array_agg(outbox_id), array_agg(n), array_agg(lease), array_agg(1), array_agg(4::smallint),
   array_agg(410::smallint), array_agg('Unregistered'::text), array_agg(null::text),
   array_agg('quiet'::text), array_agg(now()), array_agg(now())) from push.delivery where outbox_id = :quiet;
-select test.follow();
 select test.equal('one that fails has no fallback', (select count(*) from push.delivery_history where outbox_id = :quiet and outcome = 'dead') || ' '
   || (select count(*) from push.deliveries where outbox_id = :quiet), '3 0');
 select pg_temp.notify('missed_call', '["all"]', '{"callId": "told-missed"}') as late \gset
@@ -141,9 +135,7 @@ begin
 end $$;
 select pg_temp.lapse(:late);
 select test.equal('push.miss leaves it alone', push.miss(), 0::bigint);
-select test.follow();
 select push.expire();
-select test.follow();
 select test.equal('past its time it expires', (select string_agg(distinct kind || ' ' || outcome, ', ') from push.delivery_history
   where outbox_id = :late) || (select count(*) from push.deliveries where outbox_id = :late), 'notification expired0');
 
@@ -172,8 +164,7 @@ select test.equal('the timeline shows the users and the reasons',
   where event = 'skipped'),
   'alert NoDevice, dead TokenInvalid, gone TokenInvalid, no NotificationsDisabled, no-tokens NoDevice, nobody NoDevice, off NotificationsDisabled');
 select test.equal('a user who was reached is not reported as skipped after the call',
-  push.end_call('mixed', 'busy') || (select count(*)::text from push.timeline('mixed') where event = 'skipped'), 'true7');
-select test.follow();
+  push.end_call('mixed', 'busy') || (select count(*)::text from push.timeline('mixed') where event = 'skipped'), 'true7'); select test.follow();
 select pg_temp.notify('message', '["voip", "all"]') as voiceless \gset
 select test.equal('a notification: a VoIP token does not count', (select string_agg(user_id || ' ' || reason, ', ')
   from push.skipped_recipients(:voiceless)), 'voip NoDevice');

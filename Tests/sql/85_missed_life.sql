@@ -17,22 +17,18 @@ select push.take_tally() \g /dev/null
 
 select test.call('on-time', 1, 'life');
 select pg_temp.lapse('on-time', '1 s');
-select test.equal('a call whose ring window has just ended is missed', push.miss(), 1::bigint);
-select test.follow();
+select test.equal('a call whose ring window has just ended is missed', push.miss(), 1::bigint); select test.follow();
 select test.equal('and worth telling for four hours', pg_temp.minutes_left('on-time'), 240);
 select test.call('hour', 1, 'life');
 select pg_temp.lapse('hour', '1 hour');
-select test.equal('found an hour later, too', push.miss(), 1::bigint);
-select test.follow();
+select test.equal('found an hour later, too', push.miss(), 1::bigint); select test.follow();
 select test.equal('and worth telling for three hours more', pg_temp.minutes_left('hour'), 180);
 select test.call('ended', 1, 'life');
-select push.end_call('ended', app => 'life');
-select test.follow();
+select push.end_call('ended', app => 'life'); select test.follow();
 select test.equal('a call that is ended while it rings: four hours from its end', pg_temp.minutes_left('ended'), 240);
 select test.call('late-end', 1, 'life');
 select pg_temp.lapse('late-end', '3 hours');
-select push.end_call('late-end', app => 'life');
-select test.follow();
+select push.end_call('late-end', app => 'life'); select test.follow();
 select test.equal('a call ended after its ring window', pg_temp.minutes_left('late-end'), 60);
 
 delete from push.delivery;
@@ -40,9 +36,9 @@ select push.take_tally() \g /dev/null
 select test.call('old', 2, 'life');
 delete from push.delivery;
 select pg_temp.lapse('old', '3 days');
-select test.equal('a call of days ago', push.miss(), 1::bigint);
-select test.follow();
+select test.equal('a call of days ago', push.miss(), 1::bigint); select test.follow();
 select test.equal('becomes missed', (select state from push.outbox where call_id = 'old'), 'missed');
+select push.expire();
 select test.equal('but no missed call is sent any more', pg_temp.owed('old'), null);
 select test.equal('and history shows it for each user', pg_temp.past('old'),
   'missed_call:u1:expired:DeadlinePassed missed_call:u2:expired:DeadlinePassed');
@@ -53,7 +49,7 @@ select test.call('old-end', 1, 'life');
 delete from push.delivery;
 select pg_temp.lapse('old-end', '4 hours');
 select push.end_call('old-end', app => 'life');
-select test.follow();
+select test.follow(), push.expire();
 select test.equal('ended by its backend days later: the same', coalesce(pg_temp.owed('old-end'), '') || pg_temp.past('old-end'),
   'missed_call:u1:expired:DeadlinePassed');
 select test.equal('the timeline tells it', (select string_agg(event || ' ' || kind, ', ') from push.timeline('old-end', 'life')

@@ -1,6 +1,5 @@
 -- Retention continues after calls that it must keep, in steps.
 delete from push.outbox;
-select test.follow();
 -- Calls of 20 days ago, the first p_owed of which are still owed.
 create function pg_temp.old_calls(p_prefix text, p_count int, p_owed int) returns void language plpgsql set session_replication_role = replica as $$
 begin
@@ -34,7 +33,6 @@ select test.equal('calls that are still owed do not block the others', pg_temp.b
 select test.equal('the next step continues after it', (select after_id > 0 from push.prune_cursor) and pg_temp.bites(10, 10) >= 10, true);
 select test.equal('the job continues to the end, and returns that', (select bool_or(not push.run_job('prune')) from generate_series(1, 1000)
   where (select after_id > 0 from push.prune_cursor)), true);
-select test.follow();
 select test.equal('all is gone that may go', pg_temp.kept('a'), 300::bigint);
 select test.equal('with its other rows', (select count(*) from push.ring_reports) || ' ' || (select count(*) from push.call_key), '300 300');
 delete from push.delivery where outbox_id in (select id from push.outbox where call_id like 'a%' order by id limit 299);
@@ -53,7 +51,6 @@ select test.equal('a new day begins a pass at once', pg_temp.bites(2, 2, 14), 2:
 select pg_temp.old_calls('d', 6000, 0);
 update push.job set due_at = now() + interval '1 minute' where name = 'prune';
 select test.equal('a bite of many calls: there is more', push.run_job('prune'), true);
-select test.follow();
 select test.equal('and it is due at once', (select due_at <= clock_timestamp() from push.job where name = 'prune'), true);
 
 insert into push.audit (at, action, target) select now() - interval '91 days', 'old', 'x' from generate_series(1, 1500);

@@ -1,6 +1,5 @@
 -- The number of owed deliveries: exact while there are few, an estimate for many; a backlog never hides a call.
 delete from push.outbox; truncate push.delivery;  -- Truncated: the estimate looks at what is left of earlier tests, too.
-select test.follow();
 select push.register_lane('log', 'fcm') as lane, push.register_lane('log', 'expo') as expo, push.register_gateway('one', '1') as g \gset
 -- Adds this number of deliveries of a kind, with this lifetime.
 create function pg_temp.owe(p_kind int, p_count int, p_left interval, p_lane int) returns void language sql as $$

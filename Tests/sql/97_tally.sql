@@ -16,27 +16,21 @@ select test.equal('taken rows are deleted', pg_temp.notes(), '');
 -- Void: one that was tried, two that were not.
 select test.claim(:g, 1, 'tally');
 select push.park(:g, array[outbox_id], array[n], array[lease], array[1], array[20000], array['Unavailable']) from push.delivery where state = 1;
-select test.follow();
-select push.end_call('t1', 'declined', 'tally');
-select test.follow();
+select push.end_call('t1', 'declined', 'tally'); select test.follow();
 select test.equal('the invites of an ended call are noted by whether they were tried', pg_temp.notes(),
   'ended tally fcm 0 2 CallEnded f 1, ended tally fcm 0 2 CallEnded t 2');
 select push.end_call('t1', 'declined', 'tally');
-select test.follow();
 select test.equal('ending it twice is noted once', pg_temp.notes(), '');
 
 -- Expired, and missed.
 update push.delivery set deadline_at = now() - interval '1 s' where outbox_id = :t2;
 select push.expire();
-select test.follow();
 select test.equal('so are expired deliveries', pg_temp.notes(), 'ended tally fcm 0 3 DeadlinePassed t 2');
 select pg_temp.lapse(:t2);
-select push.miss();
-select test.follow();
+select push.miss(); select test.follow();
 select test.equal('missed calls are noted with their cause', pg_temp.notes(), 'missed tally deadline f 2');
 select test.call('t3', 1, 'tally') as t3 \gset
-select push.end_call('t3', 'ended', 'tally');
-select test.follow();
+select push.end_call('t3', 'ended', 'tally'); select test.follow();
 select test.equal('whatever the cause', pg_temp.notes(),
   'ended tally fcm 0 2 CallEnded t 1, enqueued tally f 1, missed tally ended f 1');
 insert into push.outbox (app, kind, payload, recipients) values ('tally', 'message', '{"chatId": "c", "from": "x"}', '[]');
@@ -65,7 +59,6 @@ select test.claim(:g, 1, 'tally');
 select outbox_id as o, n, lease from push.delivery where owner = :g \gset
 select push.settle(:g, null, array[:o::bigint], array[:n], array[:lease], array[1], array[0::smallint], array[200::smallint], array[null]::text[],
   array['m'], array['c'], array[now()], array[now()]);
-select test.follow();
 select test.equal('history names the gateway that settled',
   (select string_agg(outbox_id || '/' || n, ',') from push.settled(:g, array[:o::bigint, :o::bigint], array[:n, 99])), :'o' || '/' || :'n');
 select test.equal('nor one with the same numbers that was made at another time', (select count(*)::int from push.settled(:g, array[:o::bigint],

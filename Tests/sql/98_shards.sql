@@ -72,8 +72,7 @@ select test.equal('calls of other slots are taken', test.call('call-7') is not n
 -- A call that was enqueued before its slot moved stays, and is a duplicate.
 select push.use_shard_map(3, array_fill(5, array[1024]), 4) as moved \gset
 select test.equal('a call from before is a duplicate', (select duplicate from push.enqueue_call('{"callId": "before-1", "from": "x"}', '[]')), true);
-select test.equal('it can be answered', push.answer_call('before-1'), true);
-select test.follow();
+select test.equal('it can be answered', push.answer_call('before-1'), true); select test.follow();
 select test.equal('and is found', array(select f from push.find_calls('{c1,before-2,before-1}', '{default,default,null}') f), '{1,2}'::int[]);
 select test.equal('a shard without slots makes no ids', pg_temp.fault('select push.new_call_id()'), '55000 shard 4 owns no slot');
 select test.equal('a notification without an id is refused there, too', pg_temp.fault($$select push.enqueue_call(

@@ -60,6 +60,9 @@ equal "all of them are in functions/" "$(grep -lE '^create (or replace )?(functi
 equal "and are all there is" "$(defined 'create (or replace )?function push\.[a-z_]+' | sort -u | wc -l | tr -d ' ')" \
   "$(sql -c "select count(distinct proname) from pg_proc where pronamespace = 'push'::regnamespace")"
 
+equal "only planner.sql says how queries are planned" \
+  "$(grep -lE '\bset (enable_[a-z]+|plan_cache_mode|jit|work_mem) ' "$root"/migrations/functions/*.sql)" ""
+
 sql -f "$here/harness.psql" >/dev/null
 
 # The same cases as in Tests/ProvidersTests/WebPushSubscriptionTests.swift.

@@ -9,9 +9,7 @@ create or replace function push.count_owed(p_most int default 30000, p_past bool
 returns table (
   lane smallint, kind smallint, state smallint, owner int, count bigint, oldest timestamptz, first_deadline timestamptz
 )
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   c_pages   constant float := 300;

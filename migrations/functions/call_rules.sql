@@ -70,8 +70,7 @@ comment on function push.tell_void is
   '*" (any call may have ended) if there are more than 100';
 
 create or replace function push.end_calls() returns trigger
-language plpgsql volatile security definer set search_path = push, pg_temp set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_held bigint[];
 begin
@@ -102,8 +101,7 @@ create or replace trigger end_calls after update on push.outbox referencing old 
 -- A tenant's apps are looked up one by one, so that no row of another tenant is read. The statistics of the tenant's own
 -- transaction would show such reads.
 create or replace function push.own_calls(p_call_id text, p_app text) returns table (id bigint, app text)
-language plpgsql stable rows 1 set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+language plpgsql stable rows 1 set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_own text[] := case when not push.acts_for_all() then push.own_apps() end;
@@ -145,7 +143,7 @@ comment on function push.find_call is
   'several apps have one. p_call_id, p_app: columns of push.outbox';
 
 create or replace function push.device_token(p_app text, p_device text) returns text
-language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql stable set search_path = push, pg_temp as $$
 declare
   v_token text := coalesce(push.recipient_token(jsonb_build_object('apnsToken', p_device), 'apnsToken'),
     push.recipient_token(jsonb_build_object('pushToken', p_device), 'pushToken'),
@@ -171,7 +169,7 @@ comment on function push.device_token is
 create or replace function push.answer_call(
   call_id text, user_id text default null, app text default null, device text default null
 ) returns boolean
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 declare
   v_id    bigint := push.find_call(call_id, app);
   v_app   text := (select o.app from push.outbox o where o.id = v_id);
@@ -195,7 +193,7 @@ comment on function push.answer_call is
 create or replace function push.decline_call(
   call_id text, user_id text, app text default null, reason text default 'declined', device text default null
 ) returns boolean
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 declare
   v_id   bigint := push.find_call(call_id, app);
   v_call push.outbox := (select o from push.outbox o where o.id = v_id);
@@ -221,7 +219,7 @@ comment on function push.decline_call is
   'had ended';
 
 create or replace function push.end_call(call_id text, reason text default 'ended', app text default null) returns boolean
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 declare
   v_id bigint := push.find_call(call_id, app);
 begin

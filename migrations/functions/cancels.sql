@@ -49,7 +49,7 @@ begin
     cross join lateral (select o.created_at from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
-        d.locale, d.data, null::smallint as outcome, null::text as reason, d.state = 1 as may_ring, d.fallback_of, d.deadline_at,
+        d.locale, d.data, null::smallint as outcome, null::text as reason, d.state = 1 or d.attempt > 0 as may_ring, d.fallback_of, d.deadline_at,
         d.bypassed_at is not null as bypassed
       from push.delivery d where d.outbox_id = c.id
       union all
@@ -182,7 +182,7 @@ begin
   ), target as (
     select distinct on (p.id, p.lane, p.token) p.*
     from call c join pushed p on p.id = c.id
-    where p.kind = 0 and p.may_ring and (c.ended_at is not null or c.declined ? p.user_id)
+    where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or c.declined ? p.user_id)
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by) and p.token <> all (c.own)
       and (p.provider <> 'apns' or c.voip_cancel
         and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null or c.declined -> p.user_id ? 'erases'))

@@ -11,14 +11,9 @@
 -- the condition (state, owner, lease), so a gateway that lost its claim changes nothing. A claim changes no indexed column
 -- of a delivery, and pages are left half empty, so it is a HOT update: see the indexes of push.delivery.
 --
--- The functions are PL/pgSQL with fixed plans. PostgreSQL 15 plans a SQL function anew at every call, and statistics taken
--- while the queue was empty or full would change the plan at the worst time. A PL/pgSQL function's plan is made once a
--- session, perhaps while the tables are empty. A join with push.delivery may then be planned as a scan of the table that
--- looks into the caller's batch for each row. Once the table has filled, that session stays ten to a thousand times slower
--- than the next one. So nothing here, and nothing else that settles deliveries, joins a table that grows. A row is looked
--- up with "cross join lateral (… offset 0)", which can only run once for each row of the batch, and is changed by its ctid,
--- which no plan can find another way. The condition (state, owner, lease) is part of the change itself, so it is checked on
--- the row's newest version.
+-- The functions are PL/pgSQL with fixed plans (planner.sql): PostgreSQL 15 plans a SQL function anew at every call. Nothing here, and
+-- nothing else that settles deliveries, joins a table that grows. A row is looked up with "cross join lateral (… offset 0)", and changed
+-- by its ctid; the condition (state, owner, lease) is part of the change itself, so it is checked on the row's newest version.
 
 create or replace function push.oldest_time() returns timestamptz language sql immutable parallel safe as
 $$ select '2000-01-01 00:00:00+00'::timestamptz $$;
@@ -50,10 +45,7 @@ create or replace function push.claim(
   locale text, data jsonb, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb,
   paired boolean, declined jsonb
 )
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   -- statement_timestamp() gives an index condition; clock_timestamp() would give a filter. While a transaction holds back
@@ -190,9 +182,7 @@ comment on function push.claim is
 -- When an answer is lost ------------------------------------------------------------------------------------------------
 
 create or replace function push.claimed_places(p_gateways int[], p_claim int default null) returns tid[]
-language plpgsql stable set search_path = push, pg_temp set enable_seqscan = on set max_parallel_workers_per_gather = 0
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable set search_path = push, pg_temp as $$
 begin
   -- Reads the whole table on purpose: an index on owner would cost every claim an entry.
   if p_claim is null then
@@ -206,9 +196,7 @@ comment on function push.claimed_places is
   'with this number, of the first gateway. For push.forget and push.free_claims. Reads all of push.delivery';
 
 create or replace function push.forget(p_gateway int, p_claim int) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_places tid[];
   v_given  bigint;
@@ -251,9 +239,7 @@ create or replace function push.claimed_by(
   p_gateway int, p_from_page bigint, p_pages int default 2000,
   out outbox_id bigint[], out n int[], out lease int[], out created_at timestamptz[], out next_page bigint
 )
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_from  tid := format('(%s,0)', greatest(p_from_page, 0))::tid;
@@ -276,10 +262,7 @@ comment on function push.claimed_by is
   'outbox_id, n, lease, the claim''s number, and created_at; next_page: null at the end';
 
 create or replace function push.ended(p_outbox_id bigint[]) returns bigint[]
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 begin
   return array(
     select c.id from unnest(p_outbox_id) c(id)
@@ -297,10 +280,7 @@ comment on function push.ended is
   'again. A notification on push_control is only a hint, so gateways check with this function. p_outbox_id: push.outbox.id';
 
 create or replace function push.ended_for(p_outbox_id bigint[]) returns table (outbox_id bigint, user_id text)
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 begin
   return query

@@ -6,9 +6,7 @@ create or replace function push.minutes(p_since timestamptz) returns table (
   minute timestamptz, invites bigint, delivered bigint, late bigint, expired bigint, dead bigint, p50_ms float8,
   p99_ms float8
 )
-language sql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set jit = off
-as $$
+language sql stable security definer set search_path = push, pg_temp as $$
   select m.minute, m.invites, m.delivered, m.late, m.expired, m.dead, m.ms[1], m.ms[2]
   from (
     select date_trunc('minute', h.finished_at) as minute, count(*) as invites,
@@ -39,8 +37,7 @@ $$ select (extract(epoch from p_length) * 1000)::bigint $$;
 comment on function push.length_ms is 'an interval, p_length, in milliseconds';
 
 create or replace function push.overview(p_max int default 50) returns jsonb
-language sql stable set search_path = push, pg_temp set jit = off
-as $$
+language sql stable set search_path = push, pg_temp as $$
   select jsonb_build_object(
     'now', push.epoch_ms(clock_timestamp()),
     'lanes', (
@@ -92,8 +89,7 @@ comment on function push.overview is
   'milliseconds since 1970. p_max: maximum number of entries of failures, stuck and replicas; the worst come first';
 
 create or replace function push.calls(p_call_id text) returns jsonb
-language sql stable set search_path = push, pg_temp set enable_seqscan = off set jit = off
-as $$
+language sql stable set search_path = push, pg_temp as $$
   select coalesce(jsonb_agg(push.call(p_call_id, o.app) || jsonb_build_object('timeline', (
       select coalesce(jsonb_agg(jsonb_build_object(
           'ms', t.ms, 'event', t.event, 'provider', t.provider, 'kind', t.kind, 'userId', t.user_id,

@@ -44,9 +44,7 @@ create or replace function push.devices_max() returns int language sql immutable
 comment on function push.devices_max is 'maximum number of living devices of one user in one app';
 
 create or replace function push.limit_devices() returns trigger
-language plpgsql security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   -- The update runs this trigger once more.
   if exists (select from changed c where c.enabled and c.invalidated_at is null) then
@@ -77,7 +75,7 @@ create or replace function push.register_device(
   user_id text, app text, provider text, token text, environment text default 'production',
   platform text default null, locale text default null, voip boolean default true
 ) returns void
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 begin
   if not push.acts_for_all() and not push.is_own(register_device.app) then
@@ -103,7 +101,7 @@ comment on function push.register_device is
   'or null; voip: of an APNs token, true for PushKit';
 
 create or replace function push.drop_device(app text, provider text, token text) returns boolean
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   if drop_device.provider = 'webpush' then
     drop_device.token := coalesce(push.webpush_token(drop_device.token), drop_device.token);

@@ -18,7 +18,7 @@
 -- Two transactions may enqueue the same call at once. The second waits in the INSERT below until the first has ended. It
 -- then finds a duplicate or, if the first was rolled back, gets the key.
 create or replace function push.take_call_key(p_call_id text, p_app text) returns boolean
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   insert into push.call_key (call_id, app) values (p_call_id, p_app) on conflict do nothing;
   if found then
@@ -40,7 +40,7 @@ comment on function push.take_call_key is
 -- always rings; a notification is ended from the start. A chat message needs no callId. An invalid traceparent becomes an
 -- empty string, which push.check_traces refuses.
 create or replace function push.fill_call() returns trigger
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   -- Too long or missing values are cut or replaced so that the row can be inserted; the statement trigger refuses it.
   new.app := left(coalesce(new.app, 'default'), 65);
@@ -154,9 +154,7 @@ comment on function push.reachable_devices is
 
 -- Chooses as push.tell_missed does: the best channel, and in it the first entry or the newest token.
 create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
-language plpgsql volatile set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off
-as $$
+language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_dropped bigint;
 begin
@@ -198,10 +196,7 @@ comment on function push.refuse_unserved is
 
 -- If the best token of an entry is dead, the entry's next token is used.
 create or replace function push.fan_out() returns trigger
-language plpgsql security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set work_mem = '64MB' set jit = off
-as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 declare
   v_own text[];
 begin
@@ -351,9 +346,7 @@ create or replace trigger fan_out after insert on push.outbox referencing new ta
 -- Usually nobody is skipped, which is quickly checked. One query for all calls of a statement: preparing it costs more than
 -- running it.
 create or replace function push.calls_that_skip(p_outbox_ids bigint[]) returns setof bigint
-language plpgsql stable
--- Else the planner plans it anew for each call, which takes longer than the query itself.
-set plan_cache_mode = force_generic_plan as $$
+language plpgsql stable as $$
 begin
   return query
     select o.id
@@ -383,7 +376,7 @@ create or replace function push.enqueue_call(
   payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
   kind text default 'incoming_call', traceparent text default null
 ) returns table (outbox_id bigint, deliveries int, duplicate boolean, skipped int, call_id text)
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_since timestamptz;
@@ -445,8 +438,7 @@ comment on function push.enqueue_call is
 -- and does not affect the others. The gateway then calls push.enqueue_call for it, which gives the reason.
 create or replace function push.enqueue_calls(calls jsonb)
 returns table (n int, outbox_id bigint, deliveries int, skipped int, call_id text)
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off set jit = off
-set plan_cache_mode = force_generic_plan set lock_timeout = '20ms' as $$
+language plpgsql security definer set search_path = push, pg_temp set lock_timeout = '20ms' as $$
 #variable_conflict use_column
 declare
   v_made       jsonb;

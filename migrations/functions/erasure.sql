@@ -438,9 +438,7 @@ comment on function push.continue_erasure is
 
 create or replace function push.erase_user(user_id text, app text, max_ms int default 1000)
 returns table (place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_user    constant text := erase_user.user_id;
@@ -503,9 +501,7 @@ comment on function push.erase_user is
 -- it must not stop those of other apps. The message of the error is not shown, because it may contain a token.
 drop function if exists push.finish_erasures(int);
 create or replace function push.finish_erasures() returns boolean
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_begun   constant timestamptz := clock_timestamp();
   v_last    constant timestamptz := v_begun - interval '10 minutes';

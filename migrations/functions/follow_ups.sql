@@ -22,9 +22,7 @@ $$;
 -- 5 s, 20 s, and so on up to half an hour, and given up when its missed calls would have expired.
 create or replace function push.follow_up(p_urgent boolean default false, p_max int default 50, p_within interval default '10 s')
 returns int
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_since timestamptz := statement_timestamp() - p_within;
   v_notes push.noted[];
@@ -82,14 +80,19 @@ declare
     order by o.id for no key update skip locked);
   v_gone  bigint[] := array(
     select distinct n.outbox_id from unnest(p_notes) n where (select true from push.outbox o where o.id = n.outbox_id) is null);
+  -- Of these, phones must be silent: of all users, or of those who have declined.
+  v_quiet bigint[] := array(
+    select o.id from push.outbox o where o.id = any (v_calls) and (o.ended_at is not null or o.declined is not null));
   v_noted record;
 begin
   if v_gone <> '{}' then
     delete from push.delivery d where d.outbox_id = any (v_gone);
     perform push.drop_belongings(v_gone);
   end if;
-  perform push.void_unsent(v_calls);
-  perform push.cancel_rings(v_calls);
+  if v_quiet <> '{}' then
+    perform push.void_unsent(v_quiet);
+    perform push.cancel_rings(v_quiet);
+  end if;
   for v_noted in
     select n.why, array_agg(distinct n.outbox_id) as calls from unnest(p_notes) n where n.outbox_id = any (v_calls) group by n.why
   loop

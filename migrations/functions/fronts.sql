@@ -3,10 +3,7 @@
 
 create or replace function push.dead_tokens(app text, providers text[], tokens text[], set_at timestamptz[])
 returns setof text
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 begin
   return query
     with dead as materialized (
@@ -34,7 +31,7 @@ comment on function push.dead_tokens is
 
 create or replace function push.compare_recipients(call_id text, app text, user_ids text[])
 returns table (others int, absent text[])
-language plpgsql stable security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 declare
   v_id bigint := push.find_call(compare_recipients.call_id, compare_recipients.app);
 begin

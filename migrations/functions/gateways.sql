@@ -101,10 +101,7 @@ comment on function push.register_app is
 -- the gateway. After a third death the outcome is dead. There is no next channel for it: the cause is probably the call
 -- itself.
 create or replace function push.free_rows(p_places tid[], p_owners int[], p_silent int[], p_counts boolean) returns bigint
-language plpgsql volatile set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_suspect  constant int := 2;
   c_hopeless constant int := 3;
@@ -153,10 +150,7 @@ comment on function push.free_rows is
 -- exclusively; a running claim ("key share") prevents that lock. The transaction that ended the gateway never clears it, because a claim
 -- may have locked the older version of the row.
 create or replace function push.free_claims(p_gateways int[] default '{}') returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_begun  timestamptz := clock_timestamp();
   v_alone  int[] := array(
@@ -190,7 +184,7 @@ comment on function push.free_claims is
 
 -- The update changes nothing, but a transaction that writes nothing would flush nothing.
 create or replace function push.sync(p_gateway int) returns void
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   if current_setting('synchronous_commit') = 'off' then
     perform set_config('synchronous_commit', 'local', true);
@@ -203,7 +197,7 @@ comment on function push.sync is
   'send pushes that people see. It does not wait for standbys. p_gateway: what push.register_gateway returned';
 
 create or replace function push.retire_gateway(p_gateway int) returns void
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'retired',
       free_due_at = clock_timestamp()
@@ -224,15 +218,13 @@ comment on function push.retire_gateway is
 -- Silence is measured on the server's clock, between heartbeats that were executed. If the server stood still (a suspended
 -- virtual machine, a disk that did not answer), or its clock was set ahead, all gateways seem silent, and the first one
 -- whose heartbeat is executed would declare all others dead. But its own heartbeats have a gap then, too. For p_silence
--- after such a gap it declares no gateway dead, and by then every living gateway has sent a heartbeat. The same holds for
--- its first heartbeat after a crash of the server, which may have lost the last heartbeats of others. Two steps of the clock between two
--- of its own heartbeats leave no gap, but a gateway that
--- registered between the steps seems old. Therefore a gateway is declared dead only at the second check: the first comes
+-- after such a gap it declares no gateway dead, and by then every living gateway has sent a heartbeat. Two steps of the clock
+-- between two of its own heartbeats leave no gap, but a gateway that registered between the steps seems old. Therefore a gateway is declared dead only at the second check: the first comes
 -- after two thirds of p_silence, and a heartbeat in between cancels it.
 create or replace function push.beat(
   p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean
 )
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_now    timestamptz := clock_timestamp();

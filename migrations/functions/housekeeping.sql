@@ -3,9 +3,7 @@
 -- What waits, and what is too late ------------------------------------------------------------------------------------
 
 create or replace function push.promote(p_max int default 2000) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_promoted bigint;
 begin
@@ -28,10 +26,7 @@ comment on function push.promote is
 create or replace function push.expire(
   p_max int default 5000, p_slack interval default '0', p_since timestamptz default '-infinity'
 ) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_before timestamptz := statement_timestamp() + p_slack;
   v_gone   push.delivery[];

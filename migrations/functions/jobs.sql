@@ -24,9 +24,7 @@ end
 $$;
 
 create or replace function push.take_job(p_gateway int, p_urgent boolean default null) returns text
-language plpgsql volatile security definer set search_path = push, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_name text;
 begin
@@ -48,9 +46,7 @@ comment on function push.take_job is
   '(push.is_urgent), or one that is not; null: any';
 
 create or replace function push.run_job(p_name text) returns boolean
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_more boolean;
 begin

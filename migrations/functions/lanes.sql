@@ -102,7 +102,7 @@ create or replace function push.report_lanes(
   p_gateway int, p_lane smallint[], p_window int[], p_capacity int[], p_in_flight int[], p_circuit text[],
   p_throttled_ms int[], p_rate int[]
 ) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 begin
   if not exists (select from push.gateways g where g.id = p_gateway and g.alive) then
     return;

@@ -3,9 +3,7 @@
 -- The functions that take calls are parts of push.follow_up (cancels.sql).
 
 create or replace function push.miss(p_max int default 1000) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_missed bigint;
 begin
@@ -83,7 +81,7 @@ create or replace function push.tell_missed(p_calls bigint[]) returns int
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
-  -- announced. They expire at once.
+  -- announced. Their missed calls expire (push.expire), and only history shows them.
   c_life constant interval := '4 hours';
   v_made bigint[];
 begin
@@ -95,36 +93,37 @@ begin
     where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy', 'notification'))
       and a.missed_calls is distinct from 'off'
   ), pushed as materialized (
-    select p.id, p.kind, p.lane, p.token, p.last_n from push.pushes_of(array(select c.id from call c)) p
+    select p.id, p.kind, p.last_n from push.pushes_of(array(select c.id from call c)) p
+  ), due as materialized (
+    -- A token that several entries name is one phone.
+    select distinct on (p.id, l.id, p.token) p.*, l.id as lane
+    from (
+      -- One phone of a user, or every phone.
+      select distinct on (c.id, a.user_id, case when c.is_all then a.phone end) a.*, c.id, c.app,
+        least(c.ended_at, c.deadline_at) + c_life as until
+      from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
+      -- A user who declined has not missed the call.
+      where not coalesce(c.declined ? a.user_id, false) and c.id not in (select x.id from pushed x where x.kind = 2)
+      order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
+    ) p join push.lane l on l.app = p.app and l.provider = p.provider
+    order by p.id, l.id, p.token, p.user_id
+  ), told as (
+    -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.
+    update push.delivery x set paired = true from call c
+    where x.outbox_id = c.id and x.kind = 1 and x.state = 0
+      and (x.outbox_id, x.lane, x.token) in (select d.id, d.lane, d.token from due d)
+    returning x.outbox_id, x.lane, x.token
   ), made as (
     insert into push.delivery (outbox_id, n, kind, paired, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
       user_id, token, locale, data)
-    select p.id, coalesce((select x.last_n from pushed x where x.id = p.id limit 1), -1)
-        + row_number() over (partition by p.id order by p.user_id, p.lane, p.token), 2,
-      (p.id, p.lane, p.token) in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null),
-      clock_timestamp(), clock_timestamp(), p.until, p.lane, p.lane, p.environment, p.platform, p.user_id, p.token, p.locale, p.data
-    from (
-      -- A token that several entries name is one phone.
-      select distinct on (p.id, l.id, p.token) p.*, l.id as lane
-      from (
-        -- One phone of a user, or every phone.
-        select distinct on (c.id, a.user_id, case when c.is_all then a.phone end) a.*, c.id, c.app,
-          least(c.ended_at, c.deadline_at) + c_life as until
-        from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
-        -- A user who declined has not missed the call.
-        where not coalesce(c.declined ? a.user_id, false) and c.id not in (select x.id from pushed x where x.kind = 2)
-        order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
-      ) p join push.lane l on l.app = p.app and l.provider = p.provider
-      order by p.id, l.id, p.token, p.user_id
-    ) p
-    returning outbox_id, lane, token, paired
-  ), told as (
-    -- These cancels may arrive after the missed call and must then show the same.
-    update push.delivery x set paired = true from call c
-    where x.outbox_id = c.id and x.kind = 1 and x.state = 0
-      and coalesce((x.outbox_id, x.lane, x.token) in (select m.outbox_id, m.lane, m.token from made m where m.paired), false)
+    select d.id, coalesce((select x.last_n from pushed x where x.id = d.id limit 1), -1)
+        + row_number() over (partition by d.id order by d.user_id, d.lane, d.token), 2,
+      (d.id, d.lane, d.token) in (select t.outbox_id, t.lane, t.token from told t),
+      clock_timestamp(), clock_timestamp(), d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
+    from due d
+    returning outbox_id, deadline_at
   )
-  select array_agg(m.outbox_id) into v_made from made m;
+  select array_agg(m.outbox_id) filter (where m.deadline_at > clock_timestamp()) into v_made from made m;
   insert into push.tally (what, app, reason, count)
     select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
     from unnest(v_made) m(id) cross join lateral (select o.app, o.state from push.outbox o where o.id = m.id offset 0) o group by 2, 3;

@@ -4,9 +4,7 @@
 -- What is owed, what is late, what failed -----------------------------------------------------------------------------
 
 create or replace function push.oldest_ringing(p_app text default null) returns interval
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 begin
   return (
     select max(now() - head.since)
@@ -188,9 +186,7 @@ comment on column push.replicas.ended_reason is 'retired (clean shutdown) or sil
 -- Reads one index entry for each lane that is paused or that no replica serves. The status of the other lanes is reported
 -- by their replicas.
 create or replace function push.lane_troubles() returns table (app text, provider text, trouble text, is_bad boolean)
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_any_alive boolean := exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s');
@@ -449,7 +445,7 @@ comment on function push.note_audit is 'records an intervention in push.audit, i
 
 create or replace function push.void_call(call_id text, reason text default 'voided', app text default null)
 returns table (voided int, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_call push.outbox;
@@ -480,7 +476,7 @@ comment on function push.void_call is
   'harmless';
 
 create or replace function push.requeue(call_id text, app text default null) returns table (requeued int, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_call  push.outbox;

@@ -6,10 +6,7 @@
 
 create or replace function push.claim_receipts(p_app text, p_max int, p_lease_ms int)
 returns table (ticket text, outbox_id bigint, n int, token text, sent_at timestamptz)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_room  int := p_max;
@@ -62,10 +59,7 @@ returns table (
   batch bigint, ticket text, outbox_id bigint, n int, user_id text, token text, sent_at timestamptz,
   give_up_at timestamptz, attempts int
 )
-language plpgsql volatile set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = on set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_missing bigint := cardinality(p_ticket);
@@ -103,7 +97,7 @@ comment on function push.take_receipts is
   'and push.postpone_receipts';
 
 create or replace function push.keep_receipts(p_batch bigint, p_kept bigint[]) returns void
-language plpgsql volatile set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql volatile set search_path = push, pg_temp as $$
 begin
   if p_kept = '{}' then
     delete from push.receipt_batch r where r.id = p_batch;
@@ -123,10 +117,7 @@ comment on function push.keep_receipts is
   'deleted';
 
 create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_settled bigint := 0;
   v_gone    record;
@@ -157,9 +148,7 @@ comment on function push.settle_receipts is
   'p_reason: the reason in the receipt, kept in push.history, or null: delivered';
 
 create or replace function push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms int) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_postponed bigint;
 begin
@@ -181,9 +170,7 @@ comment on function push.postpone_receipts is
   'p_ticket: the tickets; p_delay_ms: the delay in milliseconds';
 
 create or replace function push.give_up_receipts(p_app text) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   c_batches constant int := 1000;
   v_lost    bigint;
@@ -211,7 +198,7 @@ comment on function push.give_up_receipts is
   'were deleted; their results stay unknown. p_app: the app';
 
 create or replace function push.erase_receipts(p_outbox_id bigint[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp set jit = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_erased bigint := 0;
   v_batch  push.receipt_batch;

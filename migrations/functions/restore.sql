@@ -42,7 +42,7 @@ comment on function push.mark_restored is
 -- What was owed then ----------------------------------------------------------------------------------------------------
 
 create or replace function push.put_away(p_max int default 20000) returns boolean
-language plpgsql volatile security definer set search_path = push, pg_temp set jit = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_restored timestamptz;
   v_calls    int;

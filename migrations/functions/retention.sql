@@ -3,9 +3,7 @@
 -- Calls that are deleted ----------------------------------------------------------------------------------------------
 
 create or replace function push.drop_belongings(p_outbox_id bigint[]) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 begin
   delete from push.ring_reports r where r.outbox_id = any (p_outbox_id);
   delete from push.escalations e where e.outbox_id = any (p_outbox_id);
@@ -15,9 +13,7 @@ comment on function push.drop_belongings is
   'deletes the remaining rows of calls that no longer exist. p_outbox_id: push.outbox.id';
 
 create or replace function push.drop_calls() returns trigger
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   -- Retention deletes no call with deliveries, so these calls were deleted by hand.
   v_owing bigint[] := array(
@@ -27,7 +23,7 @@ begin
     insert into push.follow_ups (outbox_id, why) select unnest(v_owing), 'gone';
     perform push.tell_void(v_owing[:101]);
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
-      jsonb_build_object('calls', cardinality(v_owing), 'owed', (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
+      jsonb_build_object('calls', (select count(*) from gone_calls), 'owed', (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;
   perform push.drop_belongings(array(select g.id from gone_calls g));
   -- Deleted last, so that a session that waits for a key finds that the call is gone.
@@ -47,8 +43,7 @@ create or replace trigger drop_calls after delete on push.outbox referencing old
   for each statement execute function push.drop_calls();
 
 create or replace function push.drop_all_calls() returns trigger
-language plpgsql volatile security definer set search_path = push, pg_temp set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_table text;
 begin
@@ -77,10 +72,7 @@ create or replace trigger drop_all_calls after truncate on push.outbox
 -- still owed is skipped once a pass and blocks nothing. After the end of a pass, the next one begins ten minutes later, or
 -- when a new day has begun: until then only calls that were still owed would be left.
 create or replace function push.prune(p_max int default 5000, p_keep_days int default 15) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-set lock_timeout = '200ms'
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp set lock_timeout = '200ms' as $$
 declare
   -- c_bite limits the time of one call of this function. The number of calls read at once is adapted so that each read
   -- takes about 10 to 20 % of it: a call may have a thousand reports.

@@ -1,5 +1,5 @@
 -- The rights of the roles. This file is applied last, and again whenever another file is: functions of the other files can
--- be called by no role until they are granted here.
+-- be called by no role until they are granted here, and have no settings of the planner until push.set_planner has run.
 
 -- Roles ---------------------------------------------------------------------------------------------------------------
 
@@ -130,5 +130,8 @@ comment on function push.grant_dashboard is
 
 -- By default every role may execute a new function.
 revoke execute on all functions in schema push from public;
+-- Views use it with the rights of their readers.
+grant execute on function push.mask to public;
 select push.grant_roles();
 select push.grant_dashboard();
+select push.set_planner();

@@ -2,95 +2,93 @@
 
 -- A call's next channel -----------------------------------------------------------------------------------------------
 
-create or replace function push.failed_invites(p_calls bigint[], p_why text) returns table (
-  id bigint, app text, n int, lane smallint, rank int, user_id text, token text, platform smallint, data jsonb, is_last boolean,
-  last_n int
+create or replace function push.invites_of(p_calls bigint[], p_why text) returns table (
+  id bigint, n int, lane smallint, rank int, user_id text, token text, platform smallint, data jsonb, outcome smallint, last_n int,
+  has_failed boolean, is_last boolean
 )
 language plpgsql stable set search_path = push, pg_temp as $$
 #variable_conflict use_column
 begin
   return query
     with pushed as materialized (
-      select p.* from push.pushes_of(p_calls) p where p.kind = 0
-    )
-    select p.id, o.app, p.n, p.lane, push.channel_rank(p.provider), p.user_id, p.token,
       -- Of what a gateway of release 0.1.0 has settled, the platform is unknown.
-      coalesce(p.platform, push.platform_code(push.channel_platform(p.provider))), p.data,
-      (p.id, p.user_id, p.lane, p.platform) not in (
-        select x.id, x.user_id, x.lane, x.platform from pushed x where coalesce(x.outcome, 0) <= 1 and x.platform is not null)
-        or p_why <> 'failed', p.last_n
+      select p.*, coalesce(p.platform, push.platform_code(push.channel_platform(p.provider))) as os from push.pushes_of(p_calls) p
+      where p.kind = 0
+    )
+    select p.id, p.n, p.lane, push.channel_rank(p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
+      push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
+        and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed' when 'unheard' then coalesce(p.outcome, 0) <= 1
+          else p.outcome is null and p.bypassed end
+        and (p_why = 'failed' or (select true from push.ring_reports r where r.outbox_id = p.id and r.user_id = p.user_id) is null)
+        and (p.id, p.n) not in (select f.id, f.fallback_of from pushed f where f.fallback_of is not null),
+      p_why <> 'failed' or (p.id, p.user_id, p.lane, p.os) not in (
+        select x.id, x.user_id, x.lane, x.os from pushed x where coalesce(x.outcome, 0) <= 1)
     from pushed p
     cross join lateral (
-      select o.app, o.declined from push.outbox o
-      where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
-    ) o
-    where push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
-      and case p_why when 'failed' then p.outcome in (3, 4) when 'unheard' then coalesce(p.outcome, 0) <= 1
-        else p.outcome is null and p.bypassed end
-      and (p_why = 'failed' or (select true from push.ring_reports r where r.outbox_id = p.id and r.user_id = p.user_id) is null)
-      and (p.id, p.n) not in (select f.id, f.fallback_of from pushed f where f.fallback_of is not null);
+      select o.declined from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
+    ) o;
 end
 $$;
-comment on function push.failed_invites is
-  'the invites after which the next channel is tried, while their calls ring: failed: they have failed for good; unheard: no phone of the user has reported that it rings; stuck: they wait on a lane '
-  'that sends nothing (push.bypass). Each is followed once. p_calls: push.outbox.id; p_why: as push.follow_ups.why. is_last: no '
-  'other invite of the user over this channel and platform is owed or was delivered; last_n: the highest n of the call';
+comment on function push.invites_of is
+  'the invites of those of these calls that ring. has_failed: the next channel is to be tried, once. By p_why: failed: the invite has '
+  'failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: it waits on a lane that sends nothing (push.bypass). '
+  'Not for a user who has declined. is_last: no other invite of the user over this channel and platform is owed or was delivered. '
+  'last_n: the highest n of the call. p_calls: push.outbox.id';
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
 create or replace function push.next_channels(p_calls bigint[], p_why text) returns int
-language plpgsql volatile set search_path = push, pg_temp set enable_nestloop = off set enable_hashjoin = on as $$
+language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_made int;
 begin
-  with failed as materialized (
-    select f.* from push.failed_invites(p_calls, p_why) f
+  with invite as materialized (
+    select i.* from push.invites_of(p_calls, p_why) i
+  ), failed as materialized (
+    select i.* from invite i where i.has_failed
+  ), call as materialized (
+    select o.id, o.app, o.recipients, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
+      case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
+    from push.outbox o where o.id = any (array(select f.id from failed f))
   ), entry as materialized (
-    -- The tokens that entries of recipients brought.
-    select o.id, e.i, e.entry ->> 'userId' as user_id, t.rank, t.token, push.entry_platform(t.provider, e.entry) as platform,
+    select c.id, e.i, e.entry ->> 'userId' as user_id, t.rank, t.token, push.entry_platform(t.provider, e.entry) as platform,
       push.recipient_locale(e.entry) as locale, push.recipient_data(e.entry) as data
-    from push.outbox o cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, i)
+    from call c cross join lateral jsonb_array_elements(c.recipients) with ordinality e(entry, i)
     cross join lateral push.entry_tokens(e.entry, true) t
-    where o.id = any (array(select f.id from failed f)) and push.is_recipient(e.entry)
-      and e.entry -> 'notificationEnabled' is distinct from 'false'
+    where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
   ), inline as materialized (
-    select f.id, f.n, f.app, f.rank, f.user_id, s.i from failed f
-    join entry s on s.id = f.id and s.user_id = f.user_id and s.token = f.token
+    select f.id, f.n, f.rank, f.user_id, s.i from failed f join entry s on s.id = f.id and s.user_id = f.user_id and s.token = f.token
   ), next as (
     -- The token came from an entry: the next token of the same entry.
-    select i.id, i.n, i.app, i.user_id, t.rank as preference, push.channel_of(t.rank) as provider, t.token, t.platform, t.locale, t.data
-    from inline i join entry t on t.id = i.id and t.i = i.i
-    where t.rank > i.rank and push.is_fallback(push.channel_of(t.rank))
+    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
+    from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and push.is_fallback(push.channel_of(t.rank))
     union all
     -- A registered user: the devices of the next channel on the same platform, once the last token of this one has failed.
-    select f.id, f.n, f.app, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.provider, d.token,
+    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
       -- A device of unknown platform counts as being on the platform of the phone that failed.
       case d.platform when 0 then f.platform else d.platform end, d.locale, f.data
-    from failed f cross join lateral (
-      select x.* from (
-        select d.provider, push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
-          push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
-        from push.devices d
-        where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null and push.is_fallback(d.provider) offset 0
-      ) x
-      where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
-    ) d
+    from failed f join call c on c.id = f.id
+    cross join lateral push.fallback_devices(c.app, f.user_id, f.rank, f.platform) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
+  ), used as materialized (
+    select i.id, i.lane, i.token, bool_and(coalesce(i.outcome in (3, 4), false)) as has_failed from invite i group by i.id, i.lane, i.token
   ), best as (
-    select x.*, l.id as lane, min(x.preference) over (partition by x.id, x.n) as preferred
-    from next x join push.lane l on l.app = x.app and l.provider = x.provider
-    where push.can_take(x.id, x.app, x.provider, x.token)
-      and (x.id, l.id, x.token) not in (
-        select p.id, p.lane, p.token from push.pushes_of(array(select f.id from failed f)) p where p.kind = 0 and p.token is not null)
+    -- A channel that has been tried, and has not failed, is the next one: an invite that failed earlier goes no further.
+    select x.*, l.id as lane, c.deadline_at, u.id is not null as is_used, min(x.preference) over (partition by x.id, x.n) as preferred
+    from next x join call c on c.id = x.id
+    join push.lane l on l.app = c.app and l.provider = push.channel_of(x.rank) and push.serves(c.providers, l.provider)
+    left join used u on u.id = x.id and u.lane = l.id and u.token = x.token
+    where c.size_faults[x.rank] is null and u.has_failed is not true
+      and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
   ), made as (
     insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
       data, fallback_of)
     select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), clock_timestamp(), clock_timestamp(),
-      o.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
+      b.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
     from (
       -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
-      select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred order by b.id, b.lane, b.token, b.n desc
-    ) b
-    join failed f on f.id = b.id and f.n = b.n join push.outbox o on o.id = b.id
+      select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used
+      order by b.id, b.lane, b.token, b.n desc
+    ) b join failed f on f.id = b.id and f.n = b.n
     returning outbox_id, n, user_id
   ), escalated as (
     insert into push.escalations (outbox_id, n, user_id) select m.outbox_id, m.n, m.user_id from made m where p_why = 'unheard'
@@ -100,30 +98,31 @@ begin
 end
 $$;
 comment on function push.next_channels is
-  'makes an invite over the next channel for each of push.failed_invites: never to an APNs token, twice to one token in a call, or to a '
-  'user who has declined. Returns how many were made. p_calls: push.outbox.id; p_why: as for push.failed_invites';
+  'makes an invite over the next channel for each of push.invites_of that has failed: never to an APNs token, twice to one token in a call, '
+  'or to a user who has declined. Returns how many were made. p_calls: push.outbox.id; p_why: as for push.invites_of';
 
-create or replace function push.can_take(p_call bigint, p_app text, p_provider text, p_token text) returns boolean
-language plpgsql stable set search_path = push, pg_temp as $$
-declare
-  v_payload jsonb;
-begin
-  if not push.serves((select a.providers from push.apps a where a.app = p_app), p_provider)
-    or (select true from push.token_invalidations x where x.token = p_token and x.app = p_app and x.provider = p_provider) then
-    return false;
-  end if;
-  v_payload := (select o.payload from push.outbox o where o.id = p_call);
-  return octet_length(v_payload::text) <= 880 or (push.size_faults(v_payload))[push.channel_rank(p_provider)] is null;
-end
+create or replace function push.fallback_devices(p_app text, p_user_id text, p_rank int, p_platform smallint)
+returns table (rank int, token text, locale text, platform smallint)
+language sql stable as $$
+  select x.rank, x.token, x.locale, x.platform
+  from (
+    select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
+      push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
+    from push.devices d
+    where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null and push.is_fallback(d.provider)
+    offset 0
+  ) x
+  where x.rank > p_rank and x.platform in (0, p_platform)
+  order by x.registered_at desc
+  limit 10
 $$;
-comment on function push.can_take is
-  'whether a call can go to a token over a channel: the app has the channel, the token is not known to be dead, and the payload is not too '
-  'large. p_call: push.outbox.id';
+comment on function push.fallback_devices is
+  'the ten newest devices of a user that may replace one of a channel on a platform; platform 0: unknown. p_rank: of that channel';
 
 -- The phone says that it rings ----------------------------------------------------------------------------------------
 
 create or replace function push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) returns void
-language plpgsql stable set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql stable set search_path = push, pg_temp as $$
 begin
   if not exists (select from push.outbox o where o.id = p_outbox_id
     and (o.recipients @> jsonb_build_array(p_user_id)
@@ -140,7 +139,7 @@ comment on function push.check_recipient is
   'p_user_id: the user';
 
 create or replace function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_id bigint := push.find_call(call_id, app);
 begin
@@ -157,7 +156,7 @@ comment on function push.report_ringing is
 -- Escalation ----------------------------------------------------------------------------------------------------------
 
 create or replace function push.plan_escalation() returns trigger
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   -- Usually no app escalates, which is quickly checked.
   if exists (select from push.apps a where a.escalate_after_seconds is not null) then
@@ -196,10 +195,7 @@ comment on function push.stuck_lanes is
 -- and marked, whatever the result: otherwise invites of users without another channel would come before all others every
 -- time. On a stuck lane the latest deadlines are checked first, and lanes take turns.
 create or replace function push.bypass(p_max int default 500) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   c_scanned constant int := 5000;
   v_lanes   smallint[] := push.stuck_lanes();

@@ -10,10 +10,7 @@ $$;
 comment on function push.last_failures is 'the last 20 elements of p_failures, a list of failed attempts';
 
 create or replace function push.places(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns tid[]
-language plpgsql stable set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable set search_path = push, pg_temp as $$
 begin
   return array(
     select d.tid from generate_series(1, cardinality(p_outbox_id)) r(i)
@@ -42,10 +39,7 @@ create or replace function push.settle(
   p_sent_at timestamptz[], p_answered_at timestamptz[], p_failures text[] default null,
   p_receipt_after_ms int[] default null
 ) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_now     timestamptz := clock_timestamp();
   v_settled bigint := 0;
@@ -118,10 +112,7 @@ drop function if exists push.settled(int, bigint[], int[]);
 create or replace function push.settled(
   p_gateway int, p_outbox_id bigint[], p_n int[], p_created_at timestamptz[] default null
 ) returns table (outbox_id bigint, n int, created_at timestamptz)
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   -- A variable, so that older partitions are not read.
@@ -145,10 +136,7 @@ create or replace function push.park(
   p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_delay_ms int[], p_reason text[],
   p_failures text[] default null
 ) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_places tid[] := push.places(p_gateway, p_outbox_id, p_n, p_lease);
   v_parked bigint;
@@ -191,9 +179,7 @@ comment on function push.release is
   'for gateways of release 0.1.0: push.park without a delay and without the attempt. Invites of calls that have ended become void';
 
 create or replace function push.disown(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_places tid[] := push.places(p_gateway, p_outbox_id, p_n, p_lease);
 begin

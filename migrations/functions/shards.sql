@@ -261,7 +261,7 @@ comment on function push.spread_slots is
 
 create or replace function push.enqueue_batch(calls jsonb[])
 returns table (n int, outbox_id bigint, call_id text, duplicate boolean)
-language plpgsql volatile security definer set search_path = push, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_own text[];

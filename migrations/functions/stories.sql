@@ -92,9 +92,7 @@ comment on column push.delivery_history.trace_id is 'the trace that the call bel
 -- they are unknown, and the result is empty.
 create or replace function push.skipped_recipients(p_outbox_id bigint)
 returns table (user_id text, reason text, field text, remedy text)
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
@@ -181,7 +179,7 @@ create or replace function push.timeline(
   at timestamptz, ms numeric, event text, provider text, kind text, user_id text, attempt int, status int, reason text,
   device text, trace_id text, field text
 )
-language sql stable security definer set search_path = push, pg_temp set jit = off as $$
+language sql stable security definer set search_path = push, pg_temp as $$
   with call as (
     select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
     from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
@@ -272,7 +270,7 @@ comment on function push.iso_time is 'a time, p_time, as ISO 8601 in UTC, with m
 create or replace function push.call(
   call_id text, app text default null, after_n int default null, devices int default null
 ) returns jsonb
-language plpgsql stable security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 declare
   v_call  push.outbox;
   v_id    bigint := push.find_call(call_id, app);

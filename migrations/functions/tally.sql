@@ -32,7 +32,7 @@ create or replace trigger tally_calls after insert on push.outbox referencing ne
   for each statement execute function push.tally_calls();
 
 create or replace function push.tally_rings() returns trigger
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   insert into push.tally (what, app, seconds)
   select 'rang', o.app, greatest(0, extract(epoch from r.rang_at - o.created_at))
@@ -70,9 +70,7 @@ returns table (
   what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint,
   seconds double precision
 )
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 begin
   return query
@@ -110,7 +108,7 @@ comment on function push.lock_table_used is
 
 create or replace function push.observe()
 returns table (what text, app text, provider text, kind smallint, state smallint, value double precision)
-language sql stable security definer set search_path = push, pg_temp set jit = off as $$
+language sql stable security definer set search_path = push, pg_temp as $$
   with owed as materialized (
     select d.lane, d.kind, d.state, sum(d.count) as count, min(d.oldest) as oldest
     from push.count_owed(5000, false) d

@@ -7,10 +7,7 @@
 create or replace function push.invalidate_tokens(
   p_lane smallint[], p_token text[], p_since timestamptz[], p_reason text[]
 ) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_dead bigint;
 begin
@@ -70,9 +67,7 @@ comment on function push.invalidate_tokens is
   'push.lanes.id; p_token: the token; p_since: the time from which it is dead, or null; p_reason: the provider''s reason';
 
 create or replace function push.revive_tokens() returns trigger
-language plpgsql security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   delete from push.token_invalidations x
   where x.ctid = any (array(
@@ -96,10 +91,7 @@ create or replace trigger revive_tokens_of_changed after update on push.devices 
 -- Mass invalidation ---------------------------------------------------------------------------------------------------
 
 create or replace function push.hold_invalidation(p_lane smallint, p_window interval, p_note text) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_app      text;
   v_provider text;
@@ -142,10 +134,7 @@ comment on function push.hold_invalidation is
 
 create or replace function push.resume_invalidation(app text, provider text, apply boolean default false)
 returns table (lane smallint, was_held boolean, invalidated bigint, forgotten bigint, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   c_tokens   constant int := 10000;
@@ -209,10 +198,7 @@ comment on function push.resume_invalidation is
 
 create or replace function push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[])
 returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_corrected bigint;
 begin

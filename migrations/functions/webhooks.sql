@@ -181,7 +181,7 @@ create or replace trigger announce_deliveries after insert on push.history refer
   for each statement execute function push.announce_deliveries();
 
 create or replace function push.announce_calls() returns trigger
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   if exists (select from push.webhook w where w.is_on) then
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
@@ -215,7 +215,7 @@ create or replace trigger announce_calls after update on push.outbox referencing
   for each statement execute function push.announce_calls();
 
 create or replace function push.announce_tokens() returns trigger
-language plpgsql security definer set search_path = push, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   if exists (select from push.webhook w where w.is_on) then
     insert into push.webhook_event (event, app, type, user_id, at, data)
@@ -237,8 +237,7 @@ create or replace trigger announce_tokens after insert on push.token_invalidatio
 -- A token lives again: its phone has registered it again, invalidation was put on hold, or an operator has deleted the row.
 -- A receiver that is behind must not be told to delete it.
 create or replace function push.withdraw_tokens() returns trigger
-language plpgsql security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   if exists (select from gone_tokens) and exists (select from push.webhook w where w.is_on) then
     delete from push.webhook_event e where e.id = any (array(
@@ -348,10 +347,7 @@ comment on function push.set_webhooks is
 
 create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
 returns table (id bigint, app text, attempt int, tries int, event text, body text)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   -- Maximum number of due events that are examined for one app. Those behind another event of their call are put off until
@@ -444,10 +440,7 @@ comment on function push.claim_webhooks is
   'id and body for the receiver. After five failures in a row it takes one event at a time';
 
 create or replace function push.hurry_webhooks(p_calls bigint[], p_waits boolean default true) returns void
-language plpgsql volatile set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_ids bigint[] := array(
     select f.id from unnest(p_calls) c(outbox_id) cross join lateral (
@@ -469,10 +462,7 @@ create or replace function push.settle_webhooks(
   p_id bigint[], p_app text[], p_url_digest text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[],
   p_delay_ms int[], p_pause_ms int[], p_event text[] default null
 ) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '100ms'
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp set lock_timeout = '100ms' as $$
 declare
   c_open     constant int := 5;
   c_probe    constant interval := '5 s';
@@ -570,9 +560,7 @@ comment on function push.settle_webhooks is
 -- Retention -----------------------------------------------------------------------------------------------------------
 
 create or replace function push.trim_webhooks() returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   c_rows_max constant int := 100000;
   c_age_max  constant interval := '24 hours';
@@ -685,7 +673,7 @@ comment on column push.webhooks.replicas_differ is 'whether it is on although a 
 create or replace function push.observe_webhooks()
 returns table (app text, waiting double precision, oldest double precision, failing double precision, stopped double precision,
   dropped double precision)
-language sql stable security definer set search_path = push, pg_temp set jit = off as $$
+language sql stable security definer set search_path = push, pg_temp as $$
   select w.app, w.waiting::double precision, coalesce(greatest(0, extract(epoch from w.oldest)), 0)::double precision,
     coalesce(greatest(0, extract(epoch from clock_timestamp() - w.failing_since)), 0)::double precision,
     (w.state in ('paused', 'gone'))::int::double precision, w.dropped::double precision
@@ -728,8 +716,7 @@ comment on function push.pause_webhooks is
   'reason, for people. Returns whether this changed anything, and a sentence. Running it twice is harmless';
 
 create or replace function push.resume_webhooks(app text) returns table (changed boolean, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_app   text := push.check_webhook(resume_webhooks.app);
@@ -756,8 +743,7 @@ comment on function push.resume_webhooks is
 
 create or replace function push.resend_webhooks(app text, call_id text default null, since timestamptz default null)
 returns table (recorded bigint, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   c_max    constant int := 10000;

@@ -41,11 +41,11 @@ create function fixture.finish(
     returning d.*
   )
   insert into push.history (finished_at, outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner,
-    lane, kind, outcome, status, user_id, call_id, device, reason, failures, fallback_of)
+    lane, kind, outcome, status, user_id, token, environment, platform, reason, failures, fallback_of)
   select d.created_at + coalesce(p_answered, p_sent, '1 s') + interval '2 ms', d.outbox_id, d.created_at, d.deadline_at,
     d.created_at + p_sent, d.created_at + p_answered, d.n, p_attempts, 1, d.lane, d.kind,
     array_position('{delivered,delivered_late,void,expired,dead}'::text[], p_outcome) - 1, p_status, d.user_id,
-    p_call_id, left(d.token, 4) || '…' || right(d.token, 4), p_reason, p_failures, d.fallback_of
+    d.token, d.environment, d.platform, p_reason, p_failures, d.fallback_of
   from gone d
 $$;
 

@@ -7,5 +7,5 @@ insert into push.devices (user_id, app, provider, token, platform)
 set local session_replication_role = replica;
 update push.outbox set state = 'missed', ended_at = now() - interval '185 s';
 set local session_replication_role = origin;
-insert into push.ends_unchecked (outbox_id, ended_at, is_unannounced, tries, due_at)
-  select id, ended_at, true, 4, now() + interval '4 minutes' from push.outbox;
+insert into push.follow_ups (outbox_id, why, noted_at, tries, due_at)
+  select id, 'ended', ended_at, 4, now() + interval '4 minutes' from push.outbox;

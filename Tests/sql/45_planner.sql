@@ -1,0 +1,38 @@
+-- Which functions plan their queries with which settings: planner.sql has all of them, and no function is forgotten there.
+select test.equal('each function that reads a table that grows uses indexes, whatever the tables'' size',
+  (select string_agg(p.proname, ' ' order by p.proname) from pg_proc p
+    where p.pronamespace = 'push'::regnamespace and coalesce(p.proconfig::text, '') !~ 'enable_seqscan='
+      and regexp_replace(p.prosrc, '--[^\n]*', '', 'g') ~ '\m(from|join|update|using)\s+push\.(delivery|history|outbox|devices|follow_ups)\M'
+      and p.proname <> all ('{
+        follow, take_notes, put_off, pushes_of, void_unsent, void_reason, cancel_rings, own_tokens, unmask, tell_missed, tell_untold,
+        end_declined, failed_invites, next_channels, can_take,
+        alert_phones, reachable_devices, calls_that_skip, announce_deliveries,
+        check_health, put_away, timeline, use_shard_map}'::name[])), null);
+-- In the order of that list: parts of push.follow_up; inside a statement with settings; for people, or once in the life of a database.
+select test.equal('no name is listed twice', (select string_agg(name, ' ') from (
+  select n as name from pg_proc p cross join lateral regexp_matches(p.prosrc, '''([a-z_]+(, [a-z_]+)*(, )?)''', 'g') m
+  cross join lateral string_to_table(rtrim(m[1], ', '), ', ') n
+  where p.oid = 'push.set_planner'::regproc and to_regproc('push.' || n) is not null group by n having count(*) > 1) d), null);
+
+create function pg_temp.settings(p_name text) returns text language sql as $$
+  select array_to_string(array(select c from pg_proc p, unnest(p.proconfig) c where p.oid = ('push.' || p_name)::regproc order by c), ' ')
+$$;
+select pg_temp.settings('fan_out') as fan_out, pg_temp.settings('prune') as prune \gset
+alter function push.fan_out reset work_mem set jit = on set enable_nestloop = off;
+alter function push.prune reset all;
+alter function push.prune set search_path = push, pg_temp set lock_timeout = '200ms';
+alter function push.mask set jit = off;
+select push.set_planner();
+select test.equal('each function gets the settings that are listed for it', array[pg_temp.settings('fan_out'), pg_temp.settings('prune')],
+  array[:'fan_out', :'prune']);
+select test.equal('and one that is not listed gets none', pg_temp.settings('mask'), '');
+
+alter function push.prune rename to prune_again;
+create function pg_temp.error() returns text language plpgsql as $$
+begin
+  perform push.set_planner();
+  return null;
+exception when others then return sqlerrm;
+end
+$$;
+select test.equal('a name without a function is an error', pg_temp.error(), 'planner.sql names push.prune, which does not exist');
