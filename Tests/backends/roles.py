@@ -127,13 +127,13 @@ STATEMENTS = {
     "select * from push.resume_invalidation('default', 'fcm')": OPS,
     "select * from push.erase_user('u', 'default')": OPS,
     "select push.finish_erasures()": set(),
-    "select push.continue_erasure(1, now(), true)": set(),
-    "select push.decline_rings('{1}', '{u}', now(), true)": set(),
-    "select push.rings_of('default', '', now(), 'u', 0)": set(),
-    "select push.erase_tokens('default', '', now(), true, '{}', '{}')": set(),
-    "select token_hashes from push.erasure": set(),
-    # The setting of push.erase_user gives no role its rights.
-    "set push.erasing = 'on'; update push.outbox set recipients = '[]' where call_id = 'ringing'": set(),
+    "select push.continue_erasure(null, now())": set(),
+    "select push.erase_from_call(null, 1)": set(),
+    "select push.hand_over(null, 'u')": set(),
+    "select push.erase_elsewhere(null)": set(),
+    "select user_id from push.erasure": set(),
+    # The column with which push.erase_user masks calls.
+    "update push.outbox set erased_at = now() where call_id = 'ringing'": set(),
     # Keys of the HTTP API: neither operators nor the service can create them.
     "select * from push.create_api_key('default', 'x')": {"keys"},
     "select * from push.create_api_key('default', 'x', '{read}', null, '{10.0.0.0/8}')": {"keys"},

@@ -118,7 +118,7 @@ begin
     order by t.token, e.i
   ), told as (
     -- While the call rings, its cancels go to the user that history names.
-    update push.history h set user_id = x.name from other x
+    update push.history h set user_id = x.name, locale = x.locale, data = x.data from other x
       where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= p_call.created_at - interval '1 hour'
         and h.user_id = p_user_id and h.kind = 0 and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0))
   ), gone as (
