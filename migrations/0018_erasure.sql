@@ -1,9 +1,10 @@
 -- An erasure names its user until it is finished, and keeps the calls that it has found and not yet looked at.
 
 alter table push.erasure add column user_id text, add column found bigint[] not null default '{}',
-  add column has_locked boolean not null default false, drop column until_id, drop column has_devices, drop column if exists rings_after;
+  add column has_locked boolean not null default false, drop column has_devices, drop column if exists rings_after;
 comment on column push.erasure.user_id is 'the backend''s id of the user; null: it is finished';
 comment on column push.erasure.after_id is 'push.outbox.id up to which calls were looked through';
+comment on column push.erasure.until_id is 'push.outbox.id down to which calls were looked through';
 comment on column push.erasure.scanned_at is
   'when all calls and all of history had last been looked through; null: push.erase_user or a gateway goes on';
 comment on column push.erasure.found is 'calls (push.outbox.id) that name the user and are looked at next';
@@ -13,7 +14,7 @@ comment on column push.erasure.has_locked is 'whether rows outside of calls were
 comment on column push.erasure.looked_at is 'when a gateway last continued it';
 
 -- Those that release 0.1.0 has begun: the user is found in the calls that wait. If none names the user, nothing has to be masked in them.
-update push.erasure e set user_id = (
+update push.erasure e set until_id = 0, user_id = (
   select n.name
   from unnest(e.waiting || e.rang) w(id) join push.outbox o on o.id = w.id cross join lateral (
     select case jsonb_typeof(r) when 'string' then r #>> '{}' else r ->> 'userId' end from jsonb_array_elements(o.recipients) r

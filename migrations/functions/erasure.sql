@@ -11,6 +11,14 @@
 -- push.erase_user and the job "erase", which any gateway runs, take the same steps of limited time. Nothing here waits for a lock: rows
 -- that another session has locked are skipped and looked at again.
 
+-- Release 0.1.0 had these.
+drop function if exists push.mask_user(jsonb, text), push.mask_recipients(jsonb, text), push.mask_payload(jsonb, text),
+  push.mask_words(jsonb, text), push.quote_pattern(text), push.add_counts(jsonb, text, bigint, bigint), push.hand_over(bigint, text),
+  push.erase_from_call(bigint, text, jsonb, bigint[]), push.rings_of(text, bytea), push.decline_rings(bigint[]),
+  push.erase_tokens(text, bytea, timestamptz, boolean, jsonb, bigint[]), push.erased_user(bigint, bytea), push.finish_erasures(int),
+  push.rings_of(text, bytea, timestamptz, text, bigint), push.decline_rings(bigint[], text[], timestamptz, boolean),
+  push.continue_erasure(bigint, timestamptz, boolean), push.withdraw_decline(text, bigint, text);
+
 -- Masks ---------------------------------------------------------------------------------------------------------------
 
 create or replace function push.user_digest(p_user_id text) returns bytea language sql immutable parallel safe as
@@ -18,33 +26,27 @@ $$ select sha256(convert_to(p_user_id, 'UTF8')) $$;
 comment on function push.user_digest is
   'the SHA-256 of the backend''s id of a user, p_user_id: an erasure is stored under it';
 
-create or replace function push.quote_pattern(p_text text) returns text language sql immutable parallel safe as
-$$ select regexp_replace(p_text, '([^[:alnum:]_[:space:]])', '\\\1', 'g') $$;
-comment on function push.quote_pattern is 'a regular expression that matches exactly this text, p_text';
-
-create or replace function push.mask_strings(p_value jsonb, p_pattern text, p_keys boolean) returns jsonb
+create or replace function push.mask_user(p_value jsonb, p_user_id text, p_words boolean default false) returns jsonb
 language plpgsql immutable parallel safe as $$
 begin
   return case jsonb_typeof(p_value)
     when 'object' then coalesce((
-      select jsonb_object_agg(case when p_keys then regexp_replace(m.key, p_pattern, '[erased]') else m.key end,
-        push.mask_strings(m.value, p_pattern, p_keys))
+      select jsonb_object_agg(case when m.key = p_user_id and not p_words then '[erased]' else m.key end,
+        push.mask_user(m.value, p_user_id, p_words))
       from jsonb_each(p_value) m), '{}')
     when 'array' then coalesce((
-      select jsonb_agg(push.mask_strings(e.value, p_pattern, p_keys) order by e.i)
+      select jsonb_agg(push.mask_user(e.value, p_user_id, p_words) order by e.i)
       from jsonb_array_elements(p_value) with ordinality e(value, i)), '[]')
-    when 'string' then to_jsonb(regexp_replace(p_value #>> '{}', p_pattern, '[erased]', 'g'))
+    when 'string' then case
+      when p_words then to_jsonb(regexp_replace(p_value #>> '{}', '(?<![[:alnum:]_])'
+        || regexp_replace(p_user_id, '([^[:alnum:]_[:space:]])', '\\\1', 'g') || '(?![[:alnum:]_])', '[erased]', 'g'))
+      when p_value #>> '{}' = p_user_id then '"[erased]"' else p_value end
     else p_value end;
 end
 $$;
-comment on function push.mask_strings is
-  'a JSON value in whose strings every match is replaced by [erased]. p_value: the value; p_pattern: a regular expression; p_keys: '
-  'whether keys are strings, too';
-
-create or replace function push.mask_user(p_value jsonb, p_user_id text) returns jsonb language sql immutable parallel safe as
-$$ select push.mask_strings(p_value, '^' || push.quote_pattern(p_user_id) || '$', true) $$;
 comment on function push.mask_user is
-  'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value';
+  'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value; p_words: '
+  'instead, within strings, every such word';
 
 -- A payload that names the user describes the parties of the call, so only its ids are kept.
 create or replace function push.mask_call(p_call push.outbox, p_user_id text, p_hashes bigint[]) returns push.outbox
@@ -93,14 +95,23 @@ comment on function push.add_counts is 'adds to the counts of an erasure. p_coun
 create or replace function push.hand_over(p_call push.outbox, p_user_id text) returns boolean
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_owed tid[] := array(
+  v_since constant timestamptz := p_call.created_at - interval '1 hour';
+  v_owed  constant tid[] := array(
     select d.ctid from push.delivery d
     where d.outbox_id = p_call.id and d.user_id = p_user_id
       and (d.kind = 0 and p_call.ended_at is null or d.kind in (2, 3) and d.state <> 1)
     for update skip locked);
+  -- While the call rings, its cancels go to the user that history names.
+  v_sent  constant int[] := array(
+    select h.n from push.history h
+    where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0
+    for no key update skip locked);
 begin
   if p_call.ended_at is null and exists (
-    select from push.delivery d where d.outbox_id = p_call.id and d.user_id = p_user_id and d.kind = 0 and d.ctid <> all (v_owed)) then
+    select from push.delivery d where d.outbox_id = p_call.id and d.user_id = p_user_id and d.kind = 0 and d.ctid <> all (v_owed)
+    union all
+    select from push.history h
+      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0 and h.n <> all (v_sent)) then
     return false;
   end if;
   with other as materialized (
@@ -117,10 +128,9 @@ begin
       and e.entry -> 'notificationEnabled' is distinct from 'false'
     order by t.token, e.i
   ), told as (
-    -- While the call rings, its cancels go to the user that history names.
     update push.history h set user_id = x.name, locale = x.locale, data = x.data from other x
-      where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= p_call.created_at - interval '1 hour'
-        and h.user_id = p_user_id and h.kind = 0 and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0))
+      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.n = any (v_sent)
+        and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0))
   ), gone as (
     delete from push.delivery d using other x where d.ctid = any (v_owed) and d.token = x.token
       returning d.*, x.name, x.locale as said, x.data as given
@@ -138,7 +148,8 @@ end
 $$;
 comment on function push.hand_over is
   'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call that '
-  'rings, also what was sent. Returns false, and does nothing, if an invite that rings is locked. p_call: the row; p_user_id: the user who is erased';
+  'rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked. p_call: the row; p_user_id: the '
+  'user who is erased';
 
 create or replace function push.mask_rows(p_erasure push.erasure, p_call bigint, p_since timestamptz, p_masked push.outbox)
 returns push.erasure
@@ -188,6 +199,7 @@ declare
   v_masked push.outbox;
   v_since  timestamptz;
   v_gone   push.delivery[];
+  v_is_recipient boolean;
 begin
   -- It waits, unless it is masked below.
   p_erasure.waiting := array_remove(p_erasure.waiting, p_outbox_id) || p_outbox_id;
@@ -207,14 +219,14 @@ begin
     union
     select coalesce(hashtextextended(h.token, 0), h.token_hash) from push.history h
       where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = v_user), null);
-  p_erasure.is_known := p_erasure.is_known or coalesce(v_call.recipients @> jsonb_build_array(v_user)
-    or v_call.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user))
-    or v_call.declined ? v_user or v_call.answered_by = v_user or v_call.payload ->> 'from' = v_user, false);
+  v_is_recipient := coalesce(v_call.recipients @> jsonb_build_array(v_user)
+    or v_call.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)), false);
+  p_erasure.is_known := p_erasure.is_known or v_is_recipient
+    or coalesce(v_call.declined ? v_user or v_call.answered_by = v_user or v_call.payload ->> 'from' = v_user, false);
   update push.outbox o
     set declined = coalesce(o.declined, '{}')
       || jsonb_build_object(v_user, jsonb_build_object('reason', 'declined', 'at', clock_timestamp(), 'erases', true))
-    where o.id = p_outbox_id and o.ended_at is null and not coalesce(o.declined ? v_user, false)
-      and (o.recipients @> jsonb_build_array(v_user) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)));
+    where o.id = p_outbox_id and o.ended_at is null and v_is_recipient and not coalesce(o.declined ? v_user, false);
   -- Unsent notifications and missed calls are never sent. Invites become void as after every decline, and cancels are sent: a phone
   -- must not ring without an end.
   with gone as (
@@ -246,25 +258,27 @@ comment on function push.erase_from_call is
 
 -- Which calls name the user -------------------------------------------------------------------------------------------
 
--- No index finds them. Calls are read in the order of their numbers, history by partition, 1,000 pages at a time: calls that were
--- deleted have left it behind. A call that is committed after its number was passed is not found.
+-- No index finds them. Calls are read in the order of their numbers, in both directions from the oldest call that rings, so that the
+-- calls that ring come first. Then history is read by partition, 1,000 pages at a time: calls that were deleted have left it behind.
+-- A call that is committed after its number was passed is not found.
 create or replace function push.look_further(p_erasure push.erasure) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_user  constant text := p_erasure.user_id;
   v_text  constant text := to_jsonb(v_user)::text;
   v_lanes constant smallint[] := array(select l.id from push.lane l where l.app = p_erasure.app);
+  v_first bigint;
   v_last  bigint;
   v_table text;
 begin
-  select max(b.id), coalesce(array_agg(b.id order by b.id) filter (where b.is_named), '{}') into v_last, p_erasure.found
-    from (
-      select o.id, o.app = p_erasure.app and (o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0
-        or strpos(o.payload::text, v_text) > 0) as is_named
-      from push.outbox o where o.id > p_erasure.after_id order by o.id limit 200
-    ) b;
+  select max(o.id), min(o.id), coalesce(array_agg(o.id order by o.id desc) filter (where o.app = p_erasure.app and (
+      o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0 or strpos(o.payload::text, v_text) > 0)), '{}')
+    into v_last, v_first, p_erasure.found
+    from ((select * from push.outbox x where x.id > p_erasure.after_id order by x.id limit 100)
+      union all (select * from push.outbox x where x.id < p_erasure.until_id order by x.id desc limit 100)) o;
   if v_last is not null then
-    p_erasure.after_id := v_last;
+    p_erasure.after_id := greatest(v_last, p_erasure.after_id);
+    p_erasure.until_id := least(v_first, p_erasure.until_id);
     return p_erasure;
   end if;
   v_table := case when p_erasure.scanned_at is null then (
@@ -367,7 +381,6 @@ declare
   v_user   constant text := p_erasure.user_id;
   v_app    constant text := p_erasure.app;
   v_quoted constant text := to_jsonb(v_user)::text;
-  v_word   constant text := '(?<![[:alnum:]_])' || push.quote_pattern(v_user) || '(?![[:alnum:]_])';
   v_masks  constant boolean := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
   -- Members of push.audit.detail that the actions write themselves.
   c_own    constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
@@ -376,8 +389,8 @@ begin
   p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
   with line as (
     select x.id, case when v_masks and x.action in ('void_call', 'requeue')
-        then v_app || '/' || regexp_replace(substr(x.target, length(v_app) + 2), v_word, '[erased]', 'g') else x.target end as target,
-      push.mask_strings(x.detail - c_own, v_word, false)
+        then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
+      push.mask_user(x.detail - c_own, v_user, true)
         || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
     from push.audit x
     where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
@@ -444,6 +457,8 @@ declare
   v_user    constant text := erase_user.user_id;
   v_app     constant text := erase_user.app;
   v_until   constant timestamptz := clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
+  v_rings   constant bigint := coalesce((
+    select min(o.id) from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = v_app), 0);
   v_erasure push.erasure;
   v_is_new  boolean;
 begin
@@ -461,17 +476,14 @@ begin
       hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
         'No gateway has served any app yet.');
   end if;
-  -- Two erasures of one user run one after the other. A pass begins with the calls that ring.
+  -- Two erasures of one user run one after the other.
   insert into push.erasure (app, user_digest) values (v_app, push.user_digest(v_user)) on conflict on constraint erasure_of_user do nothing;
   select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = push.user_digest(v_user) for update;
   v_is_new := v_erasure.user_id is null or v_erasure.scanned_at is not null and v_erasure.found = '{}';
   if v_is_new then
     update push.erasure e
-      set user_id = v_user, asked_at = clock_timestamp(), after_id = 0, after_table = '', after_page = 0, scanned_at = null,
-        finished_at = null, counts = '{}', rang = e.rang || e.waiting, waiting = '{}', found = array(
-          select o.id from push.outbox o
-          where o.state = 'ringing' and o.ended_at is null and o.app = v_app and (o.recipients @> jsonb_build_array(v_user)
-            or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user))))
+      set user_id = v_user, asked_at = clock_timestamp(), after_id = v_rings - 1, until_id = v_rings, after_table = '', after_page = 0,
+        scanned_at = null, finished_at = null, counts = '{}', rang = e.rang || e.waiting, waiting = '{}'
       where e.id = v_erasure.id returning e.* into v_erasure;
   end if;
   v_erasure := push.continue_erasure(v_erasure, v_until);
@@ -499,7 +511,6 @@ comment on function push.erase_user is
 
 -- One erasure in a transaction, so that each has the time of a statement. One that fails goes to the end of the line like every other:
 -- it must not stop those of other apps. The message of the error is not shown, because it may contain a token.
-drop function if exists push.finish_erasures(int);
 create or replace function push.finish_erasures() returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -532,10 +543,3 @@ $$;
 comment on function push.finish_erasures is
   'the job "erase": continues one erasure, for about 500 ms: looks at the calls that wait, and at all that have waited, once more, ten '
   'minutes after push.erase_user. Returns whether there is another one to continue';
-
--- What other functions do now (release 0.1.0 had these).
-drop function if exists push.mask_recipients(jsonb, text), push.mask_payload(jsonb, text), push.mask_words(jsonb, text),
-  push.add_counts(jsonb, text, bigint, bigint), push.hand_over(bigint, text), push.erase_from_call(bigint, text, jsonb, bigint[]),
-  push.rings_of(text, bytea), push.rings_of(text, bytea, timestamptz, text, bigint), push.decline_rings(bigint[]),
-  push.decline_rings(bigint[], text[], timestamptz, boolean), push.erase_tokens(text, bytea, timestamptz, boolean, jsonb, bigint[]),
-  push.erased_user(bigint, bytea), push.continue_erasure(bigint, timestamptz, boolean), push.withdraw_decline(text, bigint, text);
