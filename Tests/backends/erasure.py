@@ -123,7 +123,10 @@ def of_traffic():
             if owner("select bool_and(is_complete) and sum(waiting) = 0 from push.erase_user(%s, %s)", user, APP):
                 break
     owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where app = %s returning null", APP)
-    go_on()
+    for _ in range(100):
+        go_on()
+        if not owner("select count(*) from push.erasure where app = %s and finished_at is null", APP):
+            break
     check("its erasures are finished", owner("select count(*) from push.erasure where app = %s and finished_at is null", APP), 0)
     tables = owner("select array_agg(relname) from pg_class where relnamespace = 'push'::regnamespace and relkind in ('r', 'p') and not "
         "relispartition")

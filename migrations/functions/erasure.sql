@@ -418,14 +418,24 @@ declare
   v_is_last boolean;
   v_call    bigint;
 begin
-  -- Every call of this function makes progress, however little time it has.
+  -- Every call of this function makes progress, however little time it has. At the end it looks once more at the calls that wait.
   loop
     v_call := p_erasure.found[1];
     p_erasure.found := p_erasure.found[2:];
-    p_erasure := case when v_call is null then push.look_further(p_erasure) else push.erase_from_call(p_erasure, v_call) end;
-    exit when p_erasure.scanned_at >= v_begun or clock_timestamp() >= p_until;
+    if v_call is not null then
+      p_erasure := push.erase_from_call(p_erasure, v_call);
+    else
+      exit when p_erasure.scanned_at >= v_begun;
+      p_erasure := push.look_further(p_erasure);
+      if p_erasure.scanned_at >= v_begun then
+        p_erasure.found := p_erasure.waiting;
+        p_erasure.waiting := '{}';
+      end if;
+    end if;
+    exit when clock_timestamp() >= p_until;
   end loop;
-  v_is_last := not v_is_new and p_erasure.asked_at < v_begun - c_last and p_erasure.waiting = '{}' and p_erasure.rang = '{}';
+  v_is_last := not v_is_new and p_erasure.asked_at < v_begun - c_last
+    and p_erasure.found || p_erasure.waiting || p_erasure.rang = '{}';
   if p_erasure.scanned_at >= v_begun and (v_is_new or v_is_last) then
     p_erasure := push.erase_from_audit(push.erase_elsewhere(p_erasure));
     if v_is_last and not p_erasure.has_locked then
@@ -530,9 +540,10 @@ begin
   begin
     -- The last look is at all calls that have ever waited.
     v_erasure.rang := array(select unnest(v_erasure.rang) union select unnest(v_erasure.waiting));
-    v_erasure.found := v_erasure.found || case when v_erasure.asked_at < v_last then v_erasure.rang else v_erasure.waiting end;
-    v_erasure.rang := case when v_erasure.asked_at < v_last then '{}' else v_erasure.rang end;
-    v_erasure.waiting := '{}';
+    if v_erasure.asked_at < v_last then
+      v_erasure.waiting := v_erasure.rang;
+      v_erasure.rang := '{}';
+    end if;
     perform push.continue_erasure(v_erasure, v_begun + interval '500 ms');
   exception when query_canceled or others then
     raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_erasure.id, sqlstate;
