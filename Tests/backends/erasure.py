@@ -220,6 +220,26 @@ def of_a_locked_invite():
         (True, f"{OTHER} invite ready"))
 
 
+def of_a_locked_device():
+    """A device's row that is locked is removed at the last look, which is repeated until it can be."""
+    user = "keeper-4242"
+    with connect(autocommit=True) as db:
+        db.execute("select push.register_device(%s, %s, 'fcm', 'keeper-token-0123456789')", (user, APP))
+    owner("update push.devices set registered_at = registered_at - interval '1 hour' where user_id = %s returning null", user)
+    with psycopg.connect(OWNER) as held:
+        held.execute("select from push.devices where user_id = %s for update", (user,))
+        with connect(login="ops", autocommit=True) as db:
+            check("a device that is locked waits",
+                db.execute("select removed, waiting from push.erase_user(%s, %s, 60000) where place = 'devices'", (user, APP)).fetchone(),
+                (0, 1))
+        owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where user_id = %s returning null", user)
+        go_on()
+        check("and the erasure with it", owner("select finished_at is null from push.erasure where user_id = %s", user), True)
+    go_on()
+    check("later it is gone, too", (owner("select count(*) from push.devices where user_id = %s", user),
+        owner("select finished_at is not null from push.erasure where user_digest = push.user_digest(%s)", user)), (0, True))
+
+
 def of_a_line():
     """Erasures whose calls somebody has locked do not keep those waiting whose calls can be declined."""
     users = ["line-a-4242", "line-b-4242", "line-c-4242"]
@@ -246,4 +266,5 @@ of_those_who_may_not()
 of_a_lock()
 of_a_ringing_lock()
 of_a_locked_invite()
+of_a_locked_device()
 of_a_line()

@@ -358,6 +358,9 @@ select test.follow();
 select test.equal(format('%s: its invite is the other''s now, with what the call says of them', c), pg_temp.tablets(c), '0 owner- -')
   from unnest('{tablet-1,tablet-2,tablet-4}'::text[]) c;
 select test.equal('a message, too', pg_temp.tablets('tablet-5'), '3 owner- -');
+select test.equal('one that a gateway had claimed for the first is a new one: the gateway voids that, as its user has declined',
+  (select d.state || ' ' || (d.n > 1) from push.delivery d join push.outbox o on o.id = d.outbox_id
+  where o.call_id = 'tablet-4' and d.token ~ '^tablet'), '0 true');
 select test.equal('a tablet that rings is told nothing', pg_temp.tablets('tablet-3'), 'nothing');
 select test.equal('but the other phone is', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = 'tablet-3' and d.kind = 1 and d.token ~ '^parent'), 1::bigint);
@@ -373,6 +376,16 @@ select test.follow();
 select test.equal(format('%s: when the other declines, it ends', c), (select state from push.outbox where call_id = c), 'ended')
   from unnest('{tablet-3,tablet-4}'::text[]) c;
 select test.equal('and the tablet is told to stop', pg_temp.tablets('tablet-3'), '1 owner- -');
+
+-- A call that has ended, and whose phones are not told yet.
+insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "untold", "from": "x"}',
+  '["other", {"userId": "untold", "fcmToken": "untold-token-0123456789"}]');
+select pg_temp.claim_all(:g, 32), pg_temp.settle('untold'), push.end_call('untold', 'busy', 'erase') \g /dev/null
+select test.equal('a call waits for what follows from its end', (select waiting from push.erase_user('untold', 'erase', 60000)
+  where place = 'outbox'), 1::bigint);
+select test.follow();
+select test.equal('so the phone is told', (select count(*) from push.deliveries where call_id = 'untold' and user_id = 'untold'
+  and kind = 'cancel'), 1::bigint);
 
 -- Erasures that gateways continue: one that fails, or takes longer than a statement may, stops no other one.
 select push.erase_user('owner-tablet-1', 'erase', 60000) \g /dev/null
