@@ -1,4 +1,4 @@
--- An erasure names its user until it is finished, and keeps the calls that it has found and not yet looked at.
+-- An erasure names its user until it is finished, and keeps the calls that it has found and not yet looked at. Quotas are kept in arrays.
 
 alter table push.erasure add column user_id text, add column found bigint[] not null default '{}',
   add column has_locked boolean not null default false, drop column has_devices, drop column if exists rings_after;
@@ -28,3 +28,15 @@ update push.erasure e set waiting = '{}', rang = '{}' where e.user_id is null;
 -- push.check_call lets a call be masked only together with this, which backends may not write.
 alter table push.outbox add column erased_at timestamptz;
 comment on column push.outbox.erased_at is 'when push.erase_user last masked a user in it; null: never';
+
+-- No release has had quotas. What a build before this one made of them is made anew (functions/quotas.sql).
+do $$
+declare
+  v_name regclass;
+begin
+  for v_name in select c.oid::regclass from pg_class c where c.relnamespace = 'push'::regnamespace and c.relkind = 'S' and c.relname ~ '^meter_' loop
+    execute format('drop sequence %s', v_name);
+  end loop;
+  drop table if exists push.quota, push.quota_of_replica, push.quota_refusals cascade;
+end
+$$;
