@@ -101,7 +101,7 @@ def pgbench(database: Database) -> dict[str, float]:
     """Claims and settles all deliveries, with the settings of the gateway's sessions; prints what the other programs print."""
     owed = database.owed()
     gateway = database.number("select push.register_gateway('pgbench', 'benchmark')")
-    # Claims return nothing until push.life is open; the first heartbeat of a new gateway opens it.
+    # Release 0.1.0 claims nothing before the first heartbeat of a gateway.
     database.sql(f"select push.beat({gateway}, false)")
     lanes = database.sql("select id from push.lane order by id").split()
     expo = database.number("select id from push.lane where provider = 'expo'")

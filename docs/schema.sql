@@ -5,6 +5,15 @@ CREATE SCHEMA push;
 
 COMMENT ON SCHEMA push IS 'push-gateway: the outbox, its deliveries and their history';
 
+CREATE TYPE push.noted AS (
+	tid tid,
+	outbox_id bigint,
+	why text,
+	tries integer
+);
+
+COMMENT ON TYPE push.noted IS 'a row of push.follow_ups that is locked, and where it is stored';
+
 CREATE FUNCTION push.acts_for_all() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -31,6 +40,54 @@ $$;
 
 COMMENT ON FUNCTION push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) IS 'adds to the counts of an erasure. p_counts: push.erasure.counts; p_place: the table; p_removed, p_masked: numbers of rows';
 
+CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+  select e.user_id, case when e.inline then e.place::text else v.token end, v.rank * 10000 + e.place, v.registered_at, v.provider, v.token,
+    v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end
+  from (
+    -- A user who is named several times is looked up once.
+    select distinct on (e.user_id, case when e.inline then e.place end) e.*
+    from (
+      select r.entry, r.i::int as place, jsonb_typeof(r.entry) = 'object' and push.has_token_member(r.entry) as inline,
+        case jsonb_typeof(r.entry) when 'string' then r.entry #>> '{}' else r.entry ->> 'userId' end as user_id
+      from jsonb_array_elements(p_recipients) with ordinality r(entry, i)
+      where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
+        and r.entry -> 'missedCall' is distinct from 'false'
+      offset 0
+    ) e
+    order by e.user_id, case when e.inline then e.place end, e.place
+  ) e
+  cross join lateral (
+    select t.rank, t.provider, t.token,
+      case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
+      push.entry_platform(t.provider, e.entry) as platform, push.recipient_locale(e.entry) as locale, null::timestamptz as registered_at
+    from push.entry_tokens(e.entry, false) t
+    where e.inline and push.serves(p_providers, t.provider)
+      -- "not exists" could be planned as a join with all dead tokens or all devices.
+      and (select true from push.token_invalidations x
+        where x.token = t.token and x.app = p_app and x.provider = t.provider) is null
+      -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
+      and (t.rank > 1 or t.token <> all (p_voip) and (select true from push.devices x
+        where sha256(x.token::bytea) = sha256(t.token::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
+    union all
+    select d.* from (
+      select push.channel_rank(d.provider), d.provider, d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
+        push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale, d.registered_at
+      from push.devices d
+      where not e.inline and not p_all and d.user_id = e.user_id and d.app = p_app and d.enabled and d.invalidated_at is null
+        and (d.provider <> 'apns' or not d.voip) and push.serves(p_providers, d.provider)
+      offset 0
+    ) d
+    union all
+    select d.rank, push.channel_of(d.rank), d.token, d.environment, d.platform, d.locale, null
+    from push.reachable_devices(p_app, e.user_id, false, p_providers) d
+    where not e.inline and p_all
+  ) v
+$$;
+
+COMMENT ON FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) IS 'the phones that may show an alert about a call, a row for each token. p_app, p_recipients: of the call; p_voip: push.voip_tokens of the recipients; p_providers: push.apps.providers; p_all: every device of a registered user. phone tells the phones of one user apart; place: the lowest is the best';
+
 CREATE FUNCTION push.announce_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -48,7 +105,8 @@ begin
       and push.wants_event(n.app, 'call.declined')
     on conflict do nothing;
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app, 'call.' || n.state, n.id, n.answered_by, n.ended_at,
+    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
+      'call.' || n.state, n.id, n.answered_by, n.ended_at,
       push.call_data(n.app, n.call_id, n.kind, n.state, n.end_reason, n.answered_by, n.created_at, n.ended_at)
     from new_calls n join old_calls o on o.id = n.id
     where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
@@ -68,8 +126,10 @@ begin
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('delivery', l.app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text), l.app,
       'delivery.finished', h.outbox_id, h.user_id, h.finished_at,
-      push.delivery_data(l.app, l.provider, h.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, h.device, h.attempts, h.sent_at)
+      push.delivery_data(l.app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, push.mask(h.token), h.attempts,
+        h.sent_at)
     from new_rows h
+    left join lateral (select o.call_id from push.outbox o where o.id = h.outbox_id offset 0) o on true
     cross join lateral (select l.app, l.provider from push.lane l where l.id = h.lane offset 0) l
     cross join lateral (
       select from push.webhook w where w.app = l.app and w.is_on and (w.events is null or 'delivery.finished' = any (w.events)) offset 0
@@ -81,148 +141,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.announce_deliveries() IS 'records delivery.finished for the deliveries that a statement has finished';
-
-CREATE FUNCTION push.announce_missed(p_outbox_id bigint[]) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-declare
-  -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
-  -- announced.
-  c_life      constant interval := '4 hours';
-  v_now       timestamptz := clock_timestamp();
-  v_announced bigint;
-begin
-  with told as materialized (
-    -- Phones that get a cancel. In some apps the cancel already shows the missed call.
-    select d.outbox_id, d.lane, d.token, array_agg(d.tid) filter (where d.state = 0 and d.n < 20000) as unsent
-    from unnest(p_outbox_id) c(id) cross join lateral (
-      select d.*, d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 1 offset 0
-    ) d
-    group by 1, 2, 3
-  ), due as materialized (
-    -- The same token twice in a call is one phone.
-    select distinct on (m.id, m.lane, m.token) m.*, m.until <= v_now as is_late, t.unsent as cancels,
-      case when t.token is null then 19999 else 39999 end
-        + row_number() over (partition by m.id order by m.user_id, m.lane, m.token) as n
-    from (
-      select m.*, l.id as lane
-      from (
-        -- One phone of a user, or every phone. An entry with tokens is one phone; each token of a registered user is one
-        -- phone.
-        select distinct on (r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end)
-          r.id, r.call_id, r.app, r.until, r.user_id,
-          case when r.entry ? 'data' then push.recipient_data(r.entry) end as data, v.*
-        from (
-          select o.id, o.call_id, o.app, o.providers, o.missed_calls, o.voip_tokens,
-            least(o.ended_at, o.deadline_at) + c_life as until, e.*
-          from unnest(p_outbox_id) c(id) cross join lateral (
-            select o.*, (select a.providers from push.apps a where a.app = o.app) as providers,
-              (select a.missed_calls from push.apps a where a.app = o.app) as missed_calls,
-              push.voip_tokens(o.recipients) as voip_tokens
-            from push.outbox o
-            where o.id = c.id and not o.voided
-              and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy'))
-            offset 0
-          ) o
-          cross join lateral (
-            -- A user who is named several times is looked up once.
-            select distinct on (e.user_id, case when e.inline then e.ordinal end) e.*
-            from (
-              select e.entry, e.ordinal,
-                case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-                jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline
-              from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
-              where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
-                and e.entry -> 'missedCall' is distinct from 'false'
-              offset 0
-            ) e
-            -- A user who declined has not missed the call.
-            where o.declined is null or not o.declined ? e.user_id
-            order by e.user_id, case when e.inline then e.ordinal end, e.ordinal
-          ) e
-          where o.missed_calls is distinct from 'off'
-        ) r
-        cross join lateral (
-          select t.rank, t.provider, t.token,
-            case when r.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-            push.entry_platform(t.provider, r.entry) as platform,
-            push.recipient_locale(r.entry) as locale, null::timestamptz as registered_at
-          from push.entry_tokens(r.entry, false) t
-          -- "not exists" could be planned as a join with all dead tokens or all devices.
-          where r.inline and push.serves(r.providers, t.provider)
-            and (select true from push.token_invalidations x
-              where x.token = t.token and x.app = r.app and x.provider = t.provider) is null
-            -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-            and (t.rank > 1 or t.token <> all (r.voip_tokens)
-              and (select true from push.devices x where sha256(x.token::bytea) = sha256(t.token::bytea)
-                and x.app = r.app and x.provider = 'apns' and x.voip) is null)
-          union all
-          select d.* from (
-            select push.channel_rank(d.provider), d.provider, d.token,
-              case d.environment when 'sandbox' then 1 else 0 end::smallint,
-              push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale, d.registered_at
-            from push.devices d
-            where not r.inline and d.user_id = r.user_id and d.app = r.app and d.enabled and d.invalidated_at is null
-              and (d.provider <> 'apns' or not d.voip) and push.serves(r.providers, d.provider)
-              and r.missed_calls is distinct from 'all'
-            offset 0
-          ) d
-          union all
-          select d.rank, push.channel_of(d.rank), d.token, d.environment, d.platform, d.locale, null
-          from push.reachable_devices(r.app, r.user_id, false, r.providers) d
-          where not r.inline and r.missed_calls = 'all'
-        ) v
-        order by r.id, r.user_id, case when r.missed_calls = 'all' then case when r.inline then r.ordinal::text else v.token end end,
-          v.rank, r.ordinal, v.registered_at desc, v.token
-      ) m
-      join push.lane l on l.app = m.app and l.provider = m.provider
-      offset 0
-    ) m
-    left join told t on t.outbox_id = m.id and t.lane = m.lane and t.token = m.token
-    where m.lane is not null
-    order by m.id, m.lane, m.token, m.user_id
-  ), made as (
-    insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
-      user_id, token, locale, data)
-    select d.id, d.n, 2, v_now, v_now, d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
-    from due d
-    where not d.is_late
-    returning outbox_id
-  ), followed as (
-    -- These cancels may arrive after the missed call and must then show the same.
-    update push.delivery d set n = d.n + 20000
-    where d.state = 0 and d.ctid = any (array(select unnest(u.cancels) from due u where not u.is_late))
-  ), late as (
-    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
-      token_hash, reason)
-    select d.id, v_now, d.until, d.n, 0, d.lane, 2, 3, d.user_id, d.call_id, left(d.token, 4) || '…' || right(d.token, 4),
-      hashtextextended(d.token, 0), 'DeadlinePassed'
-    from due d
-    where d.is_late
-  ), tallied_late as (
-    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', d.lane, 2, 3, 'DeadlinePassed', true, count(*) from due d where d.is_late group by d.lane
-  ), tallied as (
-    insert into push.tally (what, app, reason, count)
-    select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
-    from made d cross join lateral (select o.app, o.state from push.outbox o where o.id = d.outbox_id offset 0) o
-    group by 2, 3
-    returning count
-  )
-  select coalesce(sum(t.count), 0) into v_announced from tallied t;
-  if v_announced > 0 then
-    perform push.commit_durably();
-  end if;
-  return v_announced;
-end
-$$;
-
-COMMENT ON FUNCTION push.announce_missed(p_outbox_id bigint[]) IS 'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed_call for each user who has not declined. By push.apps.missed_calls there may be one for each phone instead, or none. It goes over APNs alert, else FCM, Expo or web push, never to a VoIP token. Its lifetime is four hours from the end of the call, or from its deadline if that is earlier; when these have passed, it expires at once and only history shows it. Missed calls to phones that get a cancel have numbers from 40000, and their cancels numbers from 30000; therefore run this after push.cancel_invites. Returns how many were made';
 
 CREATE FUNCTION push.announce_receipt(p_app text, p_call_id text, p_outbox_id bigint, p_n integer, p_user_id text, p_device text, p_ticket text, p_reason text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -250,12 +168,8 @@ CREATE FUNCTION push.announce_tokens() RETURNS trigger
 begin
   if exists (select from push.webhook w where w.is_on) then
     insert into push.webhook_event (event, app, type, user_id, at, data)
-<<<<<<< HEAD
-    select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead', t.user_id, t.invalidated_at,
-=======
     select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
       t.user_id, t.invalidated_at,
->>>>>>> 0f1aa82cc6a5b1869fa45ccb84c25e4257fb495a
       jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
     from new_tokens t
     where push.wants_event(t.app, 'token.dead')
@@ -266,6 +180,81 @@ end
 $$;
 
 COMMENT ON FUNCTION push.announce_tokens() IS 'records token.dead for tokens that were invalidated';
+
+CREATE FUNCTION push.answer_call(call_id text, user_id text DEFAULT NULL::text, app text DEFAULT NULL::text, device text DEFAULT NULL::text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  v_id    bigint := push.find_call(call_id, app);
+  v_app   text := (select o.app from push.outbox o where o.id = v_id);
+  v_token text := push.device_token(v_app, device);
+begin
+  update push.outbox o set state = 'answered', answered_device = v_token, answered_by = coalesce(answer_call.user_id,
+      (select d.user_id from push.devices d where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = v_app limit 1),
+      (select e ->> 'userId' from jsonb_array_elements(o.recipients) e
+        where push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t where t.token = v_token)
+        limit 1))
+    where o.id = v_id and o.ended_at is null;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION push.answer_call(call_id text, user_id text, app text, device text) IS 'marks the call as answered: nothing more is sent, and other devices that may ring get a cancel. call_id: payload.callId; user_id: the user who answered, if known: none of this user''s devices gets a cancel; app: needed only if several apps have a call with this id; device: the phone that answered, if known, by its token or push.devices.id: only this phone gets no cancel, the user''s other phones get one. Returns false if the call had ended before';
+
+CREATE FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval DEFAULT '00:00:03'::interval, OUT alive boolean, OUT must_reclaim boolean) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_now    timestamptz := clock_timestamp();
+  v_steady timestamptz;
+  v_silent int[] := '{}';
+begin
+  must_reclaim := false;
+  update push.gateways g set heartbeat_at = v_now, doubted_at = null,
+      steady_since = case
+        when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now then g.steady_since
+        else v_now
+      end
+    where g.id = p_gateway and g.alive
+    returning g.steady_since into v_steady;
+  alive := found;
+  if not alive then
+    return;
+  end if;
+  if p_may_reap and v_steady <= v_now - p_silence then
+    with silent as materialized (
+      select g.id from push.gateways g
+      -- In the future: the clock was set back, and there was no heartbeat since.
+      where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
+        and g.doubted_at < v_now - p_silence / 6
+        and g.id <> p_gateway
+      order by g.id for no key update skip locked
+    ), ended as (
+      update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
+        free_due_at = clock_timestamp()
+      from silent s where g.id = s.id returning g.id
+    )
+    select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
+    with doubtful as materialized (
+      select g.id from push.gateways g
+      where g.alive and (g.heartbeat_at < v_now - p_silence * 2 / 3 or g.heartbeat_at > clock_timestamp() + p_silence)
+        and (g.doubted_at <= v_now) is not true and g.id <> p_gateway
+      order by g.id for no key update skip locked
+    )
+    update push.gateways g set doubted_at = v_now from doubtful d where g.id = d.id;
+  end if;
+  if p_may_reap then
+    perform push.free_claims(v_silent);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'a gateway''s heartbeat, to be called every second. Any gateway''s call finds the others that were silent for p_silence, declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. The caller declares no gateway dead for p_silence after a gap of two thirds of p_silence between two of its own heartbeats, and none at the first check. p_gateway: what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over and it must register again. must_reclaim: for gateways of release 0.1.0: always false';
 
 CREATE TABLE push.delivery (
     outbox_id bigint NOT NULL,
@@ -291,6 +280,7 @@ CREATE TABLE push.delivery (
     fallback_of integer,
     data jsonb,
     bypassed_at timestamp with time zone,
+    paired boolean DEFAULT false NOT NULL,
     CONSTRAINT delivery_state_form CHECK (((NOT (ready_lane IS DISTINCT FROM
 CASE
     WHEN ((state < 2) AND (crashes < 2)) THEN lane
@@ -347,162 +337,45 @@ COMMENT ON COLUMN push.delivery.data IS 'object of texts: what the recipient''s 
 
 COMMENT ON COLUMN push.delivery.bypassed_at IS 'when push.bypass looked for the user''s next channel, whether there is one or not; null: it has not';
 
-CREATE FUNCTION push.announce_untold(p_cancels push.delivery[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+COMMENT ON COLUMN push.delivery.paired IS 'for a cancel and a missed call of one call: whether the other one is sent to the same phone. The phone shows them once';
+
+CREATE FUNCTION push.bury(p_gone push.delivery[], p_outcome integer, p_reason text DEFAULT NULL::text) RETURNS bigint
+    LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
-declare
-  -- A variable, so that older partitions are not read.
-  v_since timestamptz := (select min(c.created_at) from unnest(p_cancels) c);
 begin
-  with owed as materialized (
-    select m.tid
-    from unnest(p_cancels) c
-    cross join lateral (
-      select d.ctid as tid from push.delivery d
-      where d.outbox_id = c.outbox_id and d.n >= 40000 and d.kind = 2 and d.lane = c.lane and d.token = c.token
-        and d.state in (0, 2)
-      offset 0 for update skip locked
-    ) m
-  )
-  update push.delivery d set n = d.n - 20000 where d.ctid = any (array(select o.tid from owed o));
-  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
-    user_id, token, locale, data)
-  select c.outbox_id, m.n - 20000, 2, clock_timestamp(), clock_timestamp(), m.deadline_at, c.lane, c.lane, c.environment,
-    c.platform, m.user_id, c.token, c.locale, c.data
-  from unnest(p_cancels) c
-  cross join lateral (
-    -- The other conditions stand outside, because there are indexes on lane and outcome that must not be used here.
-    select * from push.history h where h.outbox_id = c.outbox_id and h.finished_at >= v_since and h.n >= 40000 offset 0
-  ) m
-  where m.kind = 2 and m.lane = c.lane and m.outcome = 2 and m.reason = 'SaidByCancel'
-    and m.token_hash = hashtextextended(c.token, 0) and m.device = left(c.token, 4) || '…' || right(c.token, 4)
-    and m.deadline_at > clock_timestamp()
-  on conflict do nothing;
-  if found then
-    perform push.ring_doorbell();
-    perform push.commit_durably();
-  end if;
+  insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+  select 'ended', g.lane, g.kind, p_outcome, coalesce(p_reason, g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
+  from unnest(p_gone) g group by g.lane, g.kind, 5, 6;
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, token, environment,
+    platform, locale, data, reason, failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, p_outcome, g.user_id, g.token, g.environment,
+    g.platform, g.locale, g.data, coalesce(p_reason, g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
+  from unnest(p_gone) g;
+  return cardinality(p_gone);
 end
 $$;
 
-COMMENT ON FUNCTION push.announce_untold(p_cancels push.delivery[]) IS 'for cancels that expired: finds the missed call to the same phone of the same call. If it is still owed, it no longer counts as shown by the cancel (its number is lowered by 20000). If it was void because of the cancel (SaidByCancel), it is made again. p_cancels: the rows of the cancels as they were in push.delivery, or the missed calls that were void';
-
-CREATE FUNCTION push.answer_call(call_id text, user_id text DEFAULT NULL::text, app text DEFAULT NULL::text, device text DEFAULT NULL::text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-declare
-  v_id    bigint := push.find_call(call_id, app);
-  v_app   text := (select o.app from push.outbox o where o.id = v_id);
-  v_token text := push.device_token(v_app, device);
-begin
-  update push.outbox o set state = 'answered', answered_device = v_token, answered_by = coalesce(answer_call.user_id,
-      (select d.user_id from push.devices d where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = v_app limit 1),
-      (select e ->> 'userId' from jsonb_array_elements(o.recipients) e
-        where push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t where t.token = v_token)
-        limit 1))
-    where o.id = v_id and o.ended_at is null;
-  return found;
-end
-$$;
-
-COMMENT ON FUNCTION push.answer_call(call_id text, user_id text, app text, device text) IS 'marks the call as answered: nothing more is sent, and other devices that may ring get a cancel. call_id: payload.callId; user_id: the user who answered, if known: none of this user''s devices gets a cancel; app: needed only if several apps have a call with this id; device: the phone that answered, if known, by its token or push.devices.id: only this phone gets no cancel, the user''s other phones get one. Returns false if the call had ended before';
-
-CREATE FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval DEFAULT '00:00:03'::interval, OUT alive boolean, OUT must_reclaim boolean) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-declare
-  v_now    timestamptz := clock_timestamp();
-  v_steady timestamptz;
-  v_silent int[] := '{}';
-begin
-  must_reclaim := false;
-  update push.gateways g set heartbeat_at = v_now, doubted_at = null,
-      steady_since = case
-        when g.heartbeat_at between v_now - p_silence * 2 / 3 and v_now
-          and (select true from push.reclaimed r where r.gateway = p_gateway) then g.steady_since
-        else v_now
-      end
-    where g.id = p_gateway and g.alive
-    returning g.steady_since into v_steady;
-  alive := found;
-  if not alive then
-    return;
-  end if;
-  if p_may_reap and v_steady <= v_now - p_silence then
-    with silent as materialized (
-      select g.id from push.gateways g
-      -- In the future: the clock was set back, and there was no heartbeat since.
-      where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
-        and g.doubted_at < v_now - p_silence / 6
-        and g.id <> p_gateway
-      order by g.id for no key update skip locked
-    ), ended as (
-      update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
-        free_due_at = clock_timestamp()
-      from silent s where g.id = s.id returning g.id
-    )
-    select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
-    delete from push.reclaimed r where r.gateway = any (v_silent);
-    with doubtful as materialized (
-      select g.id from push.gateways g
-      where g.alive and (g.heartbeat_at < v_now - p_silence * 2 / 3 or g.heartbeat_at > clock_timestamp() + p_silence)
-        and (g.doubted_at <= v_now) is not true and g.id <> p_gateway
-      order by g.id for no key update skip locked
-    )
-    update push.gateways g set doubted_at = v_now from doubtful d where g.id = d.id;
-  end if;
-  if p_may_reap then
-    perform push.free_claims(v_silent);
-  end if;
-  insert into push.reclaimed (gateway) select p_gateway
-    where not exists (select from push.reclaimed r where r.gateway = p_gateway)
-    on conflict do nothing;
-  must_reclaim := (select r.confirmed_at is null from push.reclaimed r where r.gateway = p_gateway);
-  perform push.open_life();
-end
-$$;
-
-COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'a gateway''s heartbeat, to be called every second. Any gateway''s call finds the others that were silent for p_silence, declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. The caller declares no gateway dead for p_silence after a gap of two thirds of p_silence between two of its own heartbeats, and none at the first check. p_gateway: what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over and it must register again. must_reclaim: the server may have lost the last commits, so the caller must call push.reclaim and then push.confirm_reclaimed; until all gateways have done so, nothing is claimed';
-
-CREATE FUNCTION push.bite_time() RETURNS interval
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select interval '500 ms' $$;
-
-COMMENT ON FUNCTION push.bite_time() IS 'for how long one run of push.miss or push.check_ends begins new bites';
+COMMENT ON FUNCTION push.bury(p_gone push.delivery[], p_outcome integer, p_reason text) IS 'writes the history of deliveries that were deleted, unless a gateway has settled them (push.settle does that). No gateway is their owner, so each of their attempts may have been sent. p_gone: the rows; p_outcome: as push.history.outcome; p_reason: null: that of the last attempt, or DeadlinePassed. Returns how many';
 
 CREATE FUNCTION push.bypass(p_max integer DEFAULT 500) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   c_scanned constant int := 5000;
   v_lanes   smallint[] := push.stuck_lanes();
   v_waited  timestamptz := clock_timestamp() - interval '2 s';
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
-  -- Ten minutes is the longest ring window. Variables, so that only newer partitions and a part of the indexes are read.
-  v_since   timestamptz := clock_timestamp() - interval '10 minutes';
+  -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
   v_looked  push.delivery[];
-  v_stuck   push.delivery[];
-  v_locked  bigint[];
 begin
   if push.restored_at() is not null then
     return 0;
@@ -516,7 +389,7 @@ begin
     ) y
     union all
     select w.* from (
-      -- Invites that failed before, or that are on a stuck lane. Invites of a call that may be ending wait, too.
+      -- Invites that failed before, or that are on a stuck lane.
       select d.ctid, d.lane, d.created_at, d.deadline_at, d.state, d.bypassed_at from push.delivery d
       where d.ready_lane is null and d.kind = 0 and d.due_at <= v_due and d.state = 2
         and (d.last_reason is not null or d.lane = any (v_lanes))
@@ -539,23 +412,12 @@ begin
   if v_looked is null then
     return 0;
   end if;
-  v_stuck := array(
-    select x from unnest(v_looked) x
-    where (select true from push.delivery f where f.outbox_id = x.outbox_id and f.fallback_of = x.n limit 1) is null
-      and (select true from push.history h where h.outbox_id = x.outbox_id and h.fallback_of = x.n
-        and h.finished_at >= greatest(v_since, x.created_at) limit 1) is null
-      and (select true from push.ring_reports r where r.outbox_id = x.outbox_id and r.user_id = x.user_id) is null);
-  if v_stuck <> '{}' then
-    v_locked := array(select f.outbox_id from push.fall_back_unheard(v_stuck) f where f.n is null);
-    update push.delivery d set bypassed_at = null
-      from unnest(v_stuck) s
-      where s.outbox_id = any (v_locked) and d.outbox_id = s.outbox_id and d.n = s.n;
-  end if;
+  insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from unnest(v_looked) l;
   return cardinality(v_looked);
 end
 $$;
 
-COMMENT ON FUNCTION push.bypass(p_max integer) IS 'for at most p_max invites that are at least 2 s old and on a stuck lane (push.stuck_lanes), or that failed and wait for their next attempt: makes one invite over the user''s next channel, while the first one goes on waiting, unless a phone of the user has reported that it rings. Returns how many invites were checked; each is checked only once, unless another transaction has the turn of its call';
+COMMENT ON FUNCTION push.bypass(p_max integer) IS 'for at most p_max invites that are at least 2 s old and on a stuck lane (push.stuck_lanes), or that failed and wait for their next attempt: notes their calls, so that push.next_channels makes one invite over the user''s next channel, while the first one goes on waiting. Returns how many invites were checked; each is checked only once';
 
 CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text, after_n integer DEFAULT NULL::integer, devices integer DEFAULT NULL::integer) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -692,8 +554,8 @@ COMMENT ON FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_p
 CREATE FUNCTION push.calls(p_call_id text) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
     AS $$
   select coalesce(jsonb_agg(push.call(p_call_id, o.app) || jsonb_build_object('timeline', (
       select coalesce(jsonb_agg(jsonb_build_object(
@@ -734,160 +596,45 @@ $$;
 
 COMMENT ON FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) IS 'those of the calls just enqueued in which a user, an entry or a member of an entry was skipped. push.skipped_recipients gives the details. p_outbox_ids: push.outbox.id';
 
-CREATE FUNCTION push.cancel_invites(p_outbox_id bigint[], p_again boolean DEFAULT false) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION push.cancel_rings(p_calls bigint[]) RETURNS integer
+    LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
 declare
-  -- Variables, so that only the partitions in this range are read. The minute covers rows that are settled meanwhile.
-  v_since   timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_outbox_id));
-  v_until   timestamptz := clock_timestamp() + interval '1 minute';
-  v_cancels bigint;
+  v_made int;
 begin
   with call as materialized (
-    select o.*
-    from unnest(p_outbox_id) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.answered_by, o.answered_device, o.declined, o.state = 'ringing' as rings,
-        coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel
-      from push.outbox o
-      where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null)
-      offset 0
+    select o.id, o.ended_at, o.answered_by, o.answered_device, coalesce(o.declined, '{}') as declined,
+      coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel,
+      case when o.answered_device is not null or o.declined is not null then push.own_tokens(o.id) else '{}' end as own
+    from unnest(p_calls) c(id) cross join lateral (
+      select * from push.outbox o
+      where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null) offset 0
     ) o
-  ), claimed as materialized (
-    -- Ready and waiting invites are already deleted, except one that was returned to the queue at this moment.
-    select c.id, d.lane, d.token, d.user_id, d.environment, d.platform, d.locale, d.data
-    from call c cross join lateral (
-      select * from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
-    ) d
-  ), finished as materialized (
-    -- If a gateway settled the invite, its last attempt counts only if the request was sent. Otherwise every attempt may
-    -- have been sent.
-    select distinct c.id, c.app, h.lane, h.user_id, h.device, h.token_hash, l.provider
-    from call c cross join lateral (
-      select * from push.history h
-      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0
-        and (h.sent_at is not null or h.attempts > case when h.owner is null then 0 else 1 end)
-        and (h.outcome <> 4 or h.status is null)
-      offset 0
-    ) h
-    join push.lane l on l.id = h.lane
-    where l.provider <> 'apns' or c.voip_cancel
-  ), inline as materialized (
-    select c.id, t.provider, e ->> 'userId' as user_id, t.token,
-      case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-      push.entry_platform(t.provider, e) as platform,
-      push.recipient_locale(e) as locale, push.recipient_data(e) as data
-    from call c cross join lateral jsonb_array_elements(c.recipients) e
-    cross join lateral push.entry_tokens(e, true) t
-    where (t.provider <> 'apns' or c.voip_cancel) and push.is_recipient(e)
-  ), given as materialized (
-    -- The data that the entries of registered users contain.
-    select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
-    from call c cross join lateral jsonb_array_elements(c.recipients) e
-    where e ? 'data' and push.recipient_data(e) is not null and not push.has_token_member(e)
-  ), phone as materialized (
-    -- The phones that answered or declined. They get no cancel.
-    select c.id, c.app, c.recipients, p.token
-    from call c cross join lateral (
-      select c.answered_device as token
-      union all
-      select s.said ->> 'device' from jsonb_each(c.declined) s(user_id, said)
-    ) p
-    where p.token is not null
-  ), own as materialized (
-    select p.id, p.token from phone p
-    union
-    -- An entry of recipients with this token is that phone; all tokens of the entry belong to it.
-    select p.id, t.token
-    from phone p cross join lateral jsonb_array_elements(p.recipients) e
-    cross join lateral push.entry_tokens(e, true) t
-    where exists (select from push.entry_tokens(e, true) s where s.token = p.token)
-    union
-    -- For a registered phone it is unknown which tokens of other providers it has. Any of the user's tokens on that
-    -- platform may be its own. A browser has only one.
-    select p.id, d.token
-    from phone p
-    cross join lateral (
-      select x.user_id, x.provider,
-        coalesce(x.platform, push.channel_platform(x.provider)) as platform
-      from push.devices x where sha256(x.token::bytea) = sha256(p.token::bytea) and x.app = p.app and x.provider <> 'webpush'
-      offset 0
-    ) x
-    cross join lateral (
-      select d.token from push.devices d
-      where d.user_id = x.user_id and d.app = p.app and d.enabled and d.invalidated_at is null
-        and d.provider <> x.provider and d.provider <> 'webpush'
-        and (x.platform is null or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform)
-      offset 0
-    ) d
+  ), pushed as materialized (
+    select * from push.pushes_of(array(select c.id from call c))
   ), target as (
-    select c.* from claimed c
-    union all
-    select f.id, f.lane, i.token, f.user_id, i.environment, i.platform, i.locale, i.data
-    from finished f
-    join inline i on i.id = f.id and i.user_id = f.user_id and i.provider = f.provider
-      and left(i.token, 4) || '…' || right(i.token, 4) = f.device
-      and coalesce(hashtextextended(i.token, 0) = f.token_hash, true)
-    union all
-    select f.id, f.lane, d.token, f.user_id, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-      push.platform_code(case d.provider when 'apns' then 'ios' else d.platform end), d.locale,
-      (select g.data from given g where g.id = f.id and g.user_id = f.user_id)
-    from finished f cross join lateral (
-      select * from push.devices d
-      where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
-        and d.provider = f.provider and left(d.token, 4) || '…' || right(d.token, 4) = f.device
-        and coalesce(hashtextextended(d.token, 0) = f.token_hash, true) and (d.provider <> 'apns' or d.voip)
-      offset 0
-    ) d
-  ), told as materialized (
-    select d.* from call c cross join lateral (
-      select d.outbox_id, d.lane, d.user_id, left(d.token, 4) || '…' || right(d.token, 4) as device,
-        hashtextextended(d.token, 0) as token_hash, d.n
-      from push.delivery d where d.outbox_id = c.id and d.kind = 1
-      union all
-      select h.outbox_id, h.lane, h.user_id, h.device, h.token_hash, h.n from push.history h
-      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 1
-      offset 0
-    ) d
-    where p_again or c.declined is not null
+    select distinct on (p.id, p.lane, p.token) p.*
+    from call c join pushed p on p.id = c.id
+    where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or c.declined ? p.user_id)
+      and (c.answered_device is not null or p.user_id is distinct from c.answered_by) and p.token <> all (c.own)
+      and (p.provider <> 'apns' or c.voip_cancel
+        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null))
+      and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
+    order by p.id, p.lane, p.token, p.n desc
   )
-  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
-    user_id, token, locale, data)
-  select t.id,
-    coalesce((select max(case when x.n >= 30000 then x.n - 20000 else x.n end) from told x where x.outbox_id = t.id), 9999)
-      + row_number() over (partition by t.id order by t.lane, t.token),
-    1, clock_timestamp(), clock_timestamp(), clock_timestamp() + interval '60 s', t.lane, t.lane, t.environment, t.platform,
-    t.user_id, t.token, t.locale, t.data
-  from (
-    select distinct on (t.id, t.lane, t.token) t.*
-    from target t
-    join call c on c.id = t.id
-    join push.lane l on l.id = t.lane
-    -- Apple: the app must report a call for every VoIP push, so a cancel goes to a VoIP token only if the app reports one
-    -- for it, too. It never goes to a phone that may have declined the call: that phone has no call left to report.
-    where (l.provider <> 'apns' or c.voip_cancel
-        and (not coalesce(c.declined ? t.user_id, false) or c.declined -> t.user_id ->> 'device' is not null))
-      and (not c.rings or c.declined ? t.user_id)
-      and (c.answered_device is not null or t.user_id is distinct from c.answered_by)
-      and not exists (select from own w where w.id = t.id and w.token = t.token)
-      and not exists (select from told x where x.outbox_id = t.id and x.lane = t.lane and x.user_id = t.user_id
-        and x.device = left(t.token, 4) || '…' || right(t.token, 4)
-        and coalesce(x.token_hash = hashtextextended(t.token, 0), true))
-    order by t.id, t.lane, t.token
-  ) t;
-  get diagnostics v_cancels = row_count;
-  if v_cancels > 0 then
-    perform push.commit_durably();
-  end if;
-  return v_cancels;
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
+    token, locale, data)
+  select t.id, t.last_n + row_number() over (partition by t.id order by t.lane, t.token), 1, clock_timestamp(), clock_timestamp(),
+    clock_timestamp() + interval '60 s', t.lane, t.lane, coalesce(t.environment, 0), coalesce(t.platform, 0), t.user_id, t.token,
+    t.locale, t.data
+  from target t;
+  get diagnostics v_made = row_count;
+  return v_made;
 end
 $$;
 
-COMMENT ON FUNCTION push.cancel_invites(p_outbox_id bigint[], p_again boolean) IS 'for calls that were answered or ended: makes one cancel for each device that may ring. A VoIP token gets one only if push.apps.voip_cancel is set. The user who answered gets none; if the phone that answered is known, only that phone gets none. For calls that still ring: the same for users who have declined; the phone that declined gets none. Returns how many were made. p_again: this ran before for these calls, so devices that have a cancel get no second one';
+COMMENT ON FUNCTION push.cancel_rings(p_calls bigint[]) IS 'for calls that were answered or ended: makes one cancel for each phone that may ring and has none. The user who answered gets none; if the phone that answered is known, only that phone gets none. For calls that still ring: the same for users who have declined. Returns how many were made. p_calls: push.outbox.id';
 
 CREATE FUNCTION push.change_lane() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1033,108 +780,6 @@ $$;
 
 COMMENT ON FUNCTION push.check_device() IS 'refuses a malformed device with an error that names the column and contains no token';
 
-CREATE FUNCTION push.check_ends(p_max integer DEFAULT 500) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-declare
-  c_recipients constant int := 2000;
-  c_life       constant interval := '4 hours';
-  v_begun  timestamptz := clock_timestamp();
-  v_size   int := 1;
-  v_calls  bigint[];
-  v_ends   bigint[];
-  v_bite   bigint;
-  v_count  bigint;
-  v_made   bigint;
-  v_is_over boolean;
-  v_seen   bigint := 0;
-  v_taken  bigint := 0;
-begin
-  while v_taken < p_max and v_seen < c_recipients and clock_timestamp() < v_begun + push.bite_time() loop
-    v_calls := null;
-    begin
-      with unchecked as materialized (
-        select x.tid, x.tries, x.due_at,
-          coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = x.outbox_id), 100) as count
-        from (
-          -- Those that failed before come last.
-          select e.ctid as tid, e.outbox_id, e.tries, e.due_at from push.ends_unchecked e
-          where e.due_at <= v_begun
-          order by e.tries, e.due_at
-        ) x cross join lateral (
-          select from push.ends_unchecked e
-          -- A call that rings and is locked may be ending (push.promote). It is checked when its outcome is known.
-          where e.ctid = x.tid and ((select true from push.outbox o where o.id = e.outbox_id and o.ended_at is null) is null
-            or (select true from push.outbox o where o.id = e.outbox_id for share skip locked))
-          for update skip locked
-        ) l
-        limit least(v_size, p_max - v_taken)
-      ), bite as (
-        select u.tid, u.count, sum(u.count) over (order by u.tries, u.due_at, u.tid) - u.count as before from unchecked u
-      ), chosen as materialized (
-        select b.tid, b.count from bite b where b.before < c_recipients - v_seen
-      ), taken as (
-        delete from push.ends_unchecked e
-        where e.ctid = any (array(select c.tid from chosen c))
-        returning e.outbox_id, e.is_unannounced
-      )
-      select array_agg(distinct t.outbox_id order by t.outbox_id), count(*), (select sum(c.count) from chosen c),
-          array_agg(t.outbox_id order by t.outbox_id) filter (where t.is_unannounced)
-        into v_calls, v_bite, v_count, v_ends
-        from taken t;
-      exit when v_bite = 0;
-      -- For calls that were deleted, this drops all deliveries.
-      perform push.void_unsent(v_calls);
-      perform push.drop_belongings(array(select c.id from unnest(v_calls) c(id)
-        where (select true from push.outbox o where o.id = c.id) is null));
-      v_made := push.cancel_invites(v_calls, true);
-      -- Calls from before a restore are not announced.
-      if v_ends is not null and push.restored_at() is null then
-        v_made := v_made + push.announce_missed(v_ends);
-      end if;
-      if v_made > 0 then
-        perform push.ring_doorbell();
-      end if;
-      perform push.tell_held(v_calls);
-      v_size := 4 * v_bite;
-    exception when query_canceled or others then
-      if v_calls is null or not push.is_culprit(sqlstate, v_begun, v_taken) then
-        if v_taken = 0 then
-          raise;
-        end if;
-        exit;
-      end if;
-      v_size := greatest(v_bite / 4, 1);
-      continue when cardinality(v_calls) > 1;
-      -- Missed calls of a call that ended c_life ago would have expired.
-      delete from push.ends_unchecked e where e.outbox_id = v_calls[1] and e.ended_at < v_begun - c_life;
-      v_is_over := found;
-      update push.ends_unchecked e
-        set tries = e.tries + 1,
-          due_at = clock_timestamp() + least(interval '5 s' * power(4, least(e.tries, 10)), interval '30 minutes')
-        where e.outbox_id = v_calls[1];
-      begin
-        perform push.void_unsent(v_calls);
-      exception when query_canceled or others then null;
-      end;
-      raise warning 'call % has ended, and its end failed (SQLSTATE %); %',
-        coalesce((select o.call_id from push.outbox o where o.id = v_calls[1]), v_calls[1]::text), sqlstate,
-        case when v_is_over then 'its phones and users are told nothing more' else 'it is tried again' end;
-    end;
-    v_taken := v_taken + v_bite;
-    v_seen := v_seen + v_count;
-  end loop;
-  return v_taken;
-end
-$$;
-
-COMMENT ON FUNCTION push.check_ends(p_max integer) IS 'checks again at most p_max calls, with about 2,000 recipients in all, that were ended or deleted by transactions that may not have seen all deliveries. The remaining invites become void, devices that may ring get a cancel, and then missed calls are announced. What fails is tried again for four hours. Returns how many calls were checked';
-
 CREATE FUNCTION push.check_health() RETURNS TABLE(item text, value text, state text, hint text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -1206,15 +851,10 @@ begin
       'Nothing is sent without one: push.replicas says how the last ones ended.'
     from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g;
   return query
-    select 'claims',
-      case when l.opened_at is not null then 'open' when l.began_at is null then 'wait for a replica'
-        else format('closed for %s, waiting for replica %s', date_trunc('second', greatest(now() - l.began_at, '0')),
-          (select string_agg(g.id::text, ', ' order by g.id) from push.gateways g where g.alive
-            and not exists (select from push.reclaimed r where r.gateway = g.id and r.confirmed_at is not null))) end,
-      case when l.opened_at is not null or l.began_at is null then 'ok'
-        when l.began_at > now() - interval '10 s' then 'warn' else 'bad' end,
-      'After a crash of the server nothing is sent until each living replica has reclaimed what it held: a few seconds.'
-    from (select 1) one left join push.life l on true;
+    select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
+      case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
+      'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
+    from push.restored_at() r(at);
   return query
     select 'lanes',
       coalesce(string_agg(format('%s/%s: %s', t.app, t.provider, t.trouble), ', ' order by t.place) filter (where t.place <= 5)
@@ -1239,7 +879,7 @@ begin
     from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
     cross join (
       select string_agg(n.name, ', ') as names
-      from unnest(array['promote', 'miss', 'check_ends', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
+      from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_all', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
         'ensure_partitions', 'drop_partitions']) n(name)
       where not exists (select from push.job j where j.name = n.name)
     ) m
@@ -1263,8 +903,9 @@ begin
       'See docs/operations.md, "Ends that failed".'
     from (
       -- A call that was deleted has nobody to tell. Its row is removed at its next try.
-      select o.app, o.call_id, row_number() over (order by e.ended_at, e.outbox_id) as place
-      from (select x.outbox_id, min(x.ended_at) as ended_at from push.ends_unchecked x where x.tries > 0 group by x.outbox_id) e
+      select o.app, o.call_id, row_number() over (order by e.noted_at, e.outbox_id) as place
+      -- Once is no failure of its own: it may have been in a bite with one that failed.
+      from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 1 group by x.outbox_id) e
         cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
     ) c;
   -- Calls from before a restore are left as they are.
@@ -1398,15 +1039,15 @@ $$;
 
 COMMENT ON FUNCTION push.check_webhook(p_app text) IS 'raises an error if the app has no webhook. p_app: name of the app';
 
-CREATE FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval DEFAULT '00:00:00.3'::interval, p_total integer DEFAULT NULL::integer, p_background integer DEFAULT NULL::integer, p_later_floor timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[], p_later_max integer[] DEFAULT '{}'::integer[]) RETURNS TABLE(place tid, lane smallint, outbox_id bigint, n integer, attempt integer, kind smallint, crashes smallint, environment smallint, platform smallint, created_at timestamp with time zone, deadline_at timestamp with time zone, remaining_us bigint, user_id text, token text, locale text, data jsonb, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb)
+CREATE FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval DEFAULT '00:00:00.3'::interval, p_total integer DEFAULT NULL::integer, p_background integer DEFAULT NULL::integer, p_later_floor timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[], p_later_max integer[] DEFAULT '{}'::integer[]) RETURNS TABLE(place tid, lane smallint, outbox_id bigint, n integer, attempt integer, kind smallint, crashes smallint, environment smallint, platform smallint, created_at timestamp with time zone, deadline_at timestamp with time zone, remaining_us bigint, user_id text, token text, locale text, data jsonb, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb, paired boolean, declined jsonb)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -1430,7 +1071,7 @@ declare
   v_read     bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
 begin
   if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
-    or not exists (select from push.life l where l.is_present and l.opened_at is not null) then
+    or push.restored_at() is not null then
     return;
   end if;
   -- At most one suspect at a time. Usually there is none at all, which is quickly checked.
@@ -1506,39 +1147,39 @@ begin
       set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
-        d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data
+        d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data, d.paired
     )
     select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
       greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
       -- Not extract: it calculates in numeric, which costs half a microsecond a row.
       (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
-      -- No row: a transaction that did not see the delivery (REPEATABLE READ) has deleted its call. push.check_ends drops
-      -- the delivery soon.
+      -- No row: the call was deleted. push.follow_up drops its deliveries soon.
       case when t.is_first then coalesce(o.ended, true) end,
-      o.traceparent, o.payload
+      o.traceparent, o.payload, t.paired, o.declined
     from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
     left join lateral (
       select o.kind, o.call_id, o.payload, o.ended_at is not null as ended, o.traceparent,
         -- While the call rings, its cancels are for users who declined.
-        coalesce(o.end_reason, case when o.declined is not null then 'declined' end) as end_reason
+        coalesce(o.end_reason, case when o.declined is not null then 'declined' end) as end_reason,
+        case when o.declined is not null then (select jsonb_agg(k) from jsonb_object_keys(o.declined) k) end as declined
       from push.outbox o
       where o.id = t.outbox_id and t.is_first offset 0
     ) o on true;
 end
 $$;
 
-COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, nothing before push.life is opened, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these. Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), or it was deleted, and then the call''s other columns are null. The session setting push.entries_scanned holds the number of index entries read, dead ones included';
+COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, nothing while push.put_away has work to do, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these. Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), or it was deleted, and then the call''s other columns are null; declined: the users who have declined it. Invites of such calls and users may be claimed: the gateway settles them as void without sending them. paired: as push.delivery.paired. The session setting push.entries_scanned holds the number of index entries read, dead ones included';
 
 CREATE FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) RETURNS TABLE(ticket text, outbox_id bigint, n integer, token text, sent_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -1586,12 +1227,12 @@ COMMENT ON FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms in
 CREATE FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room integer[], p_lease_ms integer[]) RETURNS TABLE(id bigint, app text, attempt integer, tries integer, event text, body text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -1684,10 +1325,10 @@ COMMENT ON FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_roo
 CREATE FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer DEFAULT 2000, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT created_at timestamp with time zone[], OUT next_page bigint) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -1711,10 +1352,10 @@ COMMENT ON FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pag
 CREATE FUNCTION push.claimed_places(p_gateways integer[], p_claim integer DEFAULT NULL::integer) RETURNS tid[]
     LANGUAGE plpgsql STABLE
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'on'
-    SET max_parallel_workers_per_gather TO '0'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'on'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET max_parallel_workers_per_gather TO '0'
     AS $$
 begin
   -- Reads the whole table on purpose: an index on owner would cost every claim an entry.
@@ -1819,18 +1460,11 @@ $$;
 COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, and push.health reports living replicas that differ. If an operator is setting the quota, it stays as it is, and push.health says so. p_quota: calls, notifications and recipients a minute, each null for no limit; p_replica: push.gateways.name of the gateway';
 
 CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  -- Only a gateway that was asked: if the server crashed again since, the gateway is asked again.
-  update push.reclaimed r set confirmed_at = clock_timestamp() where r.gateway = p_gateway and r.confirmed_at is null;
-  perform push.open_life();
-end
-$$;
+    AS $$ select null::void $$;
 
-COMMENT ON FUNCTION push.confirm_reclaimed(p_gateway integer) IS 'a gateway that push.beat told to reclaim has done so: with push.reclaim, for all deliveries that it holds, has queued to write or remembers as settled. p_gateway: what push.register_gateway returned';
+COMMENT ON FUNCTION push.confirm_reclaimed(p_gateway integer) IS 'for gateways of release 0.1.0: does nothing';
 
 CREATE FUNCTION push.continue_erasure(p_id bigint, p_until timestamp with time zone, p_declines boolean) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1913,12 +1547,12 @@ COMMENT ON FUNCTION push.continue_erasure(p_id bigint, p_until timestamp with ti
 CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_corrected bigint;
@@ -1971,10 +1605,10 @@ COMMENT ON FUNCTION push.count_on_meter(p_meter regclass, p_count bigint) IS 'ad
 CREATE FUNCTION push.count_owed(p_most integer DEFAULT 30000, p_past boolean DEFAULT true) RETURNS TABLE(lane smallint, kind smallint, state smallint, owner integer, count bigint, oldest timestamp with time zone, first_deadline timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -2052,16 +1686,6 @@ $$;
 
 COMMENT ON FUNCTION push.count_owed(p_most integer, p_past boolean) IS 'the deliveries that are owed, by lane, kind, state and owner: their number, the age of the oldest, and the first deadline. Exact for at most p_most deliveries. The lanes share p_most in equal parts, at least 20 each, and each lane has the same number again for deliveries with more than ten minutes left. Above that, count is an estimate, rounded to three digits. p_past: whether to count deliveries that are more than five seconds past their deadline';
 
-CREATE FUNCTION push.count_recipients(p_recipients jsonb) RETURNS integer
-    LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$
-  select case when pg_column_size(p_recipients) > 20000 then 1000
-    else least(1001, greatest(pg_column_size(p_recipients #> '{}') / 200,
-      case jsonb_typeof(p_recipients) when 'array' then 1 + jsonb_array_length(p_recipients) else 1 end)) end
-$$;
-
-COMMENT ON FUNCTION push.count_recipients(p_recipients jsonb) IS 'an estimate of the number of recipients of a call, at most 1,001. p_recipients: push.outbox.recipients';
-
 CREATE FUNCTION push.create_api_key(app text, name text, scopes text[] DEFAULT '{enqueue,device,read}'::text[], expires_at timestamp with time zone DEFAULT (now() + '1 year'::interval), addresses cidr[] DEFAULT NULL::cidr[]) RETURNS TABLE(id integer, key text, expires timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -2117,12 +1741,12 @@ COMMENT ON FUNCTION push.current_provider_token(p_provider text, p_name text) IS
 CREATE FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
   return query
@@ -2152,10 +1776,7 @@ CREATE FUNCTION push.decline(p_outbox_id bigint, p_user_id text, p_reason text, 
     SET enable_seqscan TO 'off'
     AS $$
 declare
-  v_call    push.outbox;
-  v_said    jsonb;
-  v_created timestamptz;
-  v_made    bigint;
+  v_call push.outbox;
 begin
   select o.* into v_call from push.outbox o where o.id = p_outbox_id;
   perform push.check_recipient(p_outbox_id, v_call.call_id, p_user_id);
@@ -2163,56 +1784,16 @@ begin
     raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
       schema = 'push', table = 'outbox', column = 'declined';
   end if;
-  v_created := v_call.created_at;
-  v_said := jsonb_build_object('reason', p_reason, 'at', clock_timestamp(), 'device', push.device_token(v_call.app, p_device));
-  update push.outbox o set declined = coalesce(o.declined, '{}') || jsonb_build_object(p_user_id, v_said)
+  update push.outbox o
+    set declined = coalesce(o.declined, '{}') || jsonb_build_object(p_user_id, jsonb_build_object('reason', p_reason,
+      'at', clock_timestamp(), 'device', push.device_token(v_call.app, p_device))
+      || case when p_erases then '{"erases": true}' else '{}' end::jsonb)
     where o.id = p_outbox_id and o.ended_at is null and not coalesce(o.declined ? p_user_id, false);
-  if not found then
-    return false;
-  end if;
-  -- The call ends when every user whose phones were rung has declined. If no phone was rung, or a user is being erased, all
-  -- recipients count: two of them may share a phone. A phone whose invite the provider refused was not rung.
-  update push.outbox o set state = 'ended', end_reason = 'declined'
-    where o.id = p_outbox_id and o.ended_at is null and not exists (
-      with rung as materialized (
-        select d.user_id from push.delivery d where d.outbox_id = p_outbox_id and d.kind = 0
-        union
-        select h.user_id from push.history h
-        where h.outbox_id = p_outbox_id and h.finished_at >= v_created and h.kind = 0 and (h.outcome <> 4 or h.status is null)
-      )
-      select from rung r where not o.declined ? r.user_id
-      union all
-      select from jsonb_array_elements(o.recipients) e
-      where (p_erases or not exists (select from rung)) and push.is_recipient(e)
-        and not o.declined ? case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end);
-  if found then
-    return true;
-  end if;
-  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    insert into push.ends_unchecked (outbox_id) values (p_outbox_id);
-    begin
-      perform push.void_unsent(array[p_outbox_id]);
-      v_made := push.cancel_invites(array[p_outbox_id]);
-    exception when serialization_failure then
-      -- A gateway has changed the rows since: push.check_ends checks again.
-      v_made := 0;
-    end;
-    perform push.tell_void(array[p_outbox_id]);
-  else
-    perform push.void_unsent(array[p_outbox_id]);
-    v_made := push.cancel_invites(array[p_outbox_id]);
-    if cardinality(push.ended(array[p_outbox_id])) > 0 then
-      perform push.tell_void(array[p_outbox_id]);
-    end if;
-  end if;
-  if v_made > 0 then
-    perform push.ring_doorbell();
-  end if;
-  return true;
+  return found;
 end
 $$;
 
-COMMENT ON FUNCTION push.decline(p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean) IS 'a user declines a call, for push.decline_call and push.decline_rings. p_outbox_id: push.outbox.id; p_user_id, p_reason, p_device: as for push.decline_call; p_erases: the user is being erased, so the call ends only when all recipients have declined';
+COMMENT ON FUNCTION push.decline(p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean) IS 'a user declines a call, for push.decline_call and push.decline_rings. That the last decline ends the call is done by push.end_declined. p_outbox_id: push.outbox.id; p_user_id, p_reason, p_device: as for push.decline_call; p_erases: the user is being erased, so the call ends only when all recipients have declined';
 
 CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2342,6 +1923,23 @@ CREATE FUNCTION push.dirty_voip_tokens(p_recipients jsonb) RETURNS text[]
 
 COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'push.voip_tokens; to be removed in the next minor release';
 
+CREATE FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  v_places tid[] := push.places(p_gateway, p_outbox_id, p_n, p_lease);
+begin
+  return push.free_rows(array_remove(v_places, null), array[p_gateway], array[p_gateway], false);
+end
+$$;
+
+COMMENT ON FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for deliveries that are claimed in the gateway''s name and that it does not know, because a fail-over has lost what it settled: those that people see end as dead (GatewayCrashed) unless the app is at_least_once, the others become ready. Arguments: as for push.settle. Returns how many';
+
 CREATE FUNCTION push.drop_all_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -2350,7 +1948,7 @@ CREATE FUNCTION push.drop_all_calls() RETURNS trigger
 declare
   v_table text;
 begin
-  foreach v_table in array '{delivery,ring_reports,escalations,escalations_due,ends_unchecked,call_key}'::text[] loop
+  foreach v_table in array '{delivery,ring_reports,escalations,follow_ups,call_key}'::text[] loop
     begin
       execute format('truncate push.%I', v_table);
     exception when object_in_use then
@@ -2369,15 +1967,14 @@ COMMENT ON FUNCTION push.drop_all_calls() IS 'does after a TRUNCATE what push.dr
 CREATE FUNCTION push.drop_belongings(p_outbox_id bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
   delete from push.ring_reports r where r.outbox_id = any (p_outbox_id);
   delete from push.escalations e where e.outbox_id = any (p_outbox_id);
-  delete from push.escalations_due e where e.outbox_id = any (p_outbox_id);
 end
 $$;
 
@@ -2386,35 +1983,23 @@ COMMENT ON FUNCTION push.drop_belongings(p_outbox_id bigint[]) IS 'deletes the r
 CREATE FUNCTION push.drop_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_calls   bigint[] := array(select g.id from gone_calls g order by g.id);
-  v_dropped bigint := 0;
-begin
-  if v_calls = '{}' then
-    return null;
-  end if;
-  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    insert into push.ends_unchecked (outbox_id) select unnest(v_calls);
-    begin
-      v_dropped := push.drop_deliveries(v_calls);
-    exception when serialization_failure then
-      -- A gateway has changed the rows since: push.check_ends handles them.
-      null;
-    end;
-  else
-    v_dropped := push.drop_deliveries(v_calls);
-  end if;
   -- Retention deletes no call with deliveries, so these calls were deleted by hand.
-  if v_dropped > 0 then
-    perform push.note_audit('delete_calls', coalesce((select min(g.call_id) || case when count(*) > 1 then ', …' else '' end
-      from gone_calls g), ''), jsonb_build_object('calls', cardinality(v_calls), 'owed', v_dropped));
+  v_owing bigint[] := array(
+    select g.id from gone_calls g where (select true from push.delivery d where d.outbox_id = g.id limit 1) order by g.id);
+begin
+  if v_owing <> '{}' then
+    insert into push.follow_ups (outbox_id, why) select unnest(v_owing), 'gone';
+    perform push.tell_void(v_owing[:101]);
+    perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
+      jsonb_build_object('calls', (select count(*) from gone_calls), 'owed', (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;
-  perform push.drop_belongings(v_calls);
+  perform push.drop_belongings(array(select g.id from gone_calls g));
   -- Deleted last, so that a session that waits for a key finds that the call is gone.
   delete from push.call_key k where k.ctid = any (array(
     select k.tid
@@ -2425,35 +2010,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.drop_calls() IS 'runs when calls are deleted: deletes their deliveries and their other rows. Their history stays';
-
-CREATE FUNCTION push.drop_deliveries(p_outbox_id bigint[], p_wait boolean DEFAULT true) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-declare
-  v_free    tid[];
-  v_held    bigint[];
-  v_dropped bigint;
-begin
-  if not p_wait then
-    v_free := array(select d.ctid from push.delivery d where d.outbox_id = any (p_outbox_id) for update skip locked);
-  end if;
-  with gone as (
-    delete from push.delivery d where d.outbox_id = any (p_outbox_id) and (p_wait or d.ctid = any (v_free))
-    returning d.outbox_id, d.state
-  )
-  select array_agg(distinct g.outbox_id) filter (where g.state = 1), count(*) into v_held, v_dropped from gone g;
-  perform push.tell_void(v_held);
-  return v_dropped;
-end
-$$;
-
-COMMENT ON FUNCTION push.drop_deliveries(p_outbox_id bigint[], p_wait boolean) IS 'deletes the deliveries of calls that no longer exist, without history, and tells the gateways that hold some of them. Returns how many deliveries. p_outbox_id: push.outbox.id; p_wait: true waits for rows that other sessions have locked, false skips them';
+COMMENT ON FUNCTION push.drop_calls() IS 'runs when calls are deleted: deletes their other rows, and notes their deliveries for push.follow_up, which deletes them. Their history stays';
 
 CREATE FUNCTION push.drop_device(app text, provider text, token text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2522,63 +2079,58 @@ COMMENT ON FUNCTION push.end_call(call_id text, reason text, app text) IS 'ends 
 CREATE FUNCTION push.end_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
     AS $$
 declare
-  -- Only calls that this statement ended: those that rang before it.
-  v_calls   bigint[] := array(
-    select n.id from new_calls n where n.state <> 'ringing'
-    except
-    select o.id from old_calls o where o.state <> 'ringing'
-    order by 1);
-  v_made    bigint;
+  v_held bigint[];
 begin
-  if v_calls = '{}' then
-    return null;
-  end if;
-  -- push.miss leaves a call whose end fails to push.check_ends. Any role can change the setting; it saves looking at the
-  -- table, which only functions write.
-  if current_setting('push.put_aside', true) = array_to_string(v_calls, ' ') then
-    if exists (select from push.ends_unchecked e where e.outbox_id = v_calls[1] and e.is_unannounced) then
-      return null;
-    end if;
-  end if;
-  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    -- Missed calls are announced later, when it is known which devices get a cancel.
-    insert into push.ends_unchecked (outbox_id, is_unannounced) select unnest(v_calls), true;
-    begin
-      perform push.void_unsent(v_calls);
-      v_made := push.cancel_invites(v_calls);
-    exception when serialization_failure then
-      -- A gateway has changed the rows since. The backend's transaction need not fail because of this.
-      v_made := 0;
-    end;
-    perform push.tell_void(v_calls[:101]);
-  else
-    perform push.void_unsent(v_calls);
-    v_made := push.cancel_invites(v_calls) + push.announce_missed(v_calls);
-    perform push.tell_held(v_calls);
-  end if;
-  if v_made > 0 then
-    perform push.ring_doorbell();
+  with changed as materialized (
+    select n.id, n.deadline_at, n.state <> o.state as has_ended
+    from new_calls n join old_calls o on o.id = n.id
+    where o.state = 'ringing' and (n.state <> o.state or n.declined is distinct from o.declined)
+  ), noted as (
+    insert into push.follow_ups (outbox_id, why) select c.id, case when c.has_ended then 'ended' else 'declined' end from changed c
+  )
+  -- After the deadline, gateways drop on their own the invites that they hold in memory.
+  select array_agg(c.id) filter (where c.deadline_at > clock_timestamp()) into v_held from changed c;
+  if v_held is not null then
+    perform push.tell_void(v_held[:101]);
   end if;
   return null;
 end
 $$;
 
-COMMENT ON FUNCTION push.end_calls() IS 'runs when calls end: makes unsent invites void, sends cancels to devices that may ring, announces missed calls to users, and tells the gateways that hold invites of these calls';
+COMMENT ON FUNCTION push.end_calls() IS 'runs when calls change: notes those that have ended, and those that a user has declined, for push.follow_up, and tells the gateways';
+
+CREATE FUNCTION push.end_declined(p_calls bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $_$
+begin
+  with rung as materialized (
+    select p.id, array_agg(distinct p.user_id) as users from push.pushes_of(p_calls) p
+    where p.kind = 0 and (p.outcome is distinct from 4 or p.may_ring) group by p.id
+  )
+  update push.outbox o set state = 'ended', end_reason = 'declined'
+  where o.id = any (p_calls) and o.ended_at is null
+    and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
+    and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
+      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
+      from jsonb_array_elements(o.recipients) e where push.is_recipient(e)));
+end
+$_$;
+
+COMMENT ON FUNCTION push.end_declined(p_calls bigint[]) IS 'ends those of these calls, which ring, that all users have declined. p_calls: push.outbox.id';
 
 CREATE FUNCTION push.ended(p_outbox_id bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
 begin
   return array(
@@ -2594,11 +2146,35 @@ $$;
 
 COMMENT ON FUNCTION push.ended(p_outbox_id bigint[]) IS 'those of these calls that no longer ring, were deleted, or have claimed invites of a user who has declined. The gateway must return the deliveries of these calls that it has not sent; those of users who have not declined become ready again. A notification on push_control is only a hint, so gateways check with this function. p_outbox_id: push.outbox.id';
 
+CREATE FUNCTION push.ended_for(p_outbox_id bigint[]) RETURNS TABLE(outbox_id bigint, user_id text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+    select c.id, null::text from unnest(p_outbox_id) c(id)
+    where c.id is not null and (select true from push.outbox o where o.id = c.id and o.ended_at is null) is null
+    union all
+    select c.id, s.user_id from unnest(p_outbox_id) c(id)
+    cross join lateral (select o.declined from push.outbox o where o.id = c.id and o.ended_at is null and o.declined is not null offset 0) o
+    cross join lateral jsonb_object_keys(o.declined) s(user_id);
+end
+$$;
+
+COMMENT ON FUNCTION push.ended_for(p_outbox_id bigint[]) IS 'whose phones must not ring for these calls: a row without user_id for each call that no longer rings or was deleted, and a row for each user who has declined one that rings. A notification on push_control is only a hint, so gateways check with this function. p_outbox_id: push.outbox.id';
+
 CREATE FUNCTION push.enqueue_batch(calls jsonb[]) RETURNS TABLE(n integer, outbox_id bigint, call_id text, duplicate boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -2692,10 +2268,11 @@ COMMENT ON FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text,
 CREATE FUNCTION push.enqueue_calls(calls jsonb) RETURNS TABLE(n integer, outbox_id bigint, deliveries integer, skipped integer, call_id text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET lock_timeout TO '20ms'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -2795,8 +2372,8 @@ begin
     continue when to_regclass('push.' || v_name) is not null;
     begin
       execute format('create table push.%I (like push.history including all)', v_name);
-      execute format('alter table push.%I alter user_id set statistics 0, alter call_id set statistics 0, '
-        'alter device set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
+      execute format('alter table push.%I alter user_id set statistics 0, alter token set statistics 0, alter locale set statistics 0, '
+        'alter data set statistics 0, alter provider_message_id set statistics 0, alter failures set statistics 0, '
         'set (autovacuum_analyze_threshold = 100000)', v_name);
       execute format('alter table push.history attach partition push.%I for values from (%L) to (%L)',
         v_name, v_day::timestamptz, (v_day + 1)::timestamptz);
@@ -2876,8 +2453,9 @@ begin
       cross join lateral push.entry_tokens(e, c.is_call) t
       where e ->> 'userId' = p_user_id
     union
-    select h.token_hash from push.history h
-      where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.token_hash is not null);
+    select coalesce(hashtextextended(h.token, 0), h.token_hash) from push.history h
+      where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id
+        and (h.token is not null or h.token_hash is not null));
 
   -- Unsent deliveries are never sent, except cancels: a phone must not ring without an end.
   v_free := array(
@@ -2891,16 +2469,16 @@ begin
     insert into push.tally (what, lane, kind, outcome, reason, untried, count)
     select 'ended', g.lane, g.kind, 2, 'UserErased', g.attempt = 0, count(*) from gone g group by 2, 3, 6
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
-    reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, '[erased]', v_call.call_id, '…',
-    'UserErased', g.failures, g.fallback_of
+  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, device, reason,
+    failures, fallback_of)
+  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, '[erased]', '…', 'UserErased', g.failures,
+    g.fallback_of
   from gone g;
   get diagnostics v_count = row_count;
   p_counts := push.add_counts(p_counts, 'delivery', v_count, 0);
 
   if exists (select from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = p_user_id)
-    or exists (select from push.ends_unchecked u where u.outbox_id = p_outbox_id)
+    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id)
     -- While the call rings, a decline without the user's id would let the gateway ring the user's phones on another
     -- channel.
     or v_call.id is not null and v_call.ended_at is null then
@@ -2913,7 +2491,8 @@ begin
     select h.n from push.history h
     where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id
     for no key update skip locked);
-  update push.history h set user_id = '[erased]', device = '…', token_hash = null, provider_message_id = null
+  update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
+      provider_message_id = null
     where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.n = any (v_n);
   get diagnostics v_count = row_count;
   p_counts := push.add_counts(p_counts, 'history', 0, v_count);
@@ -2994,9 +2573,10 @@ COMMENT ON FUNCTION push.erase_receipts(p_outbox_id bigint[]) IS 'deletes the ti
 CREATE FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'on'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
+    SET max_parallel_workers_per_gather TO '0'
     AS $$
 declare
   v_batch  push.receipt_batch;
@@ -3335,105 +2915,19 @@ $_$;
 
 COMMENT ON FUNCTION push.erased_user(p_outbox_id bigint, p_user_digest bytea) IS 'the id of the user that a digest stands for, if a call still contains it, else null. p_outbox_id: push.outbox.id; p_user_digest: as push.erasure.user_digest';
 
-CREATE FUNCTION push.escalate(p_max integer DEFAULT 500) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-declare
-  c_recipients constant int := 2000;
-  v_calls   bigint[];
-  v_unheard push.delivery[];
-  v_made    bigint := 0;
-  -- Variables, so that only the partitions in this range are read. The minute covers rows that are settled meanwhile.
-  v_since   timestamptz;
-  v_until   timestamptz := clock_timestamp() + interval '1 minute';
-begin
-  -- Calls from before a restore no longer ring.
-  if push.restored_at() is not null then
-    return 0;
-  end if;
-  with pick as materialized (
-    select e.ctid as tid, e.due_at,
-      coalesce((select push.count_recipients(o.recipients) from push.outbox o where o.id = e.outbox_id), 1) as count
-    from push.escalations_due e
-    where e.due_at <= statement_timestamp()
-    order by e.due_at
-    limit p_max
-    for update of e skip locked
-  ), bite as (
-    select p.tid, sum(p.count) over (order by p.due_at, p.tid) - p.count as before from pick p
-  ), taken as (
-    delete from push.escalations_due e
-    where e.ctid = any (array(select b.tid from bite b where b.before < c_recipients))
-    returning e.outbox_id
-  )
-  select array_agg(t.outbox_id) into v_calls from taken t;
-  if v_calls is null then
-    return 0;
-  end if;
-  v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
-  -- Invites, owed or finished, of users of whom no phone reported that it rings. Invites that failed have had their
-  -- fallback.
-  v_unheard := array(
-    select jsonb_populate_record(null::push.delivery, jsonb_build_object('outbox_id', c.id, 'n', i.n, 'lane', i.lane,
-      'user_id', i.user_id, 'token', i.token, 'platform', i.platform))
-    from unnest(v_calls) c(id)
-    cross join lateral (
-      select o.app from push.outbox o
-      where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
-      offset 0
-    ) o
-    cross join lateral (
-      select d.n, d.lane, d.user_id, d.token, d.platform from push.delivery d where d.outbox_id = c.id and d.kind = 0
-      union all
-      -- History has no platform. Only FCM serves two platforms.
-      select h.n, h.lane, h.user_id, h.device, case l.provider when 'apns' then 1 else coalesce((
-          select case x.platform when 'ios' then 1 else 2 end from push.devices x
-          where x.user_id = h.user_id and x.app = o.app and x.enabled and x.invalidated_at is null
-            and x.provider = 'fcm' and left(x.token, 4) || '…' || right(x.token, 4) = h.device
-            and coalesce(hashtextextended(x.token, 0) = h.token_hash, true)
-          limit 1), 2) end::smallint
-      from push.history h cross join lateral (select l.provider from push.lane l where l.id = h.lane offset 0) l
-      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.kind = 0 and h.outcome <= 1
-    ) i
-    where (select true from push.ring_reports r where r.outbox_id = c.id and r.user_id = i.user_id) is null);
-  if v_unheard <> '{}' then
-    with made as materialized (
-      select f.* from push.fall_back_unheard(v_unheard) f
-    ), again as (
-      insert into push.escalations_due (outbox_id, due_at)
-      select m.outbox_id, clock_timestamp() + interval '1 s' from made m where m.n is null
-    )
-    insert into push.escalations (outbox_id, n, user_id)
-    select m.outbox_id, m.n, m.user_id from made m where m.n is not null;
-    get diagnostics v_made = row_count;
-  end if;
-  return v_made;
-end
-$$;
-
-COMMENT ON FUNCTION push.escalate(p_max integer) IS 'for calls that still ring and whose app''s escalate_after_seconds have passed, at most p_max calls with about 2,000 recipients in all: makes one invite over the next channel for each user who has not declined and of whom no phone has reported that it rings (push.report_ringing). Each call is handled once, but again after a second if another transaction has its turn. Returns how many invites were made';
-
 CREATE FUNCTION push.expire(p_max integer DEFAULT 5000, p_slack interval DEFAULT '00:00:00'::interval, p_since timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
 declare
   v_before timestamptz := statement_timestamp() + p_slack;
-  v_expired bigint;
-  v_cancels push.delivery[];
+  v_gone   push.delivery[];
 begin
   with ready as materialized (
     select late.tid
@@ -3467,29 +2961,19 @@ begin
     delete from push.delivery d
     where d.ctid = any (array(
       select tid from ready union all select tid from suspect union all select tid from waiting limit p_max))
-    returning d.*
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, 3, coalesce(g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
-    from gone g
-    group by 2, 3, 4, 5, 6
-  ), past as (
-    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-      device, token_hash, reason, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 3, g.user_id,
-      (select o.call_id from push.outbox o where o.id = g.outbox_id),
-      left(g.token, 4) || '…' || right(g.token, 4), hashtextextended(g.token, 0), coalesce(g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
-    from gone g
+    returning d
   )
-  select count(*), array_agg(row(g.*)::push.delivery) filter (where g.kind = 1) into v_expired, v_cancels from gone g;
-  if v_cancels is not null then
-    perform push.announce_untold(v_cancels);
+  select array_agg(g.d) into v_gone from gone g;
+  if v_gone is null then
+    return 0;
   end if;
-  return v_expired;
+  -- A cancel may have stood for a missed call.
+  insert into push.follow_ups (outbox_id, why) select distinct g.outbox_id, 'untold' from unnest(v_gone) g where g.kind = 1;
+  return push.bury(v_gone, 3);
 end
 $$;
 
-COMMENT ON FUNCTION push.expire(p_max integer, p_slack interval, p_since timestamp with time zone) IS 'ends at most p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired. Expired cancels are passed to push.announce_untold. Returns how many expired. Claimed deliveries are left to their gateway. p_since: skips deliveries that were due before it. While a transaction holds back vacuum, a call without it reads the dead entries of all earlier calls; call it without from time to time';
+COMMENT ON FUNCTION push.expire(p_max integer, p_slack interval, p_since timestamp with time zone) IS 'ends at most p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired. Expired cancels are noted for push.tell_untold. Returns how many expired. Claimed deliveries are left to their gateway. p_since: skips deliveries that were due before it. While a transaction holds back vacuum, a call without it reads the dead entries of all earlier calls; call it without from time to time';
 
 CREATE FUNCTION push.expiring_api_keys() RETURNS TABLE(id integer, app text, name text, expires_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -3502,191 +2986,23 @@ $$;
 
 COMMENT ON FUNCTION push.expiring_api_keys() IS 'the keys to the HTTP API that expire within 30 days. Keys whose last use is more than 30 days ago are left out. For push.health and push.observe';
 
-CREATE FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean DEFAULT false) RETURNS TABLE(outbox_id bigint, user_id text, n integer)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_nestloop TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET enable_hashjoin TO 'on'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
+CREATE FUNCTION push.fallback_devices(p_app text, p_user_id text, p_rank integer, p_platform smallint) RETURNS TABLE(rank integer, token text, locale text, platform smallint)
+    LANGUAGE sql STABLE
     AS $$
-#variable_conflict use_column
-declare
-  v_calls bigint[] := array(select distinct f.outbox_id from unnest(p_failed) f);
-  -- Variables, so that only the partitions in this range are read. The minute covers rows that are settled meanwhile.
-  v_since timestamptz;
-  v_until timestamptz := clock_timestamp() + interval '1 minute';
-begin
-  perform push.take_turns(v_calls);
-  v_since := (select min(o.created_at) from push.outbox o where o.id = any (v_calls));
-  return query
-  with call as materialized (
-    select o.*, (
-        select coalesce(x.declined, '{}') from push.outbox x where x.id = o.id and x.ended_at is null for share skip locked
-      ) as declined_now
-    from unnest(v_calls) c(id) cross join lateral (
-      select o.id, o.app, o.recipients, o.deadline_at, o.declined, (select a.providers from push.apps a where a.app = o.app) as providers,
-        case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
-      from push.outbox o
-      where o.id = c.id and o.ended_at is null and o.deadline_at > clock_timestamp()
-      offset 0
-    ) o
-  ), failed as materialized (
-    select f.outbox_id, f.n, f.lane, f.platform, f.user_id, f.token, c.app,
-      push.channel_rank(l.provider) as rank
-    from unnest(p_failed) f
-    join call c on c.id = f.outbox_id
-    join push.lane l on l.id = f.lane
-    where push.falls_back(l.provider)
-      -- A user who has declined is not rung. If the user declines at this moment, push.promote checks it.
-      and not coalesce(coalesce(c.declined_now, c.declined) ? f.user_id, false)
-  ), owed as materialized (
-    select d.* from call c cross join lateral (
-      select d.outbox_id, d.n, d.lane, d.platform, d.user_id, d.token from push.delivery d
-      where d.outbox_id = c.id and d.n < 10000
-      offset 0
-    ) d
-  ), past as materialized (
-    select h.* from call c cross join lateral (
-      select h.outbox_id, h.n, h.lane, h.user_id, h.device, h.token_hash, h.outcome from push.history h
-      where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.n < 10000
-      offset 0
-    ) h
-  ), used as materialized (
-    select u.outbox_id, max(u.n) as n
-    from (select o.outbox_id, o.n from owed o union all select h.outbox_id, h.n from past h) u
-    group by u.outbox_id
-  ), entry as materialized (
-    select c.id, e ->> 'userId' as user_id, push.recipient_token(e, 'voipPushToken') as voip_token,
-      push.recipient_token(e, 'fcmToken') as fcm_token, push.recipient_token(e, 'pushToken') as expo_token,
-      push.recipient_platform(e) as platform,
-      push.recipient_locale(e) as locale, push.recipient_data(e) as data
-    from call c cross join lateral jsonb_array_elements(c.recipients) e
-    where jsonb_typeof(e) = 'object' and e ?| '{voipPushToken,fcmToken}' and push.is_recipient(e)
-      and e -> 'notificationEnabled' is distinct from 'false'
-  ), given as materialized (
-    -- The data that the entries of registered users contain.
-    select distinct on (c.id, e ->> 'userId') c.id, e ->> 'userId' as user_id, push.recipient_data(e) as data
-    from call c cross join lateral jsonb_array_elements(c.recipients) e
-    where e ? 'data' and push.recipient_data(e) is not null and not push.has_token_member(e)
-  ), inline as materialized (
-    -- Failed invites whose token came from an entry of recipients.
-    select f.outbox_id, f.n, f.user_id, f.app, f.rank, e.fcm_token, e.expo_token, e.platform, e.locale, e.data
-    from failed f
-    join entry e on e.id = f.outbox_id and e.user_id = f.user_id
-    cross join lateral (select case f.rank when 1 then e.voip_token else e.fcm_token end as token) t
-    where f.token = t.token or p_unheard and f.token = left(t.token, 4) || '…' || right(t.token, 4)
-  ), next as (
-    -- The token came from an entry: the next token of the same entry.
-    select i.outbox_id, i.n, i.user_id, t.rank as preference, t.rank, t.token, i.platform, i.locale, i.data
-    from inline i cross join lateral (values (2, i.fcm_token), (3, i.expo_token)) t(rank, token)
-    where t.rank > i.rank and t.token is not null
-      -- "not exists" could be planned as a hash of all dead tokens.
-      and (select true from push.token_invalidations x where x.token = t.token and x.app = i.app
-        and x.provider = push.channel_of(t.rank)) is null
-    union all
-    -- A registered user: the devices of the next channel on the same platform, once the last token of this channel has
-    -- failed.
-    select f.outbox_id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
-      -- A device of unknown platform counts as being on the platform of the phone that failed.
-      case d.platform when 0 then f.platform else d.platform end, d.locale,
-      (select g.data from given g where g.id = f.outbox_id and g.user_id = f.user_id)
-    from failed f cross join lateral (
-      select d.* from (
-        select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
-          push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
-        from push.devices d
-        where d.user_id = f.user_id and d.app = f.app and d.enabled and d.invalidated_at is null
-          and push.is_fallback(d.provider)
-        offset 0
-      ) d
-      where d.rank > f.rank and d.platform in (0, f.platform)
-      order by d.registered_at desc
-      limit 10
-    ) d
-    where not exists (select from inline i where i.outbox_id = f.outbox_id and i.n = f.n)
-      and not exists (select from owed o
-        where not p_unheard
-          and o.outbox_id = f.outbox_id and o.user_id = f.user_id and o.lane = f.lane and o.platform = f.platform)
-      and not exists (select from past h
-        where not p_unheard
-          and h.outbox_id = f.outbox_id and h.user_id = f.user_id and h.lane = f.lane and h.outcome <= 1
-          -- History has no platform. Only FCM serves two platforms.
-          and (f.rank = 1 or (select true from push.devices x
-            where x.user_id = f.user_id and x.app = f.app and x.enabled and x.invalidated_at is null
-              and x.provider = 'fcm' and case coalesce(x.platform, 'android') when 'ios' then 1 else 2 end = f.platform
-              and left(x.token, 4) || '…' || right(x.token, 4) = h.device
-              and coalesce(hashtextextended(x.token, 0) = h.token_hash, true)
-            limit 1) is not null))
-  ), best as (
-    select v.*, l.id as lane, min(v.preference) over (partition by v.outbox_id, v.n) as preferred
-    from next v
-    join call c on c.id = v.outbox_id
-    -- Without a lane, no gateway serves the channel. A lane may also belong to a provider that the app no longer has.
-    join push.lane l on l.app = c.app and l.provider = push.channel_of(v.rank) and push.serves(c.providers, l.provider)
-    where c.size_faults[v.rank] is null
-      and not exists (select from owed o where o.outbox_id = v.outbox_id and o.lane = l.id and o.token = v.token)
-      and not exists (select from past h where h.outbox_id = v.outbox_id and h.lane = l.id
-        -- The mask alone may match another user's token: all Expo tokens begin alike.
-        and h.device = left(v.token, 4) || '…' || right(v.token, 4)
-        and coalesce(h.token_hash = hashtextextended(v.token, 0), h.user_id = v.user_id))
-  ), chosen as (
-    select b.*, c.deadline_at, c.declined_now is not null as rings,
-      u.n + row_number() over (partition by b.outbox_id order by b.lane, b.token) as next_n
-    from (
-      -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
-      select distinct on (b.outbox_id, b.lane, b.token) b.* from best b where b.preference = b.preferred
-      order by b.outbox_id, b.lane, b.token, b.n desc
-    ) b
-    join call c on c.id = b.outbox_id
-    join used u on u.outbox_id = b.outbox_id
-  )
-  insert into push.delivery as made (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, state, platform,
-    user_id, token, locale, data, fallback_of)
-  select x.outbox_id, x.next_n, clock_timestamp(), clock_timestamp(), x.deadline_at, x.lane,
-    case when x.rings then x.lane end, case when x.rings then 0 else 2 end, x.platform, x.user_id, x.token, x.locale, x.data,
-    x.n
-  from chosen x
-  where x.next_n < 10000
-  returning made.outbox_id, made.user_id, made.n;
-  if found then
-    perform push.ring_doorbell();
-    perform push.commit_durably();
-  end if;
-end
+  select x.rank, x.token, x.locale, x.platform
+  from (
+    select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
+      push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
+    from push.devices d
+    where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null and push.is_fallback(d.provider)
+    offset 0
+  ) x
+  where x.rank > p_rank and x.platform in (0, p_platform)
+  order by x.registered_at desc
+  limit 10
 $$;
 
-COMMENT ON FUNCTION push.fall_back(p_failed push.delivery[], p_unheard boolean) IS 'for invites that failed for good: makes an invite over the user''s next channel while the call still rings. It never goes to an APNs token, twice to one token in a call, or to a user who has declined. Returns the invites that it made. p_failed: the invites as they were in push.delivery. p_unheard: the invites did not fail, but no phone reported that it rings (for push.fall_back_unheard); their tokens may be masked';
-
-CREATE FUNCTION push.fall_back_unheard(p_unheard push.delivery[]) RETURNS TABLE(outbox_id bigint, user_id text, n integer)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET lock_timeout TO '100ms'
-    AS $$
-#variable_conflict use_column
-declare
-  v_call bigint;
-begin
-  begin
-    return query select f.outbox_id, f.user_id, f.n from push.fall_back(p_unheard, true) f;
-    return;
-  exception when lock_not_available then perform set_config('lock_timeout', '10ms', true);
-  end;
-  for v_call in select distinct u.outbox_id from unnest(p_unheard) u order by 1 loop
-    begin
-      return query select f.outbox_id, f.user_id, f.n
-        from push.fall_back(array(select u from unnest(p_unheard) u where u.outbox_id = v_call), true) f;
-    exception when lock_not_available then
-      return query select v_call, null::text, null::int;
-    end;
-  end loop;
-end
-$$;
-
-COMMENT ON FUNCTION push.fall_back_unheard(p_unheard push.delivery[]) IS 'push.fall_back for invites that did not fail, but of which no phone reported that it rings. Returns the invites that it made, and a row without user_id and n for each call that was left out because another transaction has its turn. p_unheard: the invites; their tokens may be masked';
+COMMENT ON FUNCTION push.fallback_devices(p_app text, p_user_id text, p_rank integer, p_platform smallint) IS 'the ten newest devices of a user that may replace one of a channel on a platform; platform 0: unknown. p_rank: of that channel';
 
 CREATE FUNCTION push.falls_back(p_provider text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3697,12 +3013,13 @@ COMMENT ON FUNCTION push.falls_back(p_provider text) IS 'whether another channel
 CREATE FUNCTION push.fan_out() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET work_mem TO '64MB'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET work_mem TO '64MB'
-    SET jit TO 'off'
     AS $$
 declare
   v_own text[];
@@ -3977,12 +3294,12 @@ begin
     order by e.looked_at
     limit p_max)
   loop
-    exit when v_touched > 0 and clock_timestamp() >= v_begun + 3 * push.bite_time();
+    exit when v_touched > 0 and clock_timestamp() >= v_begun + interval '1.5 s';
     v_done := true;
     begin
       -- Only the first one may decline a call, and so wait for locks: see push.decline_rings. Another one that has a call to decline
       -- stays where it is in the line, and is the first next time.
-      v_done := push.continue_erasure(v_id, clock_timestamp() + push.bite_time(), v_touched = 0);
+      v_done := push.continue_erasure(v_id, clock_timestamp() + interval '500 ms', v_touched = 0);
       if not v_done then
         raise exception 'its locks are given back';
       end if;
@@ -3990,7 +3307,7 @@ begin
       continue when not v_done;
       -- The limit of a statement counts from its begin, so only the first has had nearly all of it. A shorter time is someone who
       -- cancels.
-      if sqlstate = '57014' and not push.is_culprit(sqlstate, v_begun, v_touched) then
+      if sqlstate = '57014' and (v_touched > 0 or clock_timestamp() < v_begun + interval '1 s') then
         if v_touched = 0 then
           raise;
         end if;
@@ -4017,14 +3334,92 @@ CREATE FUNCTION push.first_channels() RETURNS text[]
 
 COMMENT ON FUNCTION push.first_channels() IS 'the channels that every gateway knows: those of release 0.1.0. An app whose providers are unknown has these';
 
+CREATE FUNCTION push.follow(p_notes push.noted[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_calls bigint[] := array(
+    select o.id from push.outbox o where o.id = any (array(select n.outbox_id from unnest(p_notes) n))
+    order by o.id for no key update skip locked);
+  v_gone  bigint[] := array(
+    select distinct n.outbox_id from unnest(p_notes) n where (select true from push.outbox o where o.id = n.outbox_id) is null);
+  -- Of these, phones must be silent: of all users, or of those who have declined.
+  v_quiet bigint[] := array(
+    select o.id from push.outbox o where o.id = any (v_calls) and (o.ended_at is not null or o.declined is not null));
+  v_noted record;
+begin
+  if v_gone <> '{}' then
+    delete from push.delivery d where d.outbox_id = any (v_gone);
+    perform push.drop_belongings(v_gone);
+  end if;
+  if v_quiet <> '{}' then
+    perform push.void_unsent(v_quiet);
+    perform push.cancel_rings(v_quiet);
+  end if;
+  for v_noted in
+    select n.why, array_agg(distinct n.outbox_id) as calls from unnest(p_notes) n where n.outbox_id = any (v_calls) group by n.why
+  loop
+    case v_noted.why
+      when 'ended' then perform push.tell_missed(v_noted.calls);
+      when 'declined' then perform push.end_declined(v_noted.calls);
+      when 'untold' then perform push.tell_untold(v_noted.calls);
+      when 'failed', 'unheard', 'stuck' then perform push.next_channels(v_noted.calls, v_noted.why);
+      else null;
+    end case;
+  end loop;
+  delete from push.follow_ups f using unnest(p_notes) n
+    where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone));
+  -- A backend has the call's row locked.
+  update push.follow_ups f set due_at = clock_timestamp() + interval '100 ms' from unnest(p_notes) n where f.ctid = n.tid;
+end
+$$;
+
+COMMENT ON FUNCTION push.follow(p_notes push.noted[]) IS 'makes of the calls of these notes what there should be, and deletes the notes. For push.follow_up';
+
+CREATE FUNCTION push.follow_up(p_urgent boolean DEFAULT false, p_max integer DEFAULT 50, p_within interval DEFAULT '00:00:10'::interval) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  v_since timestamptz := statement_timestamp() - p_within;
+  v_notes push.noted[];
+begin
+  -- Calls from before a restore neither ring nor are announced (push.put_away).
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  v_notes := push.take_notes(p_urgent, p_max, v_since);
+  if v_notes = '{}' then
+    return 0;
+  end if;
+  begin
+    perform push.follow(v_notes);
+  exception when query_canceled or others then
+    perform push.put_off(v_notes, sqlstate);
+  end;
+  return cardinality(v_notes);
+end
+$$;
+
+COMMENT ON FUNCTION push.follow_up(p_urgent boolean, p_max integer, p_within interval) IS 'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took. p_urgent: notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
+
 CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_places tid[];
+  v_given  bigint;
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
@@ -4034,141 +3429,9 @@ begin
   end if;
   update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
   v_places := push.claimed_places(array[p_gateway], p_claim);
-  return push.give_back(p_gateway, v_places, array_fill(p_claim, array[cardinality(v_places)]));
-end
-$$;
-
-COMMENT ON FUNCTION push.forget(p_gateway integer, p_claim integer) IS 'the answer to a claim was lost. If the claim has not begun, it will take nothing; if it is running, this waits for it. What it took becomes ready again, without counting the attempt, and invites of ended calls become void. Claims with lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; p_claim: the claim''s number. Returns how many deliveries were returned. Calling it again is harmless';
-
-CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-declare
-  c_suspect  constant int := 2;
-  c_hopeless constant int := 3;
-  v_begun    timestamptz := clock_timestamp();
-  v_alone    int[] := array(
-    select g.id from push.gateways g
-    where g.free_due_at <= v_begun and g.id <> all (p_gateways)
-    order by g.id for update skip locked);
-  v_ended    int[] := p_gateways || v_alone || array(
-    select g.id from push.gateways g
-    where g.free_due_at <= v_begun and g.id <> all (p_gateways || v_alone)
-    order by g.id for no key update skip locked);
-  v_silent   int[];
-  v_places   tid[];
-  v_found    bigint;
-  v_freed    bigint;
-  v_unsure   bigint[];
-begin
-  if v_ended = '{}' then
-    return 0;
-  end if;
-  v_silent := array(select g.id from push.gateways g where g.id = any (v_ended) and g.ended_reason = 'silent');
-  v_places := push.claimed_places(v_ended);
-  with lost as materialized (
-    select d.ctid as tid, d.outbox_id, d.owner, d.kind, d.lane, d.crashes, d.user_id
-    from push.delivery d
-    where d.ctid = any (v_places) and d.state = 1 and d.owner = any (v_ended)
-    for no key update skip locked
-  ), careful as materialized (
-    select distinct l.owner from lost l where l.crashes >= c_suspect
-  ), judged as materialized (
-    select l.*, l.crashes + (l.owner = any (v_silent)
-        and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
-      -- Visible to people, and it is unknown whether it was sent.
-      l.owner = any (v_silent) and l.kind in (2, 3) and not coalesce((
-        select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane
-      ), false) as is_seen
-    from lost l
-  ), asked as materialized (
-    select j.*, j.is_seen or j.deaths >= c_hopeless as is_dead, j.kind <> 0 or coalesce((
-        select true from push.outbox o
-        where o.id = j.outbox_id and o.ended_at is null and not coalesce(o.declined ? j.user_id, false)
-        for share skip locked
-      ), false) as rings
-    from judged j
-  ), gone as (
-    delete from push.delivery d where d.ctid = any (array(select a.tid from asked a where a.is_dead)) returning d.*
-  ), noted as (
-    -- Without an owner: no gateway settled it, and its last attempt may have been sent (push.cancel_invites).
-    insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-      device, token_hash, reason, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 4, g.user_id,
-      (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
-      hashtextextended(g.token, 0), 'GatewayCrashed', g.failures, g.fallback_of
-    from gone g
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, count)
-    select 'ended', g.lane, g.kind, 4, 'GatewayCrashed', count(*) from gone g group by g.lane, g.kind
-  ), freed as (
-    update push.delivery d
-    set state = case when a.rings then 0 else 2 end, owner = null, crashes = a.deaths,
-      ready_lane = case when a.rings and a.deaths < c_suspect then d.lane end,
-      due_at = case when a.rings then d.due_at else clock_timestamp() end
-    from asked a
-    where d.ctid = a.tid and not a.is_dead
-    returning a.outbox_id, a.rings
-  )
-  select (select count(*) from lost), count(*), array_agg(distinct f.outbox_id) filter (where not f.rings)
-    into v_found, v_freed, v_unsure from freed f;
-  perform push.void_unsent(v_unsure, false);
-  if v_freed > 0 then
-    perform push.ring_doorbell();
-  end if;
-  -- At most a tenth of the time is spent on this search.
-  update push.gateways g
-    set free_due_at = case when g.id <> all (v_alone) or v_found < cardinality(v_places)
-      then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun)) end
-    where g.id = any (v_ended);
-  return v_freed;
-end
-$$;
-
-COMMENT ON FUNCTION push.free_claims(p_gateways integer[]) IS 'makes the deliveries claimed by gateways that have ended ready again. Attempts stay counted; invites of calls that have ended become void. If the gateway was silent, missed calls and notifications, which people see, end as dead (GatewayCrashed) unless the app is at_least_once, and the other deliveries count a crash. p_gateways: gateways that ended in this transaction. Returns how many were freed';
-
-CREATE FUNCTION push.give_back(p_gateway integer, p_place tid[], p_lease integer[]) RETURNS bigint
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-declare
-  v_given  bigint;
-  v_unsure bigint[];
-begin
-  with mine as materialized (
-    select p_place[r.i] as tid, p_lease[r.i] as lease, d.outbox_id, d.kind <> 0 or coalesce((
-        select true from push.outbox o
-        where o.id = d.outbox_id and o.ended_at is null and not coalesce(o.declined ? d.user_id, false)
-        for share skip locked
-      ), false) as rings
-    from generate_series(1, cardinality(p_place)) r(i)
-    cross join lateral (
-      select d.outbox_id, d.kind, d.user_id from push.delivery d
-      where d.ctid = p_place[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i] offset 0
-    ) d
-  ), given as (
-    update push.delivery d
-    set state = case when m.rings then 0 else 2 end, ready_lane = case when m.rings then d.ready_lane end, owner = null,
-      attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
-    from mine m
-    where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease
-    returning d.outbox_id, m.rings
-  )
-  select count(*), array_agg(distinct g.outbox_id) filter (where not g.rings) into v_given, v_unsure from given g;
-  perform push.void_unsent(v_unsure, false);
+  update push.delivery d set state = 0, owner = null, attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
+    where d.ctid = any (v_places) and d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
+  get diagnostics v_given = row_count;
   if v_given > 0 then
     perform push.ring_doorbell();
   end if;
@@ -4176,15 +3439,105 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.give_back(p_gateway integer, p_place tid[], p_lease integer[]) IS 'makes claimed deliveries ready again and takes back the attempt that the claim counted. Invites of calls that have ended become void; invites of calls that are ending wait. p_gateway: the gateway that claimed them. Arrays, by delivery: p_place: where the row is stored; p_lease: as claimed. Returns how many were still claimed by the gateway. For push.release and push.forget';
+COMMENT ON FUNCTION push.forget(p_gateway integer, p_claim integer) IS 'the answer to a claim was lost. If the claim has not begun, it will take nothing; if it is running, this waits for it. What it took becomes ready again, without counting the attempt. Claims with lower numbers are barred, too, but what they took is left alone. p_gateway: what push.register_gateway returned; p_claim: the claim''s number. Returns how many deliveries were returned. Calling it again is harmless';
+
+CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  v_begun  timestamptz := clock_timestamp();
+  v_alone  int[] := array(
+    select g.id from push.gateways g
+    where g.free_due_at <= v_begun and g.id <> all (p_gateways)
+    order by g.id for update skip locked);
+  v_ended  int[] := p_gateways || v_alone || array(
+    select g.id from push.gateways g
+    where g.free_due_at <= v_begun and g.id <> all (p_gateways || v_alone)
+    order by g.id for no key update skip locked);
+  v_places tid[];
+  v_found  bigint;
+begin
+  if v_ended = '{}' then
+    return 0;
+  end if;
+  v_places := push.claimed_places(v_ended);
+  v_found := push.free_rows(v_places, v_ended,
+    array(select g.id from push.gateways g where g.id = any (v_ended) and g.ended_reason = 'silent'), true);
+  -- At most a tenth of the time is spent on this search.
+  update push.gateways g
+    set free_due_at = case when g.id <> all (v_alone) or v_found < cardinality(v_places)
+      then clock_timestamp() + greatest(interval '1 s', 10 * (clock_timestamp() - v_begun)) end
+    where g.id = any (v_ended);
+  return v_found;
+end
+$$;
+
+COMMENT ON FUNCTION push.free_claims(p_gateways integer[]) IS 'frees the deliveries claimed by gateways that have ended (push.free_rows), and those still to be freed of other gateways. p_gateways: gateways that ended in this transaction. Returns how many were found';
+
+CREATE FUNCTION push.free_rows(p_places tid[], p_owners integer[], p_silent integer[], p_counts boolean) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  c_suspect  constant int := 2;
+  c_hopeless constant int := 3;
+  v_found bigint;
+  v_dead  push.delivery[];
+begin
+  with lost as materialized (
+    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes from push.delivery d
+    where d.ctid = any (p_places) and d.state = 1 and d.owner = any (p_owners)
+    for no key update skip locked
+  ), careful as materialized (
+    select distinct l.owner from lost l where l.crashes >= c_suspect
+  ), judged as materialized (
+    select l.tid, l.crashes + (p_counts and l.owner = any (p_silent)
+        and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
+      -- Visible to people, and it is unknown whether it was sent.
+      l.owner = any (p_silent) and l.kind in (2, 3) and not coalesce((
+        select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_seen
+    from lost l
+  ), gone as (
+    delete from push.delivery d where d.ctid = any (array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless)) returning d
+  ), freed as (
+    update push.delivery d
+    set state = 0, owner = null, crashes = j.deaths, ready_lane = case when j.deaths < c_suspect then d.lane end
+    from judged j
+    where d.ctid = j.tid and not j.is_seen and j.deaths < c_hopeless
+  )
+  select (select count(*) from lost), (select array_agg(g.d) from gone g) into v_found, v_dead;
+  if v_dead is not null then
+    perform push.bury(v_dead, 4, 'GatewayCrashed');
+  end if;
+  if v_found > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return v_found;
+end
+$$;
+
+COMMENT ON FUNCTION push.free_rows(p_places tid[], p_owners integer[], p_silent integer[], p_counts boolean) IS 'makes claimed deliveries ready again. Attempts stay counted. Of gateways that were silent, missed calls and notifications, which people see, end as dead (GatewayCrashed) unless the app is at_least_once. p_places: where they are stored; p_owners: the gateways that have claimed them; p_silent: those of them that were silent; p_counts: whether the deliveries of these count a crash. Returns how many were found; those that are locked are left';
 
 CREATE FUNCTION push.give_up_receipts(p_app text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   c_batches constant int := 1000;
@@ -4385,10 +3738,10 @@ begin
       when 'push_gateway' then
         execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
           'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
-          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.sync, push.take_job, push.run_job, '
+          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.ended_for, push.disown, push.follow_up, push.sync, push.take_job, push.run_job, '
           'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
-          'push.give_up_receipts, push.promote, push.expire, push.miss, push.escalate, push.prune, '
+          'push.give_up_receipts, push.promote, push.expire, push.miss, push.prune, '
           'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
           'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
           'push.lock_table_used, push.enqueue_calls, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, '
@@ -4467,7 +3820,7 @@ begin
   update push.history h set user_id = x.name
     from other x
     where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
-      and h.token_hash = hashtextextended(x.token, 0);
+      and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0));
 end
 $$;
 
@@ -4542,12 +3895,12 @@ COMMENT ON FUNCTION push.has_token_member(p_entry jsonb) IS 'whether an entry of
 CREATE FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_app      text;
@@ -4590,12 +3943,12 @@ COMMENT ON FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p
 CREATE FUNCTION push.hurry_webhooks(p_calls bigint[], p_waits boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_ids bigint[] := array(
@@ -4615,12 +3968,12 @@ COMMENT ON FUNCTION push.hurry_webhooks(p_calls bigint[], p_waits boolean) IS 'm
 CREATE FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_since timestamp with time zone[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_dead bigint;
@@ -4677,6 +4030,35 @@ $$;
 
 COMMENT ON FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_since timestamp with time zone[], p_reason text[]) IS 'a provider reported tokens as dead: registered devices are marked unless they were registered later, and tokens without a device are noted. Tokens of a lane whose invalidation is on hold are quarantined instead. Returns how many rows are new in push.token_invalidations; if there are any, NOTIFY push_token_invalidations. Arrays, by token: p_lane: push.lanes.id; p_token: the token; p_since: the time from which it is dead, or null; p_reason: the provider''s reason';
 
+CREATE FUNCTION push.invites_of(p_calls bigint[], p_why text) RETURNS TABLE(id bigint, n integer, lane smallint, rank integer, user_id text, token text, platform smallint, data jsonb, outcome smallint, last_n integer, has_failed boolean, is_last boolean)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+    with pushed as materialized (
+      -- Of what a gateway of release 0.1.0 has settled, the platform is unknown.
+      select p.*, coalesce(p.platform, push.platform_code(push.channel_platform(p.provider))) as os from push.pushes_of(p_calls) p
+      where p.kind = 0
+    )
+    select p.id, p.n, p.lane, push.channel_rank(p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
+      push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
+        and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed' when 'unheard' then coalesce(p.outcome, 0) <= 1
+          else p.outcome is null and p.bypassed end
+        and (p_why = 'failed' or (select true from push.ring_reports r where r.outbox_id = p.id and r.user_id = p.user_id) is null)
+        and (p.id, p.n) not in (select f.id, f.fallback_of from pushed f where f.fallback_of is not null),
+      p_why <> 'failed' or (p.id, p.user_id, p.lane, p.os) not in (
+        select x.id, x.user_id, x.lane, x.os from pushed x where coalesce(x.outcome, 0) <= 1)
+    from pushed p
+    cross join lateral (
+      select o.declined from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
+    ) o;
+end
+$$;
+
+COMMENT ON FUNCTION push.invites_of(p_calls bigint[], p_why text) IS 'the invites of those of these calls that ring. has_failed: the next channel is to be tried, once. By p_why: failed: the invite has failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: it waits on a lane that sends nothing (push.bypass). Not for a user who has declined. is_last: no other invite of the user over this channel and platform is owed or was delivered. last_n: the highest n of the call. p_calls: push.outbox.id';
+
 CREATE FUNCTION push.is_apns_token(p_token text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]' $$;
@@ -4700,19 +4082,6 @@ CREATE FUNCTION push.is_channel(p_provider text) RETURNS boolean
     AS $$ select p_provider in ('apns', 'fcm', 'expo', 'webpush') $$;
 
 COMMENT ON FUNCTION push.is_channel(p_provider text) IS 'whether a text is the name of a channel. For the CHECKs of tables';
-
-CREATE FUNCTION push.is_culprit(p_state text, p_begun timestamp with time zone, p_done bigint) RETURNS boolean
-    LANGUAGE sql
-    AS $$
-  select case
-    when p_state ~ '^(08|25|40|53[0-3]|55|57P|58)' then false
-    -- The limit of a statement counts from its begin: only the first call of a run has had nearly all of it. A shorter time
-    -- is someone who cancels.
-    when p_state = '57014' then p_done = 0 and clock_timestamp() > p_begun + interval '1 second'
-    else true end
-$$;
-
-COMMENT ON FUNCTION push.is_culprit(p_state text, p_begun timestamp with time zone, p_done bigint) IS 'whether an error may be the fault of the calls in the bite that had it. p_state: SQLSTATE; p_begun: when the run began; p_done: number of calls that the run had handled before';
 
 CREATE FUNCTION push.is_expo_token(p_token text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4785,9 +4154,9 @@ COMMENT ON FUNCTION push.is_traceparent(p_text text) IS 'whether a text is a tra
 
 CREATE FUNCTION push.is_urgent(p_job text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select p_job in ('promote', 'escalate') $$;
+    AS $$ select p_job in ('promote', 'escalate', 'follow_up_urgent') $$;
 
-COMMENT ON FUNCTION push.is_urgent(p_job text) IS 'whether rings wait for a job: retries that are due, and users whose phones were not heard. p_job: push.job.name';
+COMMENT ON FUNCTION push.is_urgent(p_job text) IS 'whether rings wait for a job: retries that are due, and next channels. p_job: push.job.name';
 
 CREATE FUNCTION push.is_webpush_token(p_token text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4812,28 +4181,15 @@ CREATE FUNCTION push.iso_time(p_time timestamp with time zone) RETURNS text
 
 COMMENT ON FUNCTION push.iso_time(p_time timestamp with time zone) IS 'a time, p_time, as ISO 8601 in UTC, with milliseconds';
 
-CREATE FUNCTION push.keep_closed() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  if push.restored_at() is not null then
-    new.opened_at := null;
-  end if;
-  return new;
-end
-$$;
-
-COMMENT ON FUNCTION push.keep_closed() IS 'keeps push.life closed, so that nothing is claimed, until push.put_away has ended what was restored';
-
 CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET jit TO 'off'
     AS $$
 declare
   v_dropped bigint;
@@ -4900,10 +4256,10 @@ COMMENT ON FUNCTION push.lane_conditions() IS 'the status of the lanes over all 
 CREATE FUNCTION push.lane_troubles() RETURNS TABLE(app text, provider text, trouble text, is_bad boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -4955,10 +4311,12 @@ COMMENT ON FUNCTION push.length_ms(p_length interval) IS 'an interval, p_length,
 CREATE FUNCTION push.limit_devices() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
   -- The update runs this trigger once more.
@@ -5031,6 +4389,12 @@ CREATE FUNCTION push.mark_restored() RETURNS void
 $$;
 
 COMMENT ON FUNCTION push.mark_restored() IS 'marks everything owed now as not to be sent, as in a database restored from a dump. For use after recovery of a physical backup to a point in time, before gateways start. For the owner of the schema';
+
+CREATE FUNCTION push.mask(p_token text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
+
+COMMENT ON FUNCTION push.mask(p_token text) IS 'a token as people see it: its first and last four characters';
 
 CREATE FUNCTION push.mask_payload(p_payload jsonb, p_user_id text) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5192,8 +4556,8 @@ COMMENT ON FUNCTION push.meter_wait(p_value bigint, p_room integer) IS 'seconds,
 CREATE FUNCTION push.minutes(p_since timestamp with time zone) RETURNS TABLE(minute timestamp with time zone, invites bigint, delivered bigint, late bigint, expired bigint, dead bigint, p50_ms double precision, p99_ms double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
     AS $$
   select m.minute, m.invites, m.delivered, m.late, m.expired, m.dead, m.ms[1], m.ms[2]
   from (
@@ -5214,73 +4578,28 @@ COMMENT ON FUNCTION push.minutes(p_since timestamp with time zone) IS 'statistic
 CREATE FUNCTION push.miss(p_max integer DEFAULT 1000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  c_recipients constant int := 2000;
-  v_begun  timestamptz := clock_timestamp();
-  v_bite   timestamptz := v_begun;
-  v_size   int := 1;
-  v_calls  bigint[];
-  v_count  bigint;
-  v_seen   bigint := 0;
-  v_missed bigint := 0;
-  v_last   timestamptz;
-  v_from   timestamptz := '-infinity';
+  v_missed bigint;
 begin
   -- Calls from before a restore are not announced.
   if push.restored_at() is not null then
     return 0;
   end if;
-  while v_missed < p_max and v_seen < c_recipients and clock_timestamp() < v_bite + push.bite_time() loop
-    v_calls := null;
-    begin
-      with late as materialized (
-        select o.id, o.deadline_at, push.count_recipients(o.recipients) as count
-        from push.outbox o
-        where o.state = 'ringing' and o.deadline_at <= statement_timestamp() and o.deadline_at >= v_from
-        order by o.deadline_at
-        limit least(v_size, p_max - v_missed)
-        for no key update skip locked
-      ), bite as (
-        select l.id, l.count, l.deadline_at, sum(l.count) over (order by l.deadline_at, l.id) - l.count as before from late l
-      )
-      select array_agg(b.id), sum(b.count), max(b.deadline_at) into v_calls, v_count, v_last
-        from bite b where b.before < c_recipients - v_seen;
-      exit when v_calls is null;
-      -- The first bite may have stepped over many calls that a transaction has locked. The others begin behind them.
-      if v_missed = 0 then
-        v_bite := clock_timestamp();
-      end if;
-      update push.outbox o set state = 'missed' where o.id = any (v_calls);
-      v_size := 4 * cardinality(v_calls);
-    exception when query_canceled or others then
-      if v_calls is null or not push.is_culprit(sqlstate, v_begun, v_missed) then
-        if v_missed = 0 then
-          raise;
-        end if;
-        exit;
-      end if;
-      v_size := greatest(cardinality(v_calls) / 4, 1);
-      continue when cardinality(v_calls) > 1;
-      insert into push.ends_unchecked (outbox_id, is_unannounced) values (v_calls[1], true);
-      perform set_config('push.put_aside', v_calls[1]::text, true);
-      update push.outbox o set state = 'missed' where o.id = v_calls[1];
-      raise warning 'call % was missed, and its end failed (SQLSTATE %); it is tried again (push.check_ends)',
-        (select o.call_id from push.outbox o where o.id = v_calls[1]), sqlstate;
-    end;
-    v_from := v_last;
-    v_missed := v_missed + cardinality(v_calls);
-    v_seen := v_seen + v_count;
-  end loop;
+  update push.outbox o set state = 'missed'
+  where o.id = any (array(
+    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp()
+    order by x.deadline_at limit p_max for no key update skip locked));
+  get diagnostics v_missed = row_count;
   return v_missed;
 end
 $$;
 
-COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks calls as missed that still ring after their deadline: at most p_max calls, with about 2,000 recipients in all, for half a second. Returns how many. A call whose end fails is left to push.check_ends';
+COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks at most p_max calls as missed that still ring after their deadline. What follows is done by push.follow_up. Returns how many';
 
 CREATE FUNCTION push.new_call_id() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5307,6 +4626,74 @@ end
 $$;
 
 COMMENT ON FUNCTION push.new_call_id() IS 'a new UUID that belongs to this shard: for a backend whose own tables are here, so that it enqueues in one local transaction';
+
+CREATE FUNCTION push.next_channels(p_calls bigint[], p_why text) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_hashjoin TO 'on'
+    SET enable_nestloop TO 'off'
+    AS $$
+declare
+  v_made int;
+begin
+  with invite as materialized (
+    select i.* from push.invites_of(p_calls, p_why) i
+  ), failed as materialized (
+    select i.* from invite i where i.has_failed
+  ), call as materialized (
+    select o.id, o.app, o.recipients, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
+      case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
+    from push.outbox o where o.id = any (array(select f.id from failed f))
+  ), entry as materialized (
+    select c.id, e.i, e.entry ->> 'userId' as user_id, t.rank, t.token, push.entry_platform(t.provider, e.entry) as platform,
+      push.recipient_locale(e.entry) as locale, push.recipient_data(e.entry) as data
+    from call c cross join lateral jsonb_array_elements(c.recipients) with ordinality e(entry, i)
+    cross join lateral push.entry_tokens(e.entry, true) t
+    where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
+  ), inline as materialized (
+    select f.id, f.n, f.rank, f.user_id, s.i from failed f join entry s on s.id = f.id and s.user_id = f.user_id and s.token = f.token
+  ), next as (
+    -- The token came from an entry: the next token of the same entry.
+    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
+    from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and push.is_fallback(push.channel_of(t.rank))
+    union all
+    -- A registered user: the devices of the next channel on the same platform, once the last token of this one has failed.
+    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
+      -- A device of unknown platform counts as being on the platform of the phone that failed.
+      case d.platform when 0 then f.platform else d.platform end, d.locale, f.data
+    from failed f join call c on c.id = f.id
+    cross join lateral push.fallback_devices(c.app, f.user_id, f.rank, f.platform) d
+    where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
+  ), used as materialized (
+    select i.id, i.lane, i.token, bool_and(coalesce(i.outcome in (3, 4), false)) as has_failed from invite i group by i.id, i.lane, i.token
+  ), best as (
+    -- A channel that has been tried, and has not failed, is the next one: an invite that failed earlier goes no further.
+    select x.*, l.id as lane, c.deadline_at, u.id is not null as is_used, min(x.preference) over (partition by x.id, x.n) as preferred
+    from next x join call c on c.id = x.id
+    join push.lane l on l.app = c.app and l.provider = push.channel_of(x.rank) and push.serves(c.providers, l.provider)
+    left join used u on u.id = x.id and u.lane = l.id and u.token = x.token
+    where c.size_faults[x.rank] is null and u.has_failed is not true
+      and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
+  ), made as (
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
+      data, fallback_of)
+    select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), clock_timestamp(), clock_timestamp(),
+      b.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
+    from (
+      -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
+      select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used
+      order by b.id, b.lane, b.token, b.n desc
+    ) b join failed f on f.id = b.id and f.n = b.n
+    returning outbox_id, n, user_id
+  ), escalated as (
+    insert into push.escalations (outbox_id, n, user_id) select m.outbox_id, m.n, m.user_id from made m where p_why = 'unheard'
+  )
+  select count(*) into v_made from made;
+  return v_made;
+end
+$$;
+
+COMMENT ON FUNCTION push.next_channels(p_calls bigint[], p_why text) IS 'makes an invite over the next channel for each of push.invites_of that has failed: never to an APNs token, twice to one token in a call, or to a user who has declined. Returns how many were made. p_calls: push.outbox.id; p_why: as for push.invites_of';
 
 CREATE FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5458,10 +4845,10 @@ COMMENT ON FUNCTION push.offer_provider_token(p_provider text, p_name text, p_to
 CREATE FUNCTION push.oldest_ringing(p_app text DEFAULT NULL::text) RETURNS interval
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
   return (
@@ -5492,26 +4879,6 @@ CREATE FUNCTION push.oldest_time() RETURNS timestamp with time zone
     AS $$ select '2000-01-01 00:00:00+00'::timestamptz $$;
 
 COMMENT ON FUNCTION push.oldest_time() IS 'the earliest time that gateways are told of; an earlier one is passed as this one';
-
-CREATE FUNCTION push.open_life() RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  if exists (select from push.life l where l.is_present and l.opened_at is not null) then
-    return;
-  end if;
-  insert into push.life default values on conflict do nothing;
-  -- One at a time: of two gateways that confirm at once, the second sees the first.
-  perform from push.life l where l.opened_at is null for update;
-  update push.life l set opened_at = clock_timestamp()
-    where l.opened_at is null and not exists (select from push.gateways g where g.alive
-      and (select true from push.reclaimed r where r.gateway = g.id and r.confirmed_at is not null) is null);
-end
-$$;
-
-COMMENT ON FUNCTION push.open_life() IS 'begins the life of the server, and opens it once every living gateway has reclaimed its deliveries. Usually it is open';
 
 CREATE FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5631,10 +4998,12 @@ COMMENT ON FUNCTION push.own_apps() IS 'the apps that the caller may act for: th
 CREATE FUNCTION push.own_calls(p_call_id text, p_app text) RETURNS TABLE(id bigint, app text)
     LANGUAGE plpgsql STABLE ROWS 1
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -5663,42 +5032,70 @@ $$;
 
 COMMENT ON FUNCTION push.own_shard() IS 'the number of this shard; null: this database stands alone';
 
+CREATE FUNCTION push.own_tokens(p_call bigint) RETURNS text[]
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_call push.outbox := (select o from push.outbox o where o.id = p_call);
+  v_own  text[] := array_remove(array(
+    select v_call.answered_device union select s.said ->> 'device' from jsonb_each(v_call.declined) s(user_id, said)), null);
+begin
+  return v_own || array(
+    select t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+    where exists (select from push.entry_tokens(e, true) s where s.token = any (v_own))
+  ) || array(
+    select d.token
+    from unnest(v_own) o(token)
+    cross join lateral (
+      select x.user_id, x.provider, coalesce(x.platform, push.channel_platform(x.provider)) as platform from push.devices x
+      where sha256(x.token::bytea) = sha256(o.token::bytea) and x.app = v_call.app and x.provider <> 'webpush' offset 0
+    ) x
+    cross join lateral (
+      select d.token from push.devices d
+      where d.user_id = x.user_id and d.app = v_call.app and d.enabled and d.invalidated_at is null
+        and d.provider not in (x.provider, 'webpush') and (x.platform is null
+          or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform)
+      offset 0
+    ) d);
+end
+$$;
+
+COMMENT ON FUNCTION push.own_tokens(p_call bigint) IS 'the tokens of the phones that have answered or declined a call, as far as they are known. They get no cancel. p_call: push.outbox.id';
+
 CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
 declare
+  v_places tid[] := push.places(p_gateway, p_outbox_id, p_n, p_lease);
   v_parked bigint;
 begin
-  with mine as materialized (
-    select d.tid, r.*
-    from unnest(p_outbox_id, p_n, p_lease, p_attempts, p_delay_ms, p_reason, p_failures)
-      r(outbox_id, n, lease, attempts, delay_ms, reason, failures)
-    cross join lateral (
-      select d.ctid as tid from push.delivery d where d.outbox_id = r.outbox_id and d.n = r.n offset 0
-    ) d
-  )
   -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
   update push.delivery d
-  set state = 2, ready_lane = null, owner = null, attempt = m.attempts, last_reason = coalesce(m.reason, d.last_reason),
-    due_at = least(clock_timestamp() + m.delay_ms * interval '1 ms', d.deadline_at),
-    failures = case when m.failures is null then d.failures
-      else push.last_failures(coalesce(d.failures, '[]') || m.failures::jsonb) end
-  from mine m
-  where d.ctid = m.tid and d.state = 1 and d.owner = p_gateway and d.lease = m.lease;
+  set state = case when p_delay_ms[r.i] is null then 0 else 2 end,
+    ready_lane = case when p_delay_ms[r.i] is null then d.ready_lane end, owner = null,
+    attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
+    due_at = least(clock_timestamp() + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
+    failures = case when p_failures[r.i] is null then d.failures
+      else push.last_failures(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb) end
+  from generate_series(1, cardinality(p_outbox_id)) r(i)
+  where d.ctid = v_places[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i];
   get diagnostics v_parked = row_count;
-  perform push.void_unsent(p_outbox_id, false);
+  if array_position(p_delay_ms, null) is not null then
+    perform push.ring_doorbell();
+  end if;
   return v_parked;
 end
 $$;
 
-COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[]) IS 'makes claimed deliveries wait for a later attempt. Invites of calls that have ended become void. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease, p_attempts: as for push.settle; p_delay_ms: the delay in milliseconds; p_reason: the reason; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones';
+COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[]) IS 'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones';
 
 CREATE FUNCTION push.pause_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE sql SECURITY DEFINER
@@ -5729,6 +5126,29 @@ $$;
 
 COMMENT ON FUNCTION push.pause_webhooks(app text, note text) IS 'stops sending the events of an app; they are recorded and kept for at most 24 hours. app: name of the app; note: the reason, for people. Returns whether this changed anything, and a sentence. Running it twice is harmless';
 
+CREATE FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS tid[]
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+begin
+  return array(
+    select d.tid from generate_series(1, cardinality(p_outbox_id)) r(i)
+    left join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i] offset 0
+    ) d on true
+    order by r.i);
+end
+$$;
+
+COMMENT ON FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'where claimed deliveries are stored, looked up by key: null for those that are no longer claimed under their lease. Arguments: as for push.settle';
+
 CREATE FUNCTION push.plan_escalation() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -5737,8 +5157,8 @@ CREATE FUNCTION push.plan_escalation() RETURNS trigger
 begin
   -- Usually no app escalates, which is quickly checked.
   if exists (select from push.apps a where a.escalate_after_seconds is not null) then
-    insert into push.escalations_due (outbox_id, due_at)
-    select c.id, c.created_at + make_interval(secs => a.escalate_after_seconds)
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+    select c.id, 'unheard', true, c.created_at + make_interval(secs => a.escalate_after_seconds)
     from new_calls c
     cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
     where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
@@ -5747,7 +5167,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.plan_escalation() IS 'schedules when to check a call of an app that escalates';
+COMMENT ON FUNCTION push.plan_escalation() IS 'notes when to look whether a phone of each user rings, for calls of an app that escalates';
 
 CREATE FUNCTION push.platform_code(p_platform text) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5764,10 +5184,10 @@ COMMENT ON FUNCTION push.platform_name(p_code smallint) IS 'the platform with a 
 CREATE FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_postponed bigint;
@@ -5791,54 +5211,20 @@ COMMENT ON FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_
 CREATE FUNCTION push.promote(p_max integer DEFAULT 2000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  -- How long an invite waits for another session's lock on its call.
-  c_patience constant interval := '1 s';
   v_promoted bigint;
-  v_unsure   bigint[];
 begin
-  with pick as materialized (
-    select d.ctid as tid, d.outbox_id, d.kind, d.user_id, d.due_at
-    from push.delivery d
-    where d.ready_lane is null and d.due_at <= statement_timestamp() and d.deadline_at > statement_timestamp()
-      and d.state = 2
-    order by d.due_at
-    limit p_max
-    for no key update skip locked
-  ), asked as materialized (
-    -- The end of a call holds the call's lock while it runs: the invite waits for its result.
-    select p.tid, p.outbox_id, p.due_at, p.kind <> 0 or coalesce((
-      select true from push.outbox o
-      where o.id = p.outbox_id and o.ended_at is null and not coalesce(o.declined ? p.user_id, false)
-      for share skip locked
-    ), false) as is_sure, p.user_id
-    from pick p
-  ), judged as materialized (
-    -- Any backend may hold that lock for any time without ending the call, and a call rings until its end is committed. So
-    -- the invite becomes ready after c_patience. If the call was ending, push.check_ends later cancels the invites that the
-    -- end did not see. A full batch does not wait, because other deliveries are behind it.
-    select a.*, a.is_sure or (
-      (a.due_at <= statement_timestamp() - c_patience or (select count(*) from pick) >= p_max)
-      and coalesce((
-        select true from push.outbox o
-        where o.id = a.outbox_id and o.ended_at is null and not coalesce(o.declined ? a.user_id, false)
-      ), false)) as rings
-    from asked a
-  ), noted as (
-    insert into push.ends_unchecked (outbox_id)
-    select distinct j.outbox_id from judged j where j.rings and not j.is_sure
-  ), ready as (
-    update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
-    where d.ctid = any (array(select tid from judged where rings)) returning 1
-  )
-  select (select count(*) from ready), array(select distinct outbox_id from judged where not rings)
-    into v_promoted, v_unsure;
-  perform push.void_unsent(v_unsure, false);
+  update push.delivery d set state = 0, ready_lane = case when d.crashes < 2 then d.lane end
+  where d.ctid = any (array(
+    select w.ctid from push.delivery w
+    where w.ready_lane is null and w.due_at <= statement_timestamp() and w.deadline_at > statement_timestamp() and w.state = 2
+    order by w.due_at limit p_max for no key update skip locked));
+  get diagnostics v_promoted = row_count;
   if v_promoted > 0 then
     perform push.ring_doorbell();
   end if;
@@ -5846,16 +5232,16 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.promote(p_max integer) IS 'makes at most p_max waiting deliveries ready that are due. Invites of ended calls, and of users who declined, become void. Returns how many became ready';
+COMMENT ON FUNCTION push.promote(p_max integer) IS 'makes at most p_max waiting deliveries ready that are due. Whether their calls still ring is shown by the claim. Returns how many became ready';
 
 CREATE FUNCTION push.prune(p_max integer DEFAULT 5000, p_keep_days integer DEFAULT 15) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     SET lock_timeout TO '200ms'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   -- c_bite limits the time of one call of this function. The number of calls read at once is adapted so that each read
@@ -5878,9 +5264,6 @@ declare
   v_pruned bigint := 0;
 begin
   -- At most 250 rows of each of the other tables, every time this runs.
-  delete from push.escalations_due e where e.ctid = any (array(
-    select x.ctid from push.escalations_due x where x.due_at < now() - interval '1 day' order by x.due_at limit 250
-    for update skip locked));
   delete from push.audit a where a.id = any (array(
     select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
     for update skip locked));
@@ -5963,6 +5346,42 @@ $$;
 
 COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and have no deliveries, with their other rows. Also deletes interventions (push.audit), dead and quarantined tokens and finished erasures older than 90 days, and expired provider tokens, tickets that were given up and replicas that ended, all older than one day, and events of webhooks (push.trim_webhooks). Returns how many calls were deleted. It stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows are left for the next pass';
 
+CREATE FUNCTION push.pushes_of(p_calls bigint[]) RETURNS TABLE(id bigint, n integer, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint, locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of integer, deadline_at timestamp with time zone, bypassed boolean, last_n integer)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  -- Variables, so that only these partitions are read. The minute covers rows that are settled meanwhile.
+  v_since timestamptz := (select min(o.created_at) from push.outbox o where o.id = any (p_calls));
+  v_until timestamptz := clock_timestamp() + interval '1 minute';
+begin
+  return query
+    select p.outbox_id, p.n, p.kind, p.lane, l.provider, p.user_id,
+      coalesce(p.token, case when p.hash is not null then push.unmask(p.outbox_id, l.app, l.provider, p.user_id, p.device, p.hash) end),
+      p.environment, p.platform, p.locale, p.data, p.outcome, p.reason, p.may_ring, p.fallback_of, p.deadline_at, p.bypassed,
+      max(p.n) over (partition by p.outbox_id)
+    from unnest(p_calls) c(id)
+    cross join lateral (select o.created_at from push.outbox o where o.id = c.id offset 0) o
+    cross join lateral (
+      select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
+        d.locale, d.data, null::smallint as outcome, null::text as reason, d.state = 1 or d.attempt > 0 as may_ring, d.fallback_of, d.deadline_at,
+        d.bypassed_at is not null as bypassed
+      from push.delivery d where d.outbox_id = c.id
+      union all
+      -- A gateway that settles says whether the request left; otherwise each attempt may have.
+      select h.outbox_id, h.n, h.kind, h.lane, h.user_id, h.token, h.device, h.token_hash, h.environment, h.platform, h.locale, h.data,
+        h.outcome, h.reason, (h.sent_at is not null or h.attempts > case when h.owner is null then 0 else 1 end)
+          and (h.outcome <> 4 or h.status is null), h.fallback_of, h.deadline_at, false
+      from push.history h where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.finished_at >= o.created_at
+      offset 0
+    ) p
+    cross join lateral (select l.app, l.provider from push.lane l where l.id = p.lane offset 0) l;
+end
+$$;
+
+COMMENT ON FUNCTION push.pushes_of(p_calls bigint[]) IS 'everything that calls have sent or still owe. p_calls: push.outbox.id. A row for each push: outcome: null while it is owed; may_ring: it may have reached the phone; bypassed: its lane is stuck and push.bypass has looked at it; last_n: the highest n of the call';
+
 CREATE FUNCTION push.put_away(p_max integer DEFAULT 20000) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -5979,29 +5398,18 @@ begin
   if not found or v_restored is null then
     return false;
   end if;
-  -- Gateways from before the restore do not run here, and the server has begun a new life.
+  -- Gateways from before the restore do not run here.
   update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent'
     where g.alive and g.started_at < v_restored;
-  delete from push.reclaimed r where r.asked_at < v_restored;
-  delete from push.life l where l.began_at < v_restored;
   -- Ends that were still to be announced then, or told to phones.
-  delete from push.ends_unchecked e where e.ended_at < v_restored;
+  delete from push.follow_ups f where f.noted_at < v_restored;
   with gone as (
     delete from push.delivery d
     where d.ctid = any (array(
       select x.ctid from push.delivery x where x.created_at < v_restored limit p_max for update skip locked))
-    returning d.*
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, 2, 'Restored', g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.attempt = 0
+    returning d
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id, device,
-    token_hash, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, g.user_id,
-    (select o.call_id from push.outbox o where o.id = g.outbox_id), left(g.token, 4) || '…' || right(g.token, 4),
-    hashtextextended(g.token, 0), 'Restored', g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_owed = row_count;
+  select coalesce(push.bury(array_agg(g.d), 2, 'Restored'), 0) into v_owed from gone g;
   if v_owed = p_max then
     return true;
   end if;
@@ -6036,6 +5444,30 @@ end
 $$;
 
 COMMENT ON FUNCTION push.put_away_restored() IS 'runs push.put_away when a gateway registers or sends a heartbeat';
+
+CREATE FUNCTION push.put_off(p_notes push.noted[], p_state text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  c_life constant interval := '4 hours';
+  v_lost push.follow_ups;
+begin
+  if cardinality(p_notes) > 1 then
+    update push.follow_ups f set tries = 1, due_at = clock_timestamp() from unnest(p_notes) n where f.ctid = n.tid;
+    return;
+  end if;
+  delete from push.follow_ups f where f.ctid = p_notes[1].tid and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
+  update push.follow_ups f
+    set tries = f.tries + 1, due_at = clock_timestamp() + least(interval '5 s' * power(4, least(f.tries, 10)), interval '30 minutes')
+    where f.ctid = p_notes[1].tid;
+  raise warning 'call %: what follows (%) failed (SQLSTATE %); %',
+    coalesce((select o.call_id from push.outbox o where o.id = p_notes[1].outbox_id), p_notes[1].outbox_id::text), p_notes[1].why, p_state,
+    case when v_lost.outbox_id is null then 'it is tried again' else 'its phones and users are told nothing more' end;
+end
+$$;
+
+COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: notes are tried alone, and a note that has failed alone later. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
 
 CREATE FUNCTION push.quota_troubles() RETURNS TABLE(app text, trouble text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -6261,58 +5693,12 @@ CREATE FUNCTION push.recipients_in(p_recipients jsonb) RETURNS integer
 
 COMMENT ON FUNCTION push.recipients_in(p_recipients jsonb) IS 'how many entries a quota counts for recipients. p_recipients: push.outbox.recipients';
 
-CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[], p_created_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[]) RETURNS TABLE(i integer, place tid)
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(i integer, place tid)
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-#variable_conflict use_column
-declare
-  v_i     int[];
-  v_tid   tid[];
-  -- True if the gateway was asked to reclaim because the server may have lost commits. A delivery that this gateway holds
-  -- or has settled may then be claimed by another gateway, through an older claim that had been returned: all that came
-  -- after was lost. Otherwise this gateway would not be alive.
-  v_asked boolean := exists (select from push.reclaimed r where r.gateway = p_gateway and r.confirmed_at is null);
-  v_oldest timestamptz := push.oldest_time();
-begin
-  perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share;
-  if not found then
-    return;
-  end if;
-  select array_agg(mine.i), array_agg(mine.tid) into v_i, v_tid
-  from (
-    select r.i, d.tid
-    from (
-      select r.i, r.outbox_id, r.n, r.created_at
-      from unnest(p_outbox_id, p_n, p_created_at) with ordinality r(outbox_id, n, created_at, i)
-      order by r.outbox_id, r.n offset 0
-    ) r
-    cross join lateral (
-      select d.ctid as tid from push.delivery d
-      where d.outbox_id = r.outbox_id and d.n = r.n
-        and (r.created_at is null or greatest(d.created_at, v_oldest) = r.created_at)
-        and (v_asked or d.state <> 1 or d.owner = p_gateway
-        or (select g.alive from push.gateways g where g.id = d.owner) is not true)
-      for no key update
-    ) d
-  ) mine;
-  return query
-    update push.delivery d
-    set state = 1, owner = p_gateway, lease = p_claim, ready_lane = case when d.crashes < 2 then d.lane end,
-      attempt = d.attempt + case when d.state = 1 and d.owner = p_gateway then 0 else 1 end
-    from generate_series(1, cardinality(v_tid)) r(k)
-    where d.ctid = v_tid[r.k]
-    returning v_i[r.k], d.ctid;
-end
-$$;
+    AS $$ select null::int, null::tid where false $$;
 
-COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[], p_created_at timestamp with time zone[]) IS 'claims again those of these deliveries that exist, under a new number. After a crash of the server, which may have lost the last claims and settlements, and until push.confirm_reclaimed: whichever gateway the rows name. The caller must therefore not pass deliveries that were, or may have been, returned. After the gateway itself was declared dead: only deliveries that it still owns, and those of no living gateway (not claimed, or claimed by a gateway that has ended). p_gateway: what push.register_gateway returned; p_claim: the number of this claim. Arrays, by delivery: p_outbox_id, p_n; p_created_at: push.delivery.created_at, because the other two may repeat after a fail-over; null for a gateway of an earlier release. Returns which were claimed (i, the subscript, from 1) and where they are stored now. Calling it again with the same arguments is harmless';
+COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) IS 'for gateways of release 0.1.0: nothing is claimed again';
 
 CREATE FUNCTION push.refuse(p_call_id text, p_fault text) RETURNS boolean
     LANGUAGE plpgsql
@@ -6493,14 +5879,12 @@ declare
   v_id int;
 begin
   insert into push.gateways (name, version) values (p_name, p_version) returning id into v_id;
-  insert into push.reclaimed (gateway, confirmed_at) values (v_id, clock_timestamp());
-  perform push.open_life();
   perform push.commit_durably();
   return v_id;
 end
 $$;
 
-COMMENT ON FUNCTION push.register_gateway(p_name text, p_version text) IS 'registers a new life of a gateway, which has nothing to reclaim. The result fences the gateway''s statements. p_name: host or pod; p_version: version of the program';
+COMMENT ON FUNCTION push.register_gateway(p_name text, p_version text) IS 'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: version of the program';
 
 CREATE FUNCTION push.register_lane(p_app text, p_provider text) RETURNS smallint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6523,28 +5907,17 @@ COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane
 CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
 declare
-  v_places tid[];
-  v_leases int[];
+  v_none   int[] := array_fill(null::int, array[cardinality(p_outbox_id)]);
+  v_parked bigint := push.park(p_gateway, p_outbox_id, p_n, p_lease, v_none, v_none, v_none::text[]);
 begin
-  select array_agg(d.tid), array_agg(r.lease) into v_places, v_leases
-  from unnest(p_outbox_id, p_n, p_lease) r(outbox_id, n, lease)
-  cross join lateral (
-    select d.ctid as tid from push.delivery d
-    where d.outbox_id = r.outbox_id and d.n = r.n and d.state = 1 and d.owner = p_gateway and d.lease = r.lease offset 0
-  ) d;
-  return push.give_back(p_gateway, v_places, v_leases);
+  perform push.void_unsent(p_outbox_id);
+  return v_parked;
 end
 $$;
 
-COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'makes claimed deliveries ready again and takes back the attempt that the claim counted, for a shutdown or an open circuit. Invites of calls that have ended become void. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
+COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for gateways of release 0.1.0: push.park without a delay and without the attempt. Invites of calls that have ended become void';
 
 CREATE FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6589,19 +5962,18 @@ COMMENT ON FUNCTION push.report_ringing(call_id text, user_id text, app text) IS
 CREATE FUNCTION push.requeue(call_id text, app text DEFAULT NULL::text) RETURNS TABLE(requeued integer, message text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
-  v_id    bigint := push.find_call(requeue.call_id, requeue.app);
   v_call  push.outbox;
   v_woken int;
   v_made  int := 0;
 begin
-  -- Locks the call's row first: a session that ends the call waits for deliveries, and a settlement of these may wait for
-  -- its turn.
-  select o.* into v_call from push.outbox o where o.id = v_id for share;
-  perform push.take_turns(array[v_id]);
+  -- Nobody ends the call meanwhile, or tries its next channels.
+  select o.* into v_call from push.outbox o where o.id = push.find_call(requeue.call_id, requeue.app) for no key update;
   requeued := 0;
   if v_call.ended_at is not null or v_call.deadline_at <= clock_timestamp() then
     message := format('call %s rings no more (%s); nothing was requeued', v_call.call_id,
@@ -6611,50 +5983,21 @@ begin
     -- function is needed.
     update push.delivery d
       set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp()
-      where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_id))
+      where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_call.id))
         and d.kind = 0 and d.state > 1 and d.deadline_at > clock_timestamp();
     get diagnostics v_woken = row_count;
-    with past as materialized (
-      -- The last outcome of each device.
-      select distinct on (h.lane, h.device, h.token_hash) h.n, h.lane, h.user_id, h.device, h.token_hash, h.outcome,
-        l.provider
-      from push.history h join push.lane l on l.id = h.lane
-      where h.outbox_id = v_id and h.finished_at >= v_call.created_at and h.kind = 0
-      order by h.lane, h.device, h.token_hash, h.n desc
-    ), token as (
-      -- History contains tokens only as a mask and a hash.
-      select p.lane, p.user_id, t.token, t.environment, t.platform, t.locale
-      from past p cross join lateral (
-        select k.token,
-          case when e ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          push.entry_platform(p.provider, e) as platform,
-          push.recipient_locale(e) as locale
-        from jsonb_array_elements(v_call.recipients) e
-        cross join lateral (select push.recipient_token(e, push.token_member(p.provider, true)) as token) k
-        where jsonb_typeof(e) = 'object' and push.is_recipient(e) and e ->> 'userId' = p.user_id
-          and e -> 'notificationEnabled' is distinct from 'false'
-        union all
-        select d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-          push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale
-        from push.devices d
-        where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.enabled
-          and d.invalidated_at is null and (d.provider <> 'apns' or d.voip)
-      ) t
-      where p.outcome in (3, 4) and not coalesce(v_call.declined ? p.user_id, false) and left(t.token, 4) || '…' || right(t.token, 4) = p.device
-        and coalesce(hashtextextended(t.token, 0) = p.token_hash, true)
-        and (select true from push.token_invalidations x
-          where x.token = t.token and x.app = v_call.app and x.provider = p.provider) is null
-        and (select true from push.delivery d
-          where d.outbox_id = v_id and d.kind = 0 and d.lane = p.lane and d.token = t.token limit 1) is null
-    ), used as (
-      select max(u.n) as n from (
-        select p.n from past p union all select d.n from push.delivery d where d.outbox_id = v_id and d.n < 10000) u
+    with last as (
+      -- The last push to each device.
+      select distinct on (p.lane, p.token) p.* from push.pushes_of(array[v_call.id]) p where p.kind = 0 order by p.lane, p.token, p.n desc
     )
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
-      user_id, token, locale)
-    select v_id, u.n + row_number() over (order by t.lane, t.token), clock_timestamp(), clock_timestamp(),
-      v_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale
-    from (select distinct on (t.lane, t.token) t.* from token t order by t.lane, t.token) t cross join used u;
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
+      locale, data)
+    select v_call.id, p.last_n + row_number() over (order by p.lane, p.token), clock_timestamp(), clock_timestamp(), v_call.deadline_at,
+      p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
+    from last p
+    where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
+      and (select true from push.token_invalidations x
+        where x.token = p.token and x.app = v_call.app and x.provider = p.provider) is null;
     get diagnostics v_made = row_count;
     requeued := v_woken + v_made;
     if requeued > 0 then
@@ -6669,14 +6012,14 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.requeue(call_id text, app text) IS 'tries a call again that still rings: makes a new invite for each device whose last one failed (dead or expired) and whose token is not known to be dead, and makes waiting invites ready. call_id: payload.callId; app: needed only if several apps have a call with this id. Returns how many became ready, and a sentence that says what was done. Running it twice is harmless: invites that are owed or were delivered are left alone. Commit at once: until then the call cannot end, and a gateway that has a failed push of it to settle waits';
+COMMENT ON FUNCTION push.requeue(call_id text, app text) IS 'tries a call again that still rings: makes a new invite for each device whose last one failed (dead or expired) and whose token is not known to be dead, and makes waiting invites ready. call_id: payload.callId; app: needed only if several apps have a call with this id. Returns how many became ready, and a sentence that says what was done. Running it twice is harmless: invites that are owed or were delivered are left alone. Commit at once: until then the call cannot end';
 
 CREATE FUNCTION push.resend_webhooks(app text, call_id text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(recorded bigint, message text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET jit TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -6718,26 +6061,24 @@ begin
     select x.* from (
       select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
         'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
-        push.delivery_data(v_app, l.provider, h.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, h.device,
-          h.attempts, h.sent_at) as data
+        push.delivery_data(v_app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
+          coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at) as data
       from push.lane l cross join lateral (
         select * from push.history h
         where h.lane = l.id and h.finished_at >= v_from and (v_ids is null or h.outbox_id = any (v_ids))
         offset 0) h
+      left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at
       where l.app = v_app
       union all
-      select push.webhook_id('call', v_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id, o.answered_by, o.ended_at,
+      select push.webhook_id('call', v_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id,
+        o.answered_by, o.ended_at,
         push.call_data(v_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
       from push.outbox o
       where o.app = v_app and o.state <> 'ringing' and push.is_call(o.kind)
         and case when v_ids is null then o.ended_at >= v_from else o.id = any (v_ids) end
       union all
-<<<<<<< HEAD
-      select push.webhook_id('token', v_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null, t.user_id, t.invalidated_at,
-=======
       select push.webhook_id('token', v_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null,
         t.user_id, t.invalidated_at,
->>>>>>> 0f1aa82cc6a5b1869fa45ccb84c25e4257fb495a
         jsonb_build_object('app', v_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
       from push.token_invalidations t
       where v_ids is null and t.app = v_app and t.invalidated_at >= v_from
@@ -6775,12 +6116,12 @@ COMMENT ON FUNCTION push.restored_at() IS 'when this database was restored from 
 CREATE FUNCTION push.resume_invalidation(app text, provider text, apply boolean DEFAULT false) RETURNS TABLE(lane smallint, was_held boolean, invalidated bigint, forgotten bigint, message text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -6858,6 +6199,7 @@ COMMENT ON FUNCTION push.resume_lane(app text, provider text, note text) IS 'a p
 CREATE FUNCTION push.resume_webhooks(app text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
@@ -6894,9 +6236,7 @@ begin
       free_due_at = clock_timestamp()
     where id = p_gateway and alive;
   if found then
-    delete from push.reclaimed r where r.gateway = p_gateway;
     perform push.free_claims(array[p_gateway]);
-    perform push.open_life();
     perform push.commit_durably();
   end if;
 end
@@ -6907,10 +6247,12 @@ COMMENT ON FUNCTION push.retire_gateway(p_gateway integer) IS 'the clean end of 
 CREATE FUNCTION push.revive_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
   delete from push.token_invalidations x
@@ -7045,31 +6387,26 @@ COMMENT ON FUNCTION push.rings_of(p_app text, p_user_digest bytea, p_until times
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_more boolean;
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
-    -- These jobs take few large calls at a time, so the returned number does not show whether there is more to do; only a
-    -- new query does. Rows that other sessions have locked are no reason to run again at once.
-    when 'miss' then
-      v_more := push.miss(1000) > 0;
-      v_more := v_more
-        and exists (select from push.outbox o where o.state = 'ringing' and o.deadline_at <= statement_timestamp());
-    when 'check_ends' then
-      v_more := push.check_ends(500) > 0;
-      v_more := v_more and exists (select from push.ends_unchecked e where e.due_at <= clock_timestamp());
+    when 'miss' then v_more := push.miss(1000) >= 1000;
+    -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
+    when 'follow_up_urgent' then v_more := push.follow_up(true, 50, interval '1 minute') >= 50;
+    when 'follow_up' then v_more := push.follow_up(false, 50, interval '1 minute') >= 50;
+    when 'follow_up_all' then v_more := push.follow_up(true, 50, interval '1 year') + push.follow_up(false, 50, interval '1 year') >= 50;
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
     when 'escalate' then
       v_more := push.bypass(500) >= 500;
-      perform push.escalate(500);
-      v_more := v_more or exists (select from push.escalations_due e where e.due_at <= statement_timestamp());
     when 'prune' then
       perform push.prune();
       -- push.prune has taken one bite of the events of webhooks. While a receiver is away, more may come.
@@ -7101,6 +6438,69 @@ CREATE FUNCTION push.serves(p_providers text[], p_provider text) RETURNS boolean
 $$;
 
 COMMENT ON FUNCTION push.serves(p_providers text[], p_provider text) IS 'whether an app has a channel. p_providers: push.apps.providers; null: push.first_channels(). p_provider: the channel';
+
+CREATE FUNCTION push.set_planner() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  -- Every look-up has an index. A scan of the whole table is never right, even if the table is small when the plan is made.
+  c_index constant jsonb := '{"enable_seqscan": "off"}';
+  -- Only for people. Compiling a statement takes seconds, and each of these runs for milliseconds.
+  c_show  constant jsonb := '{"jit": "off"}';
+  -- Walks an index in its order, up to a limit: a bitmap scan would read and sort all that matches. The plan is the same for all
+  -- arguments and never made again: planning takes longer than running.
+  c_walk  constant jsonb := c_index || c_show || '{"enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}';
+  -- Looks up each row of a batch by its key: a hash or merge join would read the whole table or index for every batch.
+  c_batch constant jsonb := c_walk || '{"enable_hashjoin": "off", "enable_mergejoin": "off"}';
+  v_plan  record;
+begin
+  for v_plan in
+    select s.name, s.settings, p.oid::regprocedure as function, p.former
+    from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
+      (c_index, 'announce_calls, announce_tokens, answer_call, beat, call, check_recipient, compare_recipients, decline, decline_call, '
+        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, plan_escalation, register_device, report_lanes, '
+        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, tally_rings, void_call, withdraw_decline'),
+      (c_show, 'drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_walk, 'claimed_by, continue_erasure, count_owed, decline_rings, disown, drop_belongings, drop_calls, enqueue_calls, '
+        'erased_user, finish_erasures, forget, give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
+        'prune, rings_of, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
+      (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, erase_from_call, '
+        'expire, free_claims, free_rows, hand_over, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, limit_devices, '
+        'own_calls, park, places, resume_invalidation, revive_tokens, settle, settle_receipts, settle_webhooks, settled, '
+        'withdraw_tokens'),
+      (c_index || c_show, 'calls, enqueue_batch, minutes'),
+      -- By hand, with a condition that only a plan for the given arguments finds by an index.
+      (c_index || c_show || '{"enable_bitmapscan": "off"}', 'erase_user, requeue, resend_webhooks, resume_webhooks'),
+      -- Inside a statement that has the other settings.
+      ('{"plan_cache_mode": "force_generic_plan"}', 'calls_that_skip'),
+      -- The sort of a statement with many calls stays in memory.
+      (c_batch || '{"work_mem": "64MB"}', 'fan_out'),
+      -- Batches are joined with themselves: a nested loop would cost the square of their size.
+      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up'),
+      ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
+      (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
+      -- They read a whole table on purpose.
+      (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'claimed_places, erase_tokens')
+    ) s(settings, names)) s
+    full join (
+      select p.proname as name, p.oid, coalesce(jsonb_object_agg(split_part(c, '=', 1), split_part(c, '=', 2)) filter (
+        where c ~ '^(enable_|jit|plan_cache_mode|work_mem|max_parallel_)'), '{}') as former
+      from pg_proc p left join unnest(p.proconfig) c on true where p.pronamespace = 'push'::regnamespace group by p.proname, p.oid
+    ) p on p.name = s.name
+  loop
+    if v_plan.function is null then
+      raise exception 'planner.sql names push.%, which does not exist', v_plan.name;
+    elsif v_plan.former <> coalesce(v_plan.settings, '{}') then
+      execute format('alter function %s %s %s', v_plan.function,
+        (select string_agg(format('reset %I', k), ' ') from jsonb_object_keys(v_plan.former) k),
+        (select string_agg(format('set %I = %L', s.key, s.value), ' ') from jsonb_each_text(v_plan.settings) s));
+    end if;
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION push.set_planner() IS 'gives functions the settings with which their queries are planned, as listed in it. Running it twice is harmless. For the owner of the schema';
 
 CREATE FUNCTION push.set_quota(app text, calls_per_minute integer DEFAULT NULL::integer, notifications_per_minute integer DEFAULT NULL::integer, recipients_per_minute integer DEFAULT NULL::integer, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7223,151 +6623,82 @@ COMMENT ON FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest 
 CREATE FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[] DEFAULT NULL::text[], p_receipt_after_ms integer[] DEFAULT NULL::integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
 declare
   v_now     timestamptz := clock_timestamp();
-  v_settled bigint;
-  v_failed  push.delivery[];
-  v_cancels push.delivery[];
-  v_said    push.delivery[];
-  v_since   timestamptz;
-  v_moved   int[];
-  v_places  tid[];
+  v_settled bigint := 0;
+  v_more    bigint;
 begin
-  -- This locks the rows that are still claimed under their lease, so the same rows are settled below.
-  if p_outcome && '{3,4}' then
-    v_failed := array(
-      select d
-      from generate_series(1, cardinality(p_outbox_id)) r(i)
-      cross join lateral (
-        select * from push.delivery d
-        where d.ctid = p_place[r.i] and d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1
-          and d.owner = p_gateway and d.lease = p_lease[r.i] and d.kind = 0
-          and d.deadline_at > v_now + case p_outcome[r.i] when 3 then interval '2 s' else '0' end
-        offset 0 for no key update
-      ) d
-      where p_outcome[r.i] in (3, 4));
-    v_cancels := array(
-      select d
-      from generate_series(1, cardinality(p_outbox_id)) r(i)
-      cross join lateral (
-        select * from push.delivery d
-        where d.ctid = p_place[r.i] and d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1
-          and d.owner = p_gateway and d.lease = p_lease[r.i] and d.kind = 1
-        offset 0 for no key update
-      ) d
-      where p_outcome[r.i] = 3);
-  end if;
-  if 'SaidByCancel' = any (p_reason) then
-    v_said := array(
-      select d
-      from generate_series(1, cardinality(p_outbox_id)) r(i)
-      cross join lateral (
-        select * from push.delivery d
-        where d.ctid = p_place[r.i] and d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1
-          and d.owner = p_gateway and d.lease = p_lease[r.i] and d.kind = 2
-        offset 0 for no key update
-      ) d
-      where p_reason[r.i] = 'SaidByCancel');
-  end if;
-
-  -- Arrays by subscript: PL/pgSQL keeps them expanded. unnest would write each of the fifteen arrays into a tuple store of
-  -- its own.
-  with gone as (
-    delete from push.delivery d
-    using generate_series(1, cardinality(p_outbox_id)) r(i)
-    where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
-      and d.n is not distinct from p_n[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
-    returning r.i, d.outbox_id, d.created_at, d.deadline_at, d.n, d.lane, d.kind, d.user_id, d.token, d.last_reason,
-      d.failures, d.fallback_of
-  ), receipts as (
-    insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
-    select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
-      r.sent_at + interval '24 hours', r.ticket, r.outbox_id, r.n, r.user_id, r.token
-    from (
-      -- A gateway's clock may be fast.
-      select g.lane, min(least(coalesce(p_sent_at[g.i], v_now), v_now)) as sent_at,
-        max(p_receipt_after_ms[g.i]) as after_ms, array_agg(p_message_id[g.i]) as ticket,
-        array_agg(g.outbox_id) as outbox_id, array_agg(g.n) as n, array_agg(g.user_id) as user_id,
-        array_agg(g.token) as token
+  for v_pass in 1..2 loop
+    -- Arrays by subscript: PL/pgSQL keeps them expanded. unnest would write each of the fifteen arrays into a tuple store of
+    -- its own.
+    with gone as (
+      delete from push.delivery d
+      using generate_series(1, cardinality(p_outbox_id)) r(i)
+      where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
+        and d.n is not distinct from p_n[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
+      returning r.i, d.outbox_id, d.created_at, d.deadline_at, d.n, d.lane, d.kind, d.user_id, d.token, d.environment, d.platform,
+        d.locale, d.data, d.last_reason, d.failures, d.fallback_of
+    ), receipts as (
+      insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
+      select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
+        r.sent_at + interval '24 hours', r.ticket, r.outbox_id, r.n, r.user_id, r.token
+      from (
+        -- A gateway's clock may be fast.
+        select g.lane, min(least(coalesce(p_sent_at[g.i], v_now), v_now)) as sent_at, max(p_receipt_after_ms[g.i]) as after_ms,
+          array_agg(p_message_id[g.i]) as ticket, array_agg(g.outbox_id) as outbox_id, array_agg(g.n) as n,
+          array_agg(g.user_id) as user_id, array_agg(g.token) as token
+        from gone g
+        where p_receipt_after_ms[g.i] is not null and p_outcome[g.i] <= 1 and p_message_id[g.i] is not null
+        group by g.lane
+      ) r cross join lateral (select l.app from push.lane l where l.id = r.lane offset 0) l
+    ), noted as (
+      insert into push.follow_ups (outbox_id, why, is_urgent)
+      select distinct g.outbox_id, case g.kind when 0 then 'failed' else 'untold' end, g.kind = 0
       from gone g
-      where p_receipt_after_ms[g.i] is not null and p_outcome[g.i] <= 1 and p_message_id[g.i] is not null
-      group by g.lane
-    ) r cross join lateral (select l.app from push.lane l where l.id = r.lane offset 0) l
-  )
-  insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind,
-    outcome, status, user_id, call_id, device, token_hash, reason, provider_message_id, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, p_attempts[g.i], p_gateway,
-    g.lane, g.kind, p_outcome[g.i], p_status[g.i], g.user_id, p_call_id[g.i], left(g.token, 4) || '…' || right(g.token, 4),
-    hashtextextended(g.token, 0),
-    case when p_outcome[g.i] <= 1 then p_reason[g.i]
-      else coalesce(p_reason[g.i], g.last_reason,
-        case p_outcome[g.i] when 2 then 'CallEnded' when 3 then 'DeadlinePassed' else 'Unknown' end)
-    end,
-    p_message_id[g.i],
-    case when p_failures[g.i] is null then g.failures
-      else push.last_failures(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb) end,
-    g.fallback_of
-  from gone g;
-  get diagnostics v_settled = row_count;
-
-  if v_failed <> '{}' then
-    perform from push.fall_back(v_failed);
-  end if;
-  if v_said <> '{}' then
-    -- The cancels of these missed calls may have expired meanwhile. A variable, so that older partitions are not read.
-    v_since := (select min(m.created_at) from unnest(v_said) m);
-    v_cancels := v_cancels || array(
-      select m from unnest(v_said) m
-      where (select true from (
-          select * from push.history h where h.outbox_id = m.outbox_id and h.finished_at >= v_since offset 0
-        ) h
-        where h.kind = 1 and h.outcome = 3 and h.lane = m.lane and h.token_hash = hashtextextended(m.token, 0) limit 1) is not null);
-  end if;
-  if v_cancels <> '{}' then
-    perform push.announce_untold(v_cancels);
-  end if;
-  if v_settled < cardinality(p_outbox_id) then
-    select array_agg(r.i), array_agg(d.tid) into v_moved, v_places
-    from generate_series(1, cardinality(p_outbox_id)) r(i)
-    cross join lateral (
-      select d.ctid as tid from push.delivery d
-      where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1 and d.owner = p_gateway
-        and d.lease = p_lease[r.i] and d.ctid is distinct from p_place[r.i]
-      offset 0
-    ) d;
-    if v_moved is not null then
-      v_settled := v_settled + (
-        select push.settle(p_gateway, v_places, array_agg(p_outbox_id[m.i] order by k), array_agg(p_n[m.i] order by k),
-          array_agg(p_lease[m.i] order by k), array_agg(p_attempts[m.i] order by k), array_agg(p_outcome[m.i] order by k),
-          array_agg(p_status[m.i] order by k), array_agg(p_reason[m.i] order by k), array_agg(p_message_id[m.i] order by k),
-          array_agg(p_call_id[m.i] order by k), array_agg(p_sent_at[m.i] order by k),
-          array_agg(p_answered_at[m.i] order by k), array_agg(p_failures[m.i] order by k),
-          array_agg(p_receipt_after_ms[m.i] order by k))
-        from unnest(v_moved) with ordinality m(i, k));
-    end if;
-  end if;
+      -- An invite that expired has no time left for another channel, unless its wait was longer than its window.
+      where g.kind = 0 and p_outcome[g.i] in (3, 4) and g.deadline_at > v_now + (p_outcome[g.i] = 3)::int * interval '2 s'
+        or g.kind = 1 and p_outcome[g.i] = 3 or p_reason[g.i] = 'SaidByCancel'
+    )
+    insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
+      user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
+    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, p_attempts[g.i], p_gateway, g.lane,
+      g.kind, p_outcome[g.i], p_status[g.i], g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
+      case when p_outcome[g.i] <= 1 or p_reason[g.i] is not null then p_reason[g.i]
+        when p_outcome[g.i] = 2 then push.void_reason(g.outbox_id, g.user_id)
+        else coalesce(g.last_reason, case p_outcome[g.i] when 3 then 'DeadlinePassed' else 'Unknown' end) end,
+      p_message_id[g.i],
+      case when p_failures[g.i] is null then g.failures
+        else push.last_failures(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb) end,
+      g.fallback_of
+    from gone g;
+    get diagnostics v_more = row_count;
+    v_settled := v_settled + v_more;
+    exit when v_settled = cardinality(p_outbox_id);
+    -- A rewrite of the table has moved the others, or they are no longer ours.
+    p_place := push.places(p_gateway, p_outbox_id, p_n, p_lease);
+  end loop;
   return v_settled;
 end
 $$;
 
-COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[]) IS 'ends claimed deliveries and writes their history. Returns how many it accepted; if that is fewer than were passed, leases were lost and those results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status; p_reason: the reason; p_message_id: the provider''s id; p_call_id: payload.callId; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null. After an invite that failed for good while its call rings, an invite over the user''s next channel is made; after a cancel that expired, the missed call is sent (push.announce_untold)';
+COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[]) IS 'ends claimed deliveries and writes their history. Returns how many it accepted; if that is fewer than were passed, leases were lost and those results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_call_id: unused, it stands for gateways of release 0.1.0. p_reason null: for a void delivery that of push.void_reason. Notes invites that failed for good and cancels that expired, for push.follow_up';
 
 CREATE FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_settled bigint := 0;
@@ -7387,8 +6718,8 @@ begin
         and h.finished_at >= v_since
       returning h.* into v_failed;
     if found then
-      perform push.announce_receipt(p_app, v_failed.call_id, v_failed.outbox_id, v_failed.n, v_failed.user_id, v_failed.device,
-        v_gone.ticket, v_reason);
+      perform push.announce_receipt(p_app, (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), v_failed.outbox_id,
+        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_reason);
     end if;
   end loop;
   return v_settled;
@@ -7400,13 +6731,13 @@ COMMENT ON FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason t
 CREATE FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[], p_event text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     SET lock_timeout TO '100ms'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   c_open     constant int := 5;
@@ -7499,12 +6830,12 @@ COMMENT ON FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_dige
 CREATE FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_created_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[]) RETURNS TABLE(outbox_id bigint, n integer, created_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -7615,10 +6946,10 @@ COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by 
 CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text, field text, remedy text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $_$
 #variable_conflict use_column
 declare
@@ -7637,11 +6968,10 @@ begin
     with fault as materialized (
       select * from push.recipient_faults(v_call.recipients, v_call.kind, v_call.app)
     ), reached as materialized (
-      select d.user_id, hashtextextended(d.token, 0) as token_hash, left(d.token, 4) || '…' || right(d.token, 4) as device
-      from push.delivery d where d.outbox_id = p_outbox_id and d.n < 10000
+      select d.user_id, d.token from push.delivery d where d.outbox_id = p_outbox_id and d.kind in (0, 3)
       union
-      select h.user_id, h.token_hash, h.device
-      from push.history h where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.n < 10000
+      select h.user_id, h.token from push.history h
+      where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.kind in (0, 3)
     ), entry as materialized (
       select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
         e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
@@ -7674,11 +7004,8 @@ begin
           when exists (select from token t where t.user_id = m.user_id and t.is_unserved) then 'ProviderNotConfigured'
           else 'NoDevice' end as reason, min(m.i) as i
       from missing m
-      -- A token that two users share is one delivery, which belongs to the first user. Two tokens may have the same mask.
-      where not exists (select from token t
-        join reached r on r.device = left(t.token, 4) || '…' || right(t.token, 4)
-          and coalesce(r.token_hash = hashtextextended(t.token, 0), true)
-        where t.user_id = m.user_id)
+      -- A token that two users share is one delivery, which belongs to the first user.
+      where not exists (select from token t join reached r on r.token = t.token where t.user_id = m.user_id)
       group by m.user_id
     )
     select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
@@ -7843,8 +7170,10 @@ COMMENT ON FUNCTION push.take_call_key(p_call_id text, p_app text) IS 'reserves 
 CREATE FUNCTION push.take_job(p_gateway integer, p_urgent boolean DEFAULT NULL::boolean) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_name text;
@@ -7864,15 +7193,39 @@ $$;
 
 COMMENT ON FUNCTION push.take_job(p_gateway integer, p_urgent boolean) IS 'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent (push.is_urgent), or one that is not; null: any';
 
+CREATE FUNCTION push.take_notes(p_urgent boolean, p_max integer, p_since timestamp with time zone) RETURNS push.noted[]
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_failed push.noted[] := array(
+    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
+    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries > 0
+    order by f.due_at limit 1 for update skip locked);
+  v_fresh push.noted[];
+begin
+  if v_failed <> '{}' and (select f.due_at from push.follow_ups f where f.ctid = v_failed[1].tid) < statement_timestamp() - interval '1 s' then
+    return v_failed;
+  end if;
+  v_fresh := array(
+    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
+    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries = 0
+    order by f.due_at limit p_max for update skip locked);
+  return case when v_fresh <> '{}' then v_fresh else v_failed end;
+end
+$$;
+
+COMMENT ON FUNCTION push.take_notes(p_urgent boolean, p_max integer, p_since timestamp with time zone) IS 'locks the notes that are due first, for push.follow_up: several that have not failed, or one that has. p_urgent, p_max: as there; p_since: leaves out notes that were due before';
+
 CREATE FUNCTION push.take_receipts(p_app text, p_ticket text[]) RETURNS TABLE(batch bigint, ticket text, outbox_id bigint, n integer, user_id text, token text, sent_at timestamp with time zone, give_up_at timestamp with time zone, attempts integer)
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'on'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'on'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -7950,10 +7303,10 @@ COMMENT ON FUNCTION push.take_refusals() IS 'how many statements of each app its
 CREATE FUNCTION push.take_tally(p_max integer DEFAULT 20000) RETURNS TABLE(what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint, seconds double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 begin
@@ -7974,20 +7327,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.take_tally(p_max integer) IS 'removes at most p_max of the oldest rows of push.tally and returns their sums, and what quotas have refused';
-
-CREATE FUNCTION push.take_turns(p_outbox_id bigint[]) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  -- Another transaction that inserts the same key waits until this transaction ends, and then finds no row.
-  insert into push.fallback_turn (outbox_id) select distinct c.id from unnest(p_outbox_id) c(id) order by 1;
-  delete from push.fallback_turn t where t.outbox_id = any (p_outbox_id);
-end
-$$;
-
-COMMENT ON FUNCTION push.take_turns(p_outbox_id bigint[]) IS 'waits until no other transaction decides about the next channel of these calls; other transactions then wait until this one ends. p_outbox_id: push.outbox.id';
 
 CREATE FUNCTION push.tally_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8046,25 +7385,89 @@ $$;
 
 COMMENT ON FUNCTION push.tally_tokens() IS 'notes how many tokens were invalidated or quarantined (the trigger''s argument)';
 
-CREATE FUNCTION push.tell_held(p_outbox_id bigint[]) RETURNS void
+CREATE FUNCTION push.tell_missed(p_calls bigint[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET jit TO 'off'
     AS $$
+declare
+  -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
+  -- announced. Their missed calls expire (push.expire), and only history shows them.
+  c_life constant interval := '4 hours';
+  v_made bigint[];
 begin
-  perform push.tell_void(array(
-    select c.id
-    from unnest(p_outbox_id) c(id)
-    where exists (select from push.delivery d
-      where d.outbox_id = c.id and d.kind = 0 and d.deadline_at > clock_timestamp())
-    order by c.id
-    limit 101));
+  with call as materialized (
+    select o.*, a.providers, coalesce(a.missed_calls = 'all', false) as is_all, push.voip_tokens(o.recipients) as voip
+    from unnest(p_calls) c(id)
+    cross join lateral (select * from push.outbox o where o.id = c.id offset 0) o
+    left join push.apps a on a.app = o.app
+    where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy', 'notification'))
+      and a.missed_calls is distinct from 'off'
+  ), pushed as materialized (
+    select p.id, p.kind, p.last_n from push.pushes_of(array(select c.id from call c)) p
+  ), due as materialized (
+    -- A token that several entries name is one phone.
+    select distinct on (p.id, l.id, p.token) p.*, l.id as lane
+    from (
+      -- One phone of a user, or every phone.
+      select distinct on (c.id, a.user_id, case when c.is_all then a.phone end) a.*, c.id, c.app,
+        least(c.ended_at, c.deadline_at) + c_life as until
+      from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
+      -- A user who declined has not missed the call.
+      where not coalesce(c.declined ? a.user_id, false) and c.id not in (select x.id from pushed x where x.kind = 2)
+      order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
+    ) p join push.lane l on l.app = p.app and l.provider = p.provider
+    order by p.id, l.id, p.token, p.user_id
+  ), told as (
+    -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.
+    update push.delivery x set paired = true from call c
+    where x.outbox_id = c.id and x.kind = 1 and x.state = 0
+      and (x.outbox_id, x.lane, x.token) in (select d.id, d.lane, d.token from due d)
+    returning x.outbox_id, x.lane, x.token
+  ), made as (
+    insert into push.delivery (outbox_id, n, kind, paired, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
+      user_id, token, locale, data)
+    select d.id, coalesce((select x.last_n from pushed x where x.id = d.id limit 1), -1)
+        + row_number() over (partition by d.id order by d.user_id, d.lane, d.token), 2,
+      (d.id, d.lane, d.token) in (select t.outbox_id, t.lane, t.token from told t),
+      clock_timestamp(), clock_timestamp(), d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
+    from due d
+    returning outbox_id, deadline_at
+  )
+  select array_agg(m.outbox_id) filter (where m.deadline_at > clock_timestamp()) into v_made from made m;
+  insert into push.tally (what, app, reason, count)
+    select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
+    from unnest(v_made) m(id) cross join lateral (select o.app, o.state from push.outbox o where o.id = m.id offset 0) o group by 2, 3;
+  return coalesce(cardinality(v_made), 0);
 end
 $$;
 
-COMMENT ON FUNCTION push.tell_held(p_outbox_id bigint[]) IS 'tells gateways (push.tell_void) which of these calls, which have ended, still have invites that a gateway may hold';
+COMMENT ON FUNCTION push.tell_missed(p_calls bigint[]) IS 'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed call for each user who has not declined, or by push.apps.missed_calls one for each phone, or none. It goes over APNs alert, else FCM, Expo or web push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if that is earlier. Run it after push.cancel_rings: it pairs the two. Returns how many were made. p_calls: push.outbox.id';
+
+CREATE FUNCTION push.tell_untold(p_calls bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+begin
+  with pushed as materialized (
+    select * from push.pushes_of(p_calls)
+  ), untold as materialized (
+    select m.* from pushed m
+    where m.kind = 2 and m.deadline_at > clock_timestamp() and (m.outcome is null or m.reason = 'SaidByCancel')
+      and (m.id, m.lane, m.token) in (select c.id, c.lane, c.token from pushed c where c.kind = 1 and c.outcome = 3 and c.token is not null)
+      and (m.id, m.lane, m.token, m.n) in (
+        select x.id, x.lane, x.token, max(x.n) from pushed x where x.kind = 2 and x.token is not null group by 1, 2, 3)
+  ), unpaired as (
+    update push.delivery d set paired = false from untold u where d.outbox_id = u.id and d.n = u.n and d.state <> 1
+  )
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
+    token, locale, data)
+  select u.id, u.last_n + row_number() over (partition by u.id order by u.n), 2, clock_timestamp(), clock_timestamp(), u.deadline_at,
+    u.lane, u.lane, coalesce(u.environment, 0), coalesce(u.platform, 0), u.user_id, u.token, u.locale, u.data
+  from untold u where u.reason = 'SaidByCancel';
+end
+$$;
+
+COMMENT ON FUNCTION push.tell_untold(p_calls bigint[]) IS 'for missed calls that a cancel to the same phone would have shown, when that cancel was not sent: one that is still owed no longer counts as shown by the cancel, and one that was void because of it (SaidByCancel) is made again. p_calls: push.outbox.id';
 
 CREATE FUNCTION push.tell_void(p_outbox_id bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -8150,8 +7553,8 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
     union all
     -- Listed at the time of its next try, like a delivery that waits.
     select c.id, max(e.due_at), 8, -1, 'end failed', null, c.kind, null, max(e.tries), null, null, null, null
-    from call c join push.ends_unchecked e on e.outbox_id = c.id
-    where timeline.first_n is null and e.tries > 0 and isfinite(e.due_at)
+    from call c join push.follow_ups e on e.outbox_id = c.id
+    where timeline.first_n is null and e.tries > 1
     group by c.id, c.kind
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
@@ -8203,10 +7606,10 @@ COMMENT ON FUNCTION push.touch_lane() IS 'sets updated_at, and wakes the gateway
 CREATE FUNCTION push.trim_webhooks() RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   c_rows_max constant int := 100000;
@@ -8282,6 +7685,22 @@ end
 $$;
 
 COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. Turns off webhooks whose app no gateway has served for 24 hours. Returns how many were deleted. For push.prune and the job prune';
+
+CREATE FUNCTION push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_user_id text, p_device text, p_hash bigint) RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+  select t.token from (
+    select t.token from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
+      cross join lateral push.entry_tokens(e, true) t
+    where o.id = p_outbox_id and push.is_recipient(e) and e ->> 'userId' = p_user_id and t.provider = p_provider
+    union all
+    select d.token from push.devices d where d.user_id = p_user_id and d.app = p_app and d.provider = p_provider
+  ) t
+  where hashtextextended(t.token, 0) = p_hash and push.mask(t.token) = p_device limit 1
+$$;
+
+COMMENT ON FUNCTION push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_user_id text, p_device text, p_hash bigint) IS 'the token of a push that a gateway of release 0.1.0 has settled, found among the recipients and devices by mask and hash. p_outbox_id, p_user_id, p_device, p_hash: columns of push.history; p_app, p_provider: of its lane';
 
 CREATE FUNCTION push.use_quota(p_app text[], p_calls bigint[], p_notifications bigint[], p_recipients bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -8393,9 +7812,8 @@ begin
   v_done := found;
   select o.* into v_call from push.outbox o where o.id = v_id;
   if v_done then
-    message := format('call %s was ended (%s): %s invites were taken back unsent, %s phones that may ring are told, '
-      'nobody gets a missed call', v_call.call_id, v_call.end_reason, voided,
-      (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 1));
+    message := format('call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call',
+      v_call.call_id, v_call.end_reason, voided);
   else
     voided := 0;
     message := format('call %s had ended before (%s); nothing was done', v_call.call_id, v_call.end_reason);
@@ -8408,87 +7826,45 @@ $$;
 
 COMMENT ON FUNCTION push.void_call(call_id text, reason text, app text) IS 'cancels a ringing call: unsent invites become void, phones that may ring get a cancel, and nobody gets a missed call. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: needed only if several apps have a call with this id. Returns how many invites were taken back unsent, and a sentence that says what was done. Running it twice is harmless';
 
-CREATE FUNCTION push.void_unsent(p_outbox_id bigint[], p_wait boolean DEFAULT true) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION push.void_reason(p_outbox_id bigint, p_user_id text) RETURNS text
+    LANGUAGE sql STABLE
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
+    AS $$
+  select coalesce((
+    select case when o.ended_at is null then 'User' || initcap(o.declined -> p_user_id ->> 'reason') else 'Call' || initcap(o.state) end
+    from push.outbox o where o.id = p_outbox_id), 'CallEnded')
+$$;
+
+COMMENT ON FUNCTION push.void_reason(p_outbox_id bigint, p_user_id text) IS 'why an invite is void: CallAnswered, CallEnded or CallMissed, or while the call rings UserDeclined or UserBusy. p_outbox_id: the call; p_user_id: whose phone it was for';
+
+CREATE FUNCTION push.void_unsent(p_calls bigint[]) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_ended  bigint[];
-  v_gone   bigint[];
-  v_mine   tid[];
-  v_voided bigint;
+  v_end  record;
+  v_done bigint := 0;
 begin
-  select array_agg(c.id order by c.id) filter (where o.state <> 'ringing' or o.declined is not null),
-      array_agg(c.id) filter (where o.state is null)
-    into v_ended, v_gone
-    from (select distinct unnest(p_outbox_id) as id) c
-    left join lateral (select o.state, o.declined from push.outbox o where o.id = c.id offset 0) o on true;
-  if v_gone is not null then
-    perform push.drop_deliveries(v_gone, p_wait);
-  end if;
-  if v_ended is null then
-    return 0;
-  end if;
-  if not p_wait then
-    v_mine := array(
-      select d.tid from unnest(v_ended) c(id)
-      cross join lateral (
-        select o.state as call_state, o.declined from push.outbox o where o.id = c.id offset 0
+  for v_end in
+    with gone as (
+      delete from push.delivery d
+      using unnest(p_calls) c(id) cross join lateral (
+        select o.state, o.declined from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
       ) o
-      cross join lateral (
-        select d.ctid as tid from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2)
-          and (o.call_state <> 'ringing' or o.declined ? d.user_id)
-        for update skip locked
-      ) d);
-    if v_mine = '{}' then
-      return 0;
-    end if;
-  end if;
-  with unsent as materialized (
-    select d.tid, o.call_id, case o.call_state when 'ringing' then 'User' || initcap(o.declined -> d.user_id ->> 'reason')
-        else 'Call' || initcap(o.call_state) end as why, o.call_state = 'missed' as is_missed
-    from unnest(v_ended) c(id)
-    cross join lateral (
-      select o.call_id, o.state as call_state, o.declined from push.outbox o where o.id = c.id offset 0
-    ) o
-    cross join lateral (
-      select d.ctid as tid, d.user_id from push.delivery d where d.outbox_id = c.id and d.kind = 0 offset 0
-    ) d
-    where (p_wait or d.tid = any (v_mine)) and (o.call_state <> 'ringing' or o.declined ? d.user_id)
-  ), gone as (
-    delete from push.delivery d
-    using unsent u
-    where d.ctid = u.tid and d.kind = 0 and d.state in (0, 2)
-    -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
-    returning d.*, u.call_id, u.why, u.is_missed and d.deadline_at <= clock_timestamp() as is_late
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, case when g.is_late then 3 else 2 end,
-      case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else g.why end,
-      g.attempt = 0, count(*)
-    from gone g
-    group by 2, 3, 4, 5, 6
-  )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, call_id,
-    device, token_hash, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind,
-    case when g.is_late then 3 else 2 end, g.user_id, g.call_id, left(g.token, 4) || '…' || right(g.token, 4),
-    hashtextextended(g.token, 0),
-    case when g.is_late then coalesce(g.last_reason, 'DeadlinePassed') else g.why end,
-    g.failures, g.fallback_of
-  from gone g;
-  get diagnostics v_voided = row_count;
-  return v_voided;
+      where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2) and (o.state <> 'ringing' or o.declined ? d.user_id)
+      returning d, o.state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+    )
+    select e.is_late, e.reason, array_agg(e.d) as rows
+    from (select g.d, g.is_late, case when not g.is_late then push.void_reason((g.d).outbox_id, (g.d).user_id) end as reason from gone g) e
+    group by e.is_late, e.reason
+  loop
+    v_done := v_done + push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
+  end loop;
+  return v_done;
 end
 $$;
 
-COMMENT ON FUNCTION push.void_unsent(p_outbox_id bigint[], p_wait boolean) IS 'ends the ready and waiting invites of those of the given calls that no longer ring. Their outcome is void (CallAnswered, CallEnded, CallMissed), or expired if the call was missed and the deadline has passed. Also ends the invites of users who have declined (UserDeclined, UserBusy), and drops the deliveries of calls that were deleted. Returns how many invites ended. p_wait: true waits for rows that other sessions have locked, false skips them';
+COMMENT ON FUNCTION push.void_unsent(p_calls bigint[]) IS 'ends the ready and waiting invites of those of the calls that no longer ring, and of users who have declined: void, or expired if the call was missed and the deadline has passed. Returns how many. p_calls: push.outbox.id';
 
 CREATE FUNCTION push.voip_tokens(p_recipients jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -8558,10 +7934,12 @@ COMMENT ON FUNCTION push.withdraw_decline(p_app text, p_outbox_id bigint, p_user
 CREATE FUNCTION push.withdraw_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
   if exists (select from gone_tokens) and exists (select from push.webhook w where w.is_on) then
@@ -8814,7 +8192,7 @@ CREATE VIEW push.dead_devices AS
  SELECT x.app,
     x.provider,
     x.user_id,
-    (("left"(x.token, 4) || '…'::text) || "right"(x.token, 4)) AS device,
+    push.mask(x.token) AS device,
     x.reason,
     x.invalidated_at
    FROM push.token_invalidations x;
@@ -8963,7 +8341,7 @@ CREATE VIEW push.deliveries AS
             ELSE NULL::text
         END AS platform,
     d.locale,
-    (("left"(d.token, 4) || '…'::text) || "right"(d.token, 4)) AS device,
+    push.mask(d.token) AS device,
     d.failures,
     d.fallback_of
    FROM ((push.delivery d
@@ -9030,16 +8408,18 @@ CREATE TABLE push.history (
     status smallint,
     user_id text NOT NULL,
     call_id text,
-    device text NOT NULL,
+    device text,
     reason text,
     provider_message_id text,
     failures jsonb,
     fallback_of integer,
     receipt_reason text,
     token_hash bigint,
-    CONSTRAINT history_codes_known CHECK ((((kind >= 0) AND (kind <= 3)) AND ((outcome >= 0) AND (outcome <= 4)))),
-    CONSTRAINT history_failure_has_reason CHECK (((outcome <= 1) OR (reason IS NOT NULL))),
-    CONSTRAINT history_failures_form CHECK ((jsonb_typeof(failures) = 'array'::text))
+    token text,
+    environment smallint,
+    platform smallint,
+    locale text,
+    data jsonb
 )
 PARTITION BY RANGE (finished_at);
 ALTER TABLE ONLY push.history ALTER COLUMN user_id SET STATISTICS 0;
@@ -9094,6 +8474,16 @@ COMMENT ON COLUMN push.history.receipt_reason IS 'what Expo''s receipt said late
 
 COMMENT ON COLUMN push.history.token_hash IS 'hash of the token, which tells tokens of one mask apart while their call rings; null: written by an older release';
 
+COMMENT ON COLUMN push.history.token IS 'the device token; null: erased, or finished before this column existed';
+
+COMMENT ON COLUMN push.history.environment IS '0 production, 1 sandbox';
+
+COMMENT ON COLUMN push.history.platform IS 'as push.delivery.platform';
+
+COMMENT ON COLUMN push.history.locale IS 'language of visible texts';
+
+COMMENT ON COLUMN push.history.data IS 'as push.delivery.data';
+
 CREATE VIEW push.delivery_history AS
  SELECT h.outbox_id,
     l.app,
@@ -9124,7 +8514,7 @@ CREATE VIEW push.delivery_history AS
     h.deadline_at,
     h.n,
     h.owner AS gateway,
-    h.device,
+    COALESCE(push.mask(h.token), h.device) AS device,
     h.failures,
     h.fallback_of,
     h.receipt_reason,
@@ -9238,26 +8628,6 @@ ALTER TABLE push.devices ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
-CREATE TABLE push.ends_unchecked (
-    outbox_id bigint NOT NULL,
-    ended_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    is_unannounced boolean DEFAULT false NOT NULL,
-    tries integer DEFAULT 0 NOT NULL,
-    due_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
-);
-
-COMMENT ON TABLE push.ends_unchecked IS 'one call that is to be looked at once more, by push.check_ends: a transaction ended, or deleted it, which saw the database as it had been before (REPEATABLE READ, SERIALIZABLE), or had locked it for so long that an invite was made ready without it';
-
-COMMENT ON COLUMN push.ends_unchecked.outbox_id IS 'the call: push.outbox.id';
-
-COMMENT ON COLUMN push.ends_unchecked.ended_at IS 'when it was ended, deleted or found locked';
-
-COMMENT ON COLUMN push.ends_unchecked.is_unannounced IS 'whether the missed calls are still to be announced: it ended';
-
-COMMENT ON COLUMN push.ends_unchecked.tries IS 'how often push.check_ends has failed';
-
-COMMENT ON COLUMN push.ends_unchecked.due_at IS 'after a failure: when it is tried again';
-
 CREATE TABLE push.erasure (
     id bigint NOT NULL,
     app text NOT NULL,
@@ -9341,17 +8711,6 @@ COMMENT ON COLUMN push.escalations.n IS 'number of the invite within its call';
 
 COMMENT ON COLUMN push.escalations.user_id IS 'the backend''s id of the user';
 
-CREATE TABLE push.escalations_due (
-    outbox_id bigint NOT NULL,
-    due_at timestamp with time zone NOT NULL
-);
-
-COMMENT ON TABLE push.escalations_due IS 'one call of an app that escalates, until its time has come; taken by push.escalate';
-
-COMMENT ON COLUMN push.escalations_due.outbox_id IS 'the call: push.outbox.id';
-
-COMMENT ON COLUMN push.escalations_due.due_at IS 'when users of whom no phone was heard are tried on the next channel';
-
 CREATE VIEW push.failures AS
  SELECT l.app,
     l.provider,
@@ -9380,9 +8739,10 @@ CREATE VIEW push.failures AS
            FROM push.history h
           WHERE ((h.lane = l.id) AND (h.finished_at > (now() - '01:00:00'::interval)) AND (h.outcome <> 0) AND (h.outcome = ANY (ARRAY[1, 3, 4])))
           GROUP BY h.kind, h.outcome, h.reason) f)
-     CROSS JOIN LATERAL ( SELECT h.call_id,
-            h.device
-           FROM push.history h
+     CROSS JOIN LATERAL ( SELECT o.call_id,
+            COALESCE(push.mask(h.token), h.device) AS device
+           FROM (push.history h
+             LEFT JOIN push.outbox o ON (((o.id = h.outbox_id) AND (o.created_at <= h.created_at))))
           WHERE ((h.lane = l.id) AND (h.finished_at = f.last_at) AND (h.outcome <> 0) AND (h.outcome = f.outcome) AND (h.kind = f.kind) AND (NOT (h.reason IS DISTINCT FROM f.reason)))
          LIMIT 1) x);
 
@@ -9406,13 +8766,32 @@ COMMENT ON COLUMN push.failures.example_call_id IS 'the call of the last one; pu
 
 COMMENT ON COLUMN push.failures.example_device IS 'the device of the last one, its token masked';
 
-CREATE UNLOGGED TABLE push.fallback_turn (
-    outbox_id bigint NOT NULL
-);
+CREATE TABLE push.follow_ups (
+    outbox_id bigint NOT NULL,
+    why text NOT NULL,
+    is_urgent boolean DEFAULT false NOT NULL,
+    due_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    noted_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
+    CONSTRAINT follow_ups_why_known CHECK ((why = ANY (ARRAY['ended'::text, 'declined'::text, 'gone'::text, 'failed'::text, 'unheard'::text, 'stuck'::text, 'untold'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='100000', vacuum_truncate=off);
+ALTER TABLE ONLY push.follow_ups ALTER COLUMN outbox_id SET STATISTICS 0;
+ALTER TABLE ONLY push.follow_ups ALTER COLUMN why SET STATISTICS 0;
 
-COMMENT ON TABLE push.fallback_turn IS 'decisions about a call''s next channel are taken in turn: each inserts the call here, which waits for the other''s commit, and deletes it at once. Nobody ever sees a row';
+COMMENT ON TABLE push.follow_ups IS 'one reason to look at a call after the transaction that changed it; taken by push.follow_up';
 
-COMMENT ON COLUMN push.fallback_turn.outbox_id IS 'the call: push.outbox.id';
+COMMENT ON COLUMN push.follow_ups.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.follow_ups.why IS 'ended, declined, gone (deleted), failed (an invite has failed for good), unheard (no phone has reported that it rings), stuck (its lane sends nothing), untold (a cancel that would have shown a missed call was not sent)';
+
+COMMENT ON COLUMN push.follow_ups.is_urgent IS 'whether a ring may depend on it';
+
+COMMENT ON COLUMN push.follow_ups.due_at IS 'when it is taken; after a failure, when it is tried again';
+
+COMMENT ON COLUMN push.follow_ups.noted_at IS 'when it was noted';
+
+COMMENT ON COLUMN push.follow_ups.tries IS 'how often it has failed';
 
 CREATE TABLE push.gateways (
     id integer NOT NULL,
@@ -9501,16 +8880,18 @@ CREATE TABLE push.history_default (
     status smallint,
     user_id text NOT NULL,
     call_id text,
-    device text NOT NULL,
+    device text,
     reason text,
     provider_message_id text,
     failures jsonb,
     fallback_of integer,
     receipt_reason text,
     token_hash bigint,
-    CONSTRAINT history_codes_known CHECK ((((kind >= 0) AND (kind <= 3)) AND ((outcome >= 0) AND (outcome <= 4)))),
-    CONSTRAINT history_failure_has_reason CHECK (((outcome <= 1) OR (reason IS NOT NULL))),
-    CONSTRAINT history_failures_form CHECK ((jsonb_typeof(failures) = 'array'::text))
+    token text,
+    environment smallint,
+    platform smallint,
+    locale text,
+    data jsonb
 )
 WITH (autovacuum_analyze_threshold='100000');
 ALTER TABLE ONLY push.history_default ALTER COLUMN user_id SET STATISTICS 0;
@@ -9518,6 +8899,9 @@ ALTER TABLE ONLY push.history_default ALTER COLUMN call_id SET STATISTICS 0;
 ALTER TABLE ONLY push.history_default ALTER COLUMN device SET STATISTICS 0;
 ALTER TABLE ONLY push.history_default ALTER COLUMN provider_message_id SET STATISTICS 0;
 ALTER TABLE ONLY push.history_default ALTER COLUMN failures SET STATISTICS 0;
+ALTER TABLE ONLY push.history_default ALTER COLUMN token SET STATISTICS 0;
+ALTER TABLE ONLY push.history_default ALTER COLUMN locale SET STATISTICS 0;
+ALTER TABLE ONLY push.history_default ALTER COLUMN data SET STATISTICS 0;
 
 COMMENT ON TABLE push.history_default IS 'airbag: catches finished pushes for which no day''s partition exists';
 
@@ -9688,21 +9072,6 @@ COMMENT ON COLUMN push.lanes.invalidation_note IS 'why invalidation is on hold';
 
 COMMENT ON COLUMN push.lanes.updated_at IS 'when the pause, the note or the hold last changed';
 
-CREATE UNLOGGED TABLE push.life (
-    is_present boolean DEFAULT true NOT NULL,
-    began_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    opened_at timestamp with time zone,
-    CONSTRAINT life_at_most_one CHECK (is_present)
-);
-
-COMMENT ON TABLE push.life IS 'at most one row: the time since which no commit can have been lost. Nothing is claimed before it is opened (gateways.sql)';
-
-COMMENT ON COLUMN push.life.is_present IS 'always true: makes the row the only one';
-
-COMMENT ON COLUMN push.life.began_at IS 'when a gateway first found the table empty';
-
-COMMENT ON COLUMN push.life.opened_at IS 'when every living gateway had reclaimed what it holds and what it remembers as settled; null: claims return nothing';
-
 CREATE TABLE push.origin (
     made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     written_at timestamp with time zone GENERATED ALWAYS AS (push.written_at()) STORED
@@ -9795,7 +9164,7 @@ CREATE VIEW push.quarantined_devices AS
  SELECT q.app,
     q.provider,
     q.user_id,
-    (("left"(q.token, 4) || '…'::text) || "right"(q.token, 4)) AS device,
+    push.mask(q.token) AS device,
     q.reason,
     q.since,
     q.quarantined_at
@@ -10023,25 +9392,11 @@ ALTER TABLE push.receipt_batch ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY 
     CACHE 1
 );
 
-CREATE UNLOGGED TABLE push.reclaimed (
-    gateway integer NOT NULL,
-    asked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    confirmed_at timestamp with time zone
-);
-
-COMMENT ON TABLE push.reclaimed IS 'one gateway that was asked, in this life of the server, to reclaim what it holds';
-
-COMMENT ON COLUMN push.reclaimed.gateway IS 'push.gateways.id';
-
-COMMENT ON COLUMN push.reclaimed.asked_at IS 'when push.beat first told it to';
-
-COMMENT ON COLUMN push.reclaimed.confirmed_at IS 'when it had done so, or was new and had nothing; null: not yet';
-
 CREATE VIEW push.registered_devices AS
  SELECT d.user_id,
     d.app,
     d.provider,
-    (("left"(d.token, 4) || '…'::text) || "right"(d.token, 4)) AS device,
+    push.mask(d.token) AS device,
     d.voip,
     d.environment,
     d.platform,
@@ -10229,7 +9584,8 @@ CREATE VIEW push.stuck AS
             r.failures,
             r.fallback_of,
             r.data,
-            r.bypassed_at
+            r.bypassed_at,
+            r.paired
            FROM ((push.lane l_1
              LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l_1.id)))
              CROSS JOIN LATERAL ( SELECT d_1.outbox_id,
@@ -10254,7 +9610,8 @@ CREATE VIEW push.stuck AS
                     d_1.failures,
                     d_1.fallback_of,
                     d_1.data,
-                    d_1.bypassed_at
+                    d_1.bypassed_at,
+                    d_1.paired
                    FROM ( SELECT d_2.outbox_id,
                             d_2.created_at,
                             d_2.due_at,
@@ -10277,7 +9634,8 @@ CREATE VIEW push.stuck AS
                             d_2.failures,
                             d_2.fallback_of,
                             d_2.data,
-                            d_2.bypassed_at
+                            d_2.bypassed_at,
+                            d_2.paired
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -10308,7 +9666,8 @@ CREATE VIEW push.stuck AS
             c.failures,
             c.fallback_of,
             c.data,
-            c.bypassed_at
+            c.bypassed_at,
+            c.paired
            FROM ( SELECT d_1.outbox_id,
                     d_1.created_at,
                     d_1.due_at,
@@ -10331,7 +9690,8 @@ CREATE VIEW push.stuck AS
                     d_1.failures,
                     d_1.fallback_of,
                     d_1.data,
-                    d_1.bypassed_at
+                    d_1.bypassed_at,
+                    d_1.paired
                    FROM (push.lane l_1
                      CROSS JOIN LATERAL ( SELECT d_2.outbox_id,
                             d_2.created_at,
@@ -10355,7 +9715,8 @@ CREATE VIEW push.stuck AS
                             d_2.failures,
                             d_2.fallback_of,
                             d_2.data,
-                            d_2.bypassed_at
+                            d_2.bypassed_at,
+                            d_2.paired
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -10384,7 +9745,8 @@ CREATE VIEW push.stuck AS
                     d_1.failures,
                     d_1.fallback_of,
                     d_1.data,
-                    d_1.bypassed_at
+                    d_1.bypassed_at,
+                    d_1.paired
                    FROM push.delivery d_1
                   WHERE ((d_1.ready_lane IS NULL) AND (d_1.due_at < (now() - '00:00:05'::interval)) AND (d_1.crashes < 2))
                   ORDER BY d_1.due_at
@@ -10412,7 +9774,8 @@ CREATE VIEW push.stuck AS
                     d_1.failures,
                     d_1.fallback_of,
                     d_1.data,
-                    d_1.bypassed_at
+                    d_1.bypassed_at,
+                    d_1.paired
                    FROM push.delivery d_1
                   WHERE (d_1.crashes >= 2)
                  LIMIT 1000)) c
@@ -10760,14 +10123,8 @@ ALTER TABLE ONLY push.erasure
 ALTER TABLE ONLY push.erasure
     ADD CONSTRAINT erasure_pkey PRIMARY KEY (id);
 
-ALTER TABLE ONLY push.escalations_due
-    ADD CONSTRAINT escalations_due_pkey PRIMARY KEY (outbox_id);
-
 ALTER TABLE ONLY push.escalations
     ADD CONSTRAINT escalations_pkey PRIMARY KEY (outbox_id, n);
-
-ALTER TABLE ONLY push.fallback_turn
-    ADD CONSTRAINT fallback_turn_pkey PRIMARY KEY (outbox_id);
 
 ALTER TABLE ONLY push.gateways
     ADD CONSTRAINT gateways_pkey PRIMARY KEY (id);
@@ -10783,9 +10140,6 @@ ALTER TABLE ONLY push.lane
 
 ALTER TABLE ONLY push.lane_status
     ADD CONSTRAINT lane_status_pkey PRIMARY KEY (lane, gateway);
-
-ALTER TABLE ONLY push.life
-    ADD CONSTRAINT life_pkey PRIMARY KEY (is_present);
 
 ALTER TABLE ONLY push.outbox
     ADD CONSTRAINT outbox_call UNIQUE (call_id, app);
@@ -10813,9 +10167,6 @@ ALTER TABLE ONLY push.quota_refusals
 
 ALTER TABLE ONLY push.receipt_batch
     ADD CONSTRAINT receipt_batch_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY push.reclaimed
-    ADD CONSTRAINT reclaimed_pkey PRIMARY KEY (gateway);
 
 ALTER TABLE ONLY push.ring_reports
     ADD CONSTRAINT ring_reports_pkey PRIMARY KEY (outbox_id, user_id);
@@ -10861,7 +10212,7 @@ CREATE UNIQUE INDEX devices_token ON push.devices USING btree (sha256((token)::b
 
 CREATE INDEX erasure_unfinished ON push.erasure USING btree (id) WHERE (finished_at IS NULL);
 
-CREATE INDEX escalations_due_at ON push.escalations_due USING btree (due_at);
+CREATE INDEX follow_ups_due ON push.follow_ups USING btree (is_urgent, due_at);
 
 CREATE INDEX history_call ON ONLY push.history USING btree (outbox_id);
 
@@ -10934,8 +10285,6 @@ CREATE TRIGGER end_calls AFTER UPDATE ON push.outbox REFERENCING OLD TABLE AS ol
 CREATE TRIGGER fan_out AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.fan_out();
 
 CREATE TRIGGER fill_call BEFORE INSERT ON push.outbox FOR EACH ROW EXECUTE FUNCTION push.fill_call();
-
-CREATE TRIGGER keep_closed BEFORE INSERT OR UPDATE OF opened_at ON push.life FOR EACH ROW WHEN ((new.opened_at IS NOT NULL)) EXECUTE FUNCTION push.keep_closed();
 
 CREATE TRIGGER limit_changed_devices AFTER UPDATE ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.limit_devices();
 

@@ -2,12 +2,11 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness import PATIENCE, WAYS, check, connect, owner
+from harness import PATIENCE, WAYS, check, connect, owner, waits
 
 APP = "copies"
 SECRET = "secret-token-0123456789"
@@ -49,14 +48,6 @@ def there(like):
     return owner("""select format('%%s %%s %%s', count(*), count(distinct call_id),
         (select count(*) from push.delivery d where d.outbox_id = any (array_agg(o.id))))
         from push.outbox o where app = %s and call_id like %s""", APP, like)
-
-
-def waits(db):
-    until = monotonic() + PATIENCE
-    while monotonic() < until:
-        if owner("select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", db):
-            return True
-    return False
 
 
 def one_after_the_other(way, level):

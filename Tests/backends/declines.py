@@ -2,12 +2,11 @@
 Whichever commits first: no user who declined is rung again, no other user stops ringing, and the call ends once."""
 
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness import OWNER, PATIENCE, WAYS, check, connect, owner, refused
+from harness import OWNER, PATIENCE, WAYS, check, connect, is_blocked, owner, refused, until
 
 APP = "declines"
 DECLINE = "select push.decline_call(%s, %s, 'declines', %s)"
@@ -24,8 +23,6 @@ class Gateway:
 
     def __init__(self):
         self.db = psycopg.connect(OWNER, autocommit=True)
-        # If it waited where it must not, it would wait for this program.
-        self.db.execute("set lock_timeout = '5s'")
         self.claims = 0
         self.lanes = [owner("select push.register_lane(%s, %s)", APP, provider) for provider in ("fcm", "expo")]
         self.id = owner("select push.register_gateway('declines', 'test')")
@@ -105,9 +102,7 @@ class Race:
         waited, and its result."""
         pid = db.execute("select pg_backend_pid()").fetchone()[0]
         result = self.thread.submit(lambda: db.execute(statement, parameters).fetchone()[0])
-        until, waited = monotonic() + PATIENCE, False
-        while not waited and not result.done() and monotonic() < until:
-            waited = owner("select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", pid) or False
+        waited = until(lambda: "done" if result.done() else is_blocked(pid)) is True
         finish()
         answered = result.result(PATIENCE)
         if db is self.two:

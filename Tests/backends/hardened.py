@@ -4,11 +4,10 @@ other logins work as before. Runs last, because the rights that it revokes are g
 import os
 import pathlib
 import subprocess
-from time import monotonic, sleep
 
 from psycopg.types.json import Jsonb
 
-from harness import PATIENCE, check, connect, owed, owner, refused
+from harness import check, connect, owed, owner, refused, until
 
 import psycopg
 
@@ -66,13 +65,12 @@ def is_heard(call_id):
     with connect(login="gateway", autocommit=True) as gateway:
         gateway.execute("listen push_outbox")
         enqueues(call_id)
-        until = monotonic() + PATIENCE
-        while monotonic() < until:
+
+        def heard():
             gateway.pgconn.consume_input()
-            if gateway.pgconn.notifies():
-                return True
-            sleep(0.01)
-    return False
+            return gateway.pgconn.notifies() is not None
+
+        return until(heard)
 
 
 def others():

@@ -6,6 +6,7 @@ As a program it prints a connection string: harness.py direct|pooled LOGIN [DATA
 import os
 import sys
 from contextlib import contextmanager
+from time import monotonic, sleep
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -40,6 +41,24 @@ def owner(statement, *parameters):
     """Runs a statement as the owner: its single value, or None."""
     row = _owner.execute(statement, parameters or None).fetchone()
     return row and row[0]
+
+
+def until(happened):
+    """Waits until this is true, and returns it; false: it is not, after PATIENCE."""
+    end = monotonic() + PATIENCE
+    while not (is_so := happened()) and monotonic() < end:
+        sleep(0.005)
+    return is_so
+
+
+def is_blocked(pid):
+    """Whether a session waits for a lock that another one holds. pid: of its server process."""
+    return owner("select cardinality(pg_blocking_pids(%s)) > 0", pid)
+
+
+def waits(pid):
+    """Waits until a session waits for another one."""
+    return until(lambda: is_blocked(pid))
 
 
 def owed(call_id):

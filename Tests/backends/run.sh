@@ -46,16 +46,19 @@ equal() {
 }
 
 psql -Xq "$given" -c "create database $name" >/dev/null
+# A session that waits for another one gives up in the end, and the check in which it waits fails.
+psql -Xq "$given" -c "alter database $name set lock_timeout = '1min'" -c "alter database $name set statement_timeout = '2min'"
 "$root"/scripts/apply-schema.sh "$url"
+sql -f "$here/../sql/clock.psql" >/dev/null
 password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
-for login in $logins; do sql -c "create role ${name}_$login login noinherit password '$password'" -c "alter role ${name}_$login set statement_timeout = '10s'"; done
+for login in $logins; do sql -c "create role ${name}_$login login noinherit password '$password'"; done
 # Members inherit what their group may; "web" switches to it, as Supabase's authenticator does.
 sql -c "alter role ${name}_enqueuer inherit" -c "grant push_enqueuer to ${name}_enqueuer, ${name}_web" \
   -c "alter role ${name}_ops inherit" -c "grant push_ops to ${name}_ops" \
   -c "alter role ${name}_keys inherit" -c "grant push_keys to ${name}_keys" \
   -c "alter role ${name}_gateway inherit" -c "grant push_gateway to ${name}_gateway"
-# As a gateway does when it starts: calls of these apps are accepted.
-sql -c "select push.register_app(a, 60) from unnest('{default,porteiro,copies,tenant_a,tenant_b}'::text[]) a" >"$work/out"
+# As a gateway does when it starts: calls of these apps are accepted. They ring for longer than a slow machine takes.
+sql -c "select push.register_app(a, 600) from unnest('{default,porteiro,copies,declines,snapshots,tenant_a,tenant_b}'::text[]) a" >"$work/out"
 
 # --- pgbouncer: two server connections for each login, so that clients must share them ---
 # It refuses to run as root, and changes to the user of its configuration.
@@ -82,7 +85,7 @@ default_pool_size = 2
 auth_type = scram-sha-256
 auth_file = $work/pool/users
 admin_users = ${name}_nobody
-query_wait_timeout = 20
+query_wait_timeout = 120
 SETTINGS
   [ -z "$user" ] || chown -R "$user" "$work/pool"
   chmod 600 "$work/pool/users"

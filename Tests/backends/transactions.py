@@ -1,11 +1,10 @@
 """Transactions of backends: their visibility to others, and two at once. Direct and through the pool."""
 
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 
 from psycopg.types.json import Jsonb
 
-from harness import OWNER, PATIENCE, WAYS, check, connect, owed, owner, refused
+from harness import OWNER, PATIENCE, WAYS, check, connect, owed, owner, refused, waits
 
 import psycopg
 
@@ -33,15 +32,6 @@ class Bells:
         heard, self.heard = self.heard, []
         assert heard[-1:] == ["probe"], heard
         return "" in heard
-
-
-def waits(db):
-    """Waits until a session waits for a lock."""
-    until = monotonic() + PATIENCE
-    while monotonic() < until:
-        if owner("select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", db):
-            return True
-    return False
 
 
 def alone(way):

@@ -1,6 +1,6 @@
 -- Claim, settle, park and release, and their condition on the lease.
-select test.call('long', 1, p_ring => 60) as long \gset
-select test.call('short', 2, p_ring => 10) as short \gset
+select test.call('long', 1, p_ring => 600) as long \gset
+select test.call('short', 2, p_ring => 300) as short \gset
 select test.call('hopeless', 1, p_ring => 1) as hopeless \gset
 update push.delivery set deadline_at = now() + interval '100 ms' where outbox_id = :hopeless;
 select push.register_gateway('one', '1') as g1, push.register_gateway('two', '1') as g2 \gset
@@ -43,10 +43,10 @@ select test.equal('a released delivery is ready', (select state || ' ' || attemp
 select test.equal('release is fenced', push.release(:g2, array[:batch, :batch]::bigint[], array[3, 4], array[1, 1]), 0::bigint);
 select test.equal('the next claim has its own number', test.claim(:g2, p_claim => 2), 'batch/1#2@1');
 select test.equal('park is fenced', push.park(:g2, array[:batch]::bigint[], array[3], array[1], array[1], array[10], array['x']), 0::bigint);
-select test.equal('park', push.park(:g1, array[:batch, :batch]::bigint[], array[3, 4], array[1, 1], array[2, 2], array[5000, 600000],
+select test.equal('park', push.park(:g1, array[:batch, :batch]::bigint[], array[3, 4], array[1, 1], array[2, 2], array[500000, 900000],
   array['TooManyRequests', 'Later']), 2::bigint);
 select test.equal('a parked delivery waits', (select state || ' ' || attempt || ' ' || last_reason || ' '
-  || (due_at - interval '5 s' between now() and clock_timestamp())
+  || (due_at - interval '500 s' between now() and clock_timestamp())
   from push.deliveries where outbox_id = :batch and n = 3), 'waiting 2 TooManyRequests true');
 select test.equal('it waits no longer than its deadline', (select due_at = deadline_at from push.delivery where outbox_id = :batch and n = 4), true);
 select test.equal('a waiting delivery is not claimed', test.claim(:g1), null);
@@ -56,9 +56,9 @@ select test.equal('promote takes due deliveries', push.promote(), 1::bigint);
 select test.equal('a promoted delivery counts on', test.claim(:g1), 'batch/3#1@3');
 
 -- Floor, slack, lanes.
-select test.call('floor', 1, p_ring => 30) as floor \gset
-select test.equal('nothing below the floor', test.claim(:g1, p_floor => now() + interval '40 s'), null);
-select test.equal('nothing within the slack', test.claim(:g1, p_slack => '40 s'), null);
+select test.call('floor', 1, p_ring => 300) as floor \gset
+select test.equal('nothing below the floor', test.claim(:g1, p_floor => clock_timestamp() + interval '400 s'), null);
+select test.equal('nothing within the slack', test.claim(:g1, p_slack => '400 s'), null);
 update push.lanes set paused = true, note = 'test' where app = 'default' and provider = 'fcm';
 select test.equal('nothing from a paused lane', test.claim(:g1), null);
 update push.lanes set paused = false where app = 'default' and provider = 'fcm';
@@ -67,5 +67,5 @@ select test.equal('several lanes in one call, each with its own number', (select
   array(select id from push.lane where provider = 'fcm' order by app), array[1, 0], array['-infinity', '-infinity']::timestamptz[])), 'floor');
 select test.equal('no lanes, no rows', (select count(*) from push.claim(:g1, 1, '{}', '{}', '{}')), 0::bigint);
 select test.equal('the claim returns the call', (select format('%s %s %s %s', app_call_kind, payload ->> 'callId', user_id,
-  remaining_us between 50000000 and 60000000) from push.claim(:g1, 1,
+  deadline_at - remaining_us * interval '1 us' between statement_timestamp() and clock_timestamp()) from push.claim(:g1, 1,
   array(select id from push.lane where app = 'other'), array[5], array['-infinity']::timestamptz[])), 'incoming_call other u1 t');

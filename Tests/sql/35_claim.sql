@@ -17,7 +17,7 @@ create function test.claimed(
     group by l.app
   ) per_app
 $$;
-select test.call('fair-' || a, n, 'fair-' || a, p_ring => 60) from (values ('a', 900), ('b', 900), ('c', 20), ('d', 1), ('e', 1)) v(a, n);
+select test.call('fair-' || a, n, 'fair-' || a, p_ring => 600) from (values ('a', 900), ('b', 900), ('c', 20), ('d', 1), ('e', 1)) v(a, n);
 
 select test.equal('lanes give their limits in the given order until the total is reached',
   test.claimed(:g1, test.lanes(), 700, p_max => 300), 'fair-a:300 fair-b:300 fair-c:20 fair-d:1 fair-e:1');
@@ -27,7 +27,7 @@ select test.equal('lanes after the total give nothing',
 select test.equal('without a total each lane gives its limit', test.claimed(:g1, test.lanes()), 'fair-a:200 fair-b:90');
 
 -- A missed call has hours left: it comes after calls, and has its own limit.
-select test.call('fair-a2', 3, 'fair-a', p_ring => 60) as ringing \gset
+select test.call('fair-a2', 3, 'fair-a', p_ring => 600) as ringing \gset
 update push.delivery d set deadline_at = now() + interval '4 hours' where outbox_id = :ringing;
 select test.call('fair-b2', 2, 'fair-b', p_ring => 600);
 select test.equal('no background, no missed calls', test.claimed(:g1, test.lanes(), 100, 0), 'fair-b:2');
@@ -41,7 +41,7 @@ select test.equal('the rest of the background is taken next', test.claimed(:g1, 
 select test.equal('nothing is left', test.claimed(:g1, test.lanes()), null);
 
 -- Half of what a lane may send at once is reserved for calls.
-select test.call('fair-a4', 5, 'fair-a', p_ring => 60) as later \gset
+select test.call('fair-a4', 5, 'fair-a', p_ring => 600) as later \gset
 update push.delivery d set deadline_at = now() + interval '4 hours' where outbox_id = :later;
 create function test.claimed_later(p_gateway int, p_later_max int[]) returns bigint language sql as $$
   select count(*) from push.claim(p_gateway, 1, (test.lanes())[:1], '{10}', '{-infinity}', p_later_max => p_later_max)
@@ -54,6 +54,6 @@ select test.equal('nor deliveries below the floor of the background',
   (select count(*) from push.claim(:g1, 1, (test.lanes())[:1], '{10}', '{-infinity}', p_later_floor => array[now() + interval '5 hours'])),
   0::bigint);
 select test.equal('and no more than it has room for', test.claimed_later(:g1, '{2}'), 2::bigint);
-select test.call('fair-a5', 4, 'fair-a', p_ring => 60);
+select test.call('fair-a5', 4, 'fair-a', p_ring => 600);
 select test.equal('calls get all the room', test.claimed_later(:g1, '{0}'), 4::bigint);
 select test.equal('without a limit the background may use all of it', test.claimed_later(:g1, '{}'), 3::bigint);

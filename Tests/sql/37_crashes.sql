@@ -2,13 +2,6 @@
 create function pg_temp.gateway(p_name text) returns int language sql as $$ select push.register_gateway(p_name, '1') $$;
 create function pg_temp.claim(p_gateway int, p_max int default 100, p_app text default 'default') returns text language sql as $$
   select test.claim(p_gateway, p_max, p_app) $$;
--- One gateway dies, and another detects it.
-create function pg_temp.dies(p_gateway int, p_reaper int) returns void language plpgsql as $$
-begin
-  update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when p_gateway then now() - interval '10 s'
-    else clock_timestamp() end, steady_since = now() - interval '1 hour' where alive;
-  perform push.beat(p_reaper, true);
-end $$;
 create function pg_temp.tell(p_call text) returns text language sql as $$
   select string_agg(format('%s:%s:%s@%s%s', d.n, case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end, d.crashes, d.attempt, case
     when d.ready_lane is null then ' aside' end), ', ' order by d.n)
@@ -20,10 +13,10 @@ select pg_temp.gateway('reaper') as reaper, pg_temp.gateway('a') as a, pg_temp.g
 -- With two gateways that died: a suspect; with a third: dead.
 select test.call('crash', 3) as crash \gset
 select test.equal('claimed', pg_temp.claim(:a, 2), 'crash/0#1@1 crash/1#1@1');
-select pg_temp.dies(:a, :reaper);
+select test.dies(:a, :reaper);
 select test.equal('its deliveries count a crash, others do not', pg_temp.tell('crash'), '0:ready:1@1, 1:ready:1@1, 2:ready:0@0');
 select test.equal('claimed again', pg_temp.claim(:b), 'crash/0#1@2 crash/1#1@2 crash/2#1@1');
-select pg_temp.dies(:b, :reaper);
+select test.dies(:b, :reaper);
 select test.equal('after two crashes a delivery is a suspect', pg_temp.tell('crash'), '0:ready:2@2 aside, 1:ready:2@2 aside, 2:ready:1@1');
 select test.equal('ops see them waiting for their turn', (select string_agg(state, ' ') from push.deliveries where call_id = 'crash'),
   'ready ready ready');
@@ -33,7 +26,7 @@ select pg_temp.gateway('d') as d \gset
 select test.equal('another gateway takes another', (select string_agg(format('%s/%s', crashes, n), ' ')
   from push.claim(:d, 1, array(select id from push.lane where app = 'default'), '{9}', '{-infinity}')), '2/1');
 select push.settle(:d, null, array[:crash::bigint], '{1}', '{1}', '{3}', '{0}', '{200}', '{null}', '{m}', '{crash}', array[now()], array[now()]);
-select pg_temp.dies(:c, :reaper);
+select test.dies(:c, :reaper);
 select test.equal('a suspect is blamed, and nothing beside it', pg_temp.tell('crash'), '2:ready:1@2');
 select test.equal('at the third crash it is dead', pg_temp.past('crash'), '0:dead:GatewayCrashed, 1:delivered:');
 select test.equal('nothing takes its place', (select count(*) from push.deliveries where call_id = 'crash' and fallback_of is not null), 0::bigint);
@@ -107,7 +100,7 @@ select test.equal('the rest of them', (select count(*) from push.claim(:g, 1,
 select test.equal('and an invite more', test.call('given-back', 1, 'once') is not null and pg_temp.claim(:g, 9, 'once') is not null, true);
 select push.release(:g, array[d.outbox_id], array[n], array[lease]) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = 'given-back';
-select pg_temp.dies(:g, :reaper);
+select test.dies(:g, :reaper);
 select test.equal('visible pushes are not sent again, except in an app that is at_least_once',
   (select string_agg(format('%s:%s:%s', app, kind, state), ' ' order by app, kind) from push.deliveries where call_id not like 'given%'),
   'once:invite:ready plain:invite:ready twice:invite:ready twice:missed_call:ready twice:notification:ready');
@@ -124,7 +117,7 @@ select test.call('over', 1) as over, test.call('on', 1) as on \gset
 select pg_temp.gateway('h') as h, pg_temp.gateway('i') as i \gset
 select test.equal('both are claimed', pg_temp.claim(:h), 'over/0#1@1 on/0#1@1');
 select push.end_call('over', 'declined'); select test.follow();
-select pg_temp.dies(:h, :reaper);
+select test.dies(:h, :reaper);
 select test.equal('an invite of a call that has ended is ready: the next claim says that the call is over', pg_temp.tell('over'), '0:ready:1@1');
 select test.equal('its phone may have rung, and is told', (select count(*) from push.deliveries where call_id = 'over' and kind = 'cancel'), 1::bigint);
 delete from push.delivery where outbox_id = :over;
@@ -150,28 +143,30 @@ select test.equal('then nothing is left to look for', (select count(*) from push
 select test.equal('all lanes are right', (select count(*) from push.delivery where ready_lane is distinct from case when state < 2 and crashes < 2
   then lane end), 0::bigint);
 
--- The server stood still, or its clock was set ahead: the gateway with the first heartbeat finds none silent; 3 s later it
--- does.
+-- The server stood still, or its clock was set ahead: the gateway with the first heartbeat finds none silent; ten minutes of
+-- silence later it does.
+select test.equal('unless it is said otherwise, three seconds are silence',
+  pg_get_function_arguments('push.beat'::regproc) ~ 'p_silence interval DEFAULT ''00:00:03''::interval', true);
 delete from push.gateways where alive;
 select pg_temp.gateway('first') as first, pg_temp.gateway('second') as second \gset
-update push.gateways set heartbeat_at = clock_timestamp() - interval '6 s', steady_since = '-infinity' where alive;
-select push.beat(:first, true);
-select push.beat(:first, true);
+update push.gateways set heartbeat_at = clock_timestamp() - interval '20 minutes', steady_since = '-infinity' where alive;
+select push.beat(:first, true, '10 minutes');
+select push.beat(:first, true, '10 minutes');
 select test.equal('all live after a pause', (select count(*) from push.gateways where alive), 2::bigint);
-update push.gateways set heartbeat_at = clock_timestamp(), steady_since = clock_timestamp() - interval '3 s' where id = :first;
-select push.beat(:first, true);
-select push.beat(:first, true);
+update push.gateways set heartbeat_at = clock_timestamp(), steady_since = clock_timestamp() - interval '10 minutes' where id = :first;
+select push.beat(:first, true, '10 minutes');
+select push.beat(:first, true, '10 minutes');
 select test.equal('no gateway is declared dead at the first check, nor at one right after it',
   (select count(*) from push.gateways where alive), 2::bigint);
-update push.gateways set doubted_at = doubted_at - interval '1 s' where id = :second;
-select push.beat(:second, false);
-update push.gateways set heartbeat_at = clock_timestamp() - interval '6 s' where id = :second;
-select push.beat(:first, true);
+update push.gateways set doubted_at = doubted_at - interval '2 minutes' where id = :second;
+select push.beat(:second, false, '10 minutes');
+update push.gateways set heartbeat_at = clock_timestamp() - interval '20 minutes' where id = :second;
+select push.beat(:first, true, '10 minutes');
 select test.equal('a beat takes the doubt away', (select count(*) from push.gateways where alive), 2::bigint);
 update push.gateways set doubted_at = now() + interval '1 hour' where id = :second;
-select push.beat(:first, true);
-update push.gateways set doubted_at = doubted_at - interval '1 s' where id = :second;
-select push.beat(:first, true);
+select push.beat(:first, true, '10 minutes');
+update push.gateways set doubted_at = doubted_at - interval '2 minutes' where id = :second;
+select push.beat(:first, true, '10 minutes');
 select test.equal('a gateway without a heartbeat since then is declared dead', (select ended_reason from push.gateways where id = :second), 'silent');
 
 -- Commits that wait for the disk.
@@ -186,11 +181,11 @@ reset synchronous_commit;
 -- The clock was set back.
 select pg_temp.gateway('second') as second \gset
 update push.gateways set heartbeat_at = now() + interval '1 hour' where alive;
-select push.beat(:first, true);
+select push.beat(:first, true, '10 minutes');
 select test.equal('no gateway is dead after a step back of the clock', (select count(*) from push.gateways where alive), 2::bigint);
-update push.gateways set heartbeat_at = clock_timestamp(), steady_since = clock_timestamp() - interval '3 s' where id = :first;
-update push.gateways set doubted_at = clock_timestamp() - interval '1 s' where id = :second;
-select push.beat(:first, true);
+update push.gateways set heartbeat_at = clock_timestamp(), steady_since = clock_timestamp() - interval '10 minutes' where id = :first;
+update push.gateways set doubted_at = clock_timestamp() - interval '2 minutes' where id = :second;
+select push.beat(:first, true, '10 minutes');
 select test.equal('a heartbeat from before the crash does not count', (select ended_reason from push.gateways where id = :second), 'silent');
 update push.job set every = '1 hour', due_at = now() + case name when 'prune' then interval '1 day' else interval '30 minutes' end;
 select test.equal('a job of before it is due', push.take_job(:first), 'prune');

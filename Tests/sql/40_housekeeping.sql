@@ -19,29 +19,29 @@ select test.equal('with slack, expire takes deliveries that are too late to be s
 select test.call('r', 3) as r \gset
 select count(*) as claimed from push.claim(:g1, 1, array(select id from push.lane), array[2], array['-infinity']::timestamptz[]) \gset
 select count(*) as claimed from push.claim(:g2, 1, array(select id from push.lane), array[1], array['-infinity']::timestamptz[]) \gset
-select test.equal('a beat leaves the living', (select alive and not must_reclaim from push.beat(:g2, true))
+select test.equal('a beat leaves the living', (select alive and not must_reclaim from push.beat(:g2, true, '10 minutes'))
   and (select alive from push.gateways where id = :g1), true);
-update push.gateways set heartbeat_at = now() - interval '10 s', doubted_at = now() - interval '1 s', steady_since = now() - interval '1 hour'
+update push.gateways set heartbeat_at = now() - interval '20 minutes', doubted_at = now() - interval '5 minutes', steady_since = now() - interval '1 hour'
   where id in (:g1, :g2);
-select push.beat(:g2, true), push.beat(:g2, true);
+select push.beat(:g2, true, '10 minutes'), push.beat(:g2, true, '10 minutes');
 select test.equal('a gateway that seems silent itself, as after a standstill of the server, declares none dead',
   (select alive from push.gateways where id = :g1), true);
-update push.gateways set heartbeat_at = clock_timestamp() + interval '5 s', steady_since = clock_timestamp() + interval '5 s' where id = :g2;
-select push.beat(:g2, true);
+update push.gateways set heartbeat_at = clock_timestamp() + interval '1 hour', steady_since = clock_timestamp() + interval '1 hour' where id = :g2;
+select push.beat(:g2, true, '10 minutes');
 select test.equal('nor does one whose last heartbeat is in the future: the clock was set',
   (select alive and (select steady_since <= clock_timestamp() from push.gateways where id = :g2) from push.gateways where id = :g1), true);
 update push.gateways set heartbeat_at = clock_timestamp(), steady_since = now() - interval '1 hour' where id = :g2;
 select test.equal('a gateway without p_may_reap frees nothing',
-  (select alive from push.beat(:g2, false)) and (select alive from push.gateways where id = :g1), true);
-select push.beat(:g2, true);
+  (select alive from push.beat(:g2, false, '10 minutes')) and (select alive from push.gateways where id = :g1), true);
+select push.beat(:g2, true, '10 minutes');
 select test.equal('a heartbeat of any gateway frees the deliveries of a silent one',
   (select count(*) from push.delivery where owner = :g1), 0::bigint);
 select test.equal('reaped deliveries keep their attempt', (select string_agg(state || attempt, ' ' order by state, attempt) from push.deliveries
   where outbox_id = :r), 'claimed1 ready1 ready1');
-select test.equal('the beat of a gateway declared dead fails', (select alive from push.beat(:g1, true)), false);
+select test.equal('the beat of a gateway declared dead fails', (select alive from push.beat(:g1, true, '10 minutes')), false);
 select test.equal('it claims nothing', test.claim(:g1), null);
 select test.equal('it settles nothing', test.settle(:g1, :r, 0, 1), 0::bigint);
-select test.equal('the other lives', (select alive from push.beat(:g2, true)), true);
+select test.equal('the other lives', (select alive from push.beat(:g2, true, '10 minutes')), true);
 select test.equal('gateways tell how they ended', (select ended_reason from push.gateways where id = :g1), 'silent');
 -- A claim that was running while its gateway was declared dead commits later: its rows are found.
 update push.delivery set state = 1, owner = :g1, lease = lease + 1 where outbox_id = :r

@@ -5,11 +5,11 @@ select test.equal('each function that reads a table that grows uses indexes, wha
       and regexp_replace(p.prosrc, '--[^\n]*', '', 'g') ~ '\m(from|join|update|using)\s+push\.(delivery|history|outbox|devices|follow_ups)\M'
       and p.proname <> all ('{
         follow, take_notes, put_off, pushes_of, void_unsent, void_reason, cancel_rings, own_tokens, unmask, tell_missed, tell_untold,
-        end_declined, failed_invites, next_channels, can_take,
+        end_declined, invites_of, next_channels, fallback_devices,
         look_further, hand_over, erase_from_call, mask_rows,
-        alert_phones, reachable_devices, calls_that_skip, announce_deliveries,
-        check_health, put_away, timeline, use_shard_map}'::name[])), null);
--- In the order of that list: parts of push.follow_up; parts of push.erase_user; inside a statement with settings; for people, or once in the life of a database.
+        pick, pick_suspect, prune_others, nearest_owed, phones_of, alert_phones, reachable_devices, calls_that_skip, announce_deliveries, past_events,
+        health_of_calls, put_away, timeline, use_shard_map}'::name[])), null);
+-- In the order of that list: parts of push.follow_up; parts of push.erase_user; parts of push.claim, and what is inside a statement with settings; for people, or once in the life of a database.
 select test.equal('no name is listed twice', (select string_agg(name, ' ') from (
   select n as name from pg_proc p cross join lateral regexp_matches(p.prosrc, '''([a-z_]+(, [a-z_]+)*(, )?)''', 'g') m
   cross join lateral string_to_table(rtrim(m[1], ', '), ', ') n

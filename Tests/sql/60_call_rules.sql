@@ -145,14 +145,12 @@ select test.equal('or returns it at once, without the attempt', pg_temp.park(:g1
 select test.equal('both are owed', (select string_agg(concat_ws(' ', n, state, attempt, last_reason), ', ' order by n) from push.deliveries
   where call_id = 'fence' and n < 2), '0 waiting 1 Unavailable, 1 ready 0');
 select push.register_gateway('reaper', '1') as reaper \gset
-update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = case id when :g1 then now() - interval '10 s' else clock_timestamp() end,
-  steady_since = now() - interval '1 hour' where alive;
-select push.beat(:reaper, true);
+select test.dies(:g1, :reaper);
 select test.equal('a beat frees the others', (select count(*) from push.delivery where owner = :g1), 0::bigint);
 update push.delivery set due_at = now() where outbox_id = :fence;
 select test.equal('promote makes those ready that wait', push.promote(), 2::bigint);
 select test.equal('all are claimed with the word that the call is over', (select string_agg(concat_ws(' ', ended, end_reason, count), ', ') from (
-  select c.ended, c.end_reason, count(*) over () from push.claim(:reaper, 1, array(select id from push.lane where app = 'default'), '{9,9,9}',
+  select c.ended, c.end_reason, count(*) over () from push.claim(:reaper, 1, array(select id from push.lane where app = 'default'), '{999,999,999}',
   array_fill('-infinity'::timestamptz, array[3])) c where outbox_id = :fence and kind = 0) x where ended is not null), 't busy 5');
 select sum(push.settle(:reaper, null, array[outbox_id], array[n], array[lease], array[attempt - 1], '{2}', '{null}', '{null}', '{null}', '{null}', '{null}',
   '{null}')) from push.delivery where outbox_id = :fence and kind = 0;
@@ -208,11 +206,12 @@ select test.equal('each user gets one missed call, APNs alert before FCM before 
   pg_temp.missed('m1'), 'alert:apns:c02 dead:fcm:003 droid:fcm:d01 iphone:apns:b02 known:fcm:005 same:expo:me] swap:fcm:004');
 select test.equal('it lives four hours and has the phone''s locale and environment',
   (select format('%s %s %s %s', environment, platform, locale,
-  deadline_at - clock_timestamp() between interval '239 minutes' and interval '4 hours') from push.deliveries where call_id = 'm1'
-    and user_id = 'iphone' and kind = 'missed_call'), 'sandbox ios pt-BR t');
+  deadline_at - (select o.deadline_at from push.outbox o where o.call_id = 'm1')) from push.deliveries where call_id = 'm1'
+    and user_id = 'iphone' and kind = 'missed_call'), 'sandbox ios pt-BR 04:00:00');
 select test.equal('missed: no cancel', (select count(*) from push.deliveries where call_id = 'm1' and kind = 'cancel'), 0::bigint);
 select test.equal('its invites have expired', (select string_agg(distinct outcome || ' ' || reason, ', ') from push.delivery_history
   where call_id = 'm1'), 'expired DeadlinePassed');
+update push.delivery set deadline_at = 'infinity' where kind = 1;  -- A minute, which a slow machine may need.
 select test.equal('miss again: nothing', push.miss() || '/' || push.expire(), '0/0');
 update push.outbox set state = 'missed' where call_id = 'm1';
 select test.equal('exactly once', (select count(*) from push.deliveries where call_id = 'm1' and kind = 'missed_call'), 7::bigint);
@@ -239,7 +238,7 @@ select test.equal('a hang-up is missed at once', pg_temp.missed('m5'), pg_temp.m
 select test.equal('declined and busy are not', concat(pg_temp.missed('m6'), pg_temp.missed('m7')), '');
 select test.call('m8', 1); update push.outbox set state = 'missed' where call_id = 'm8'; select test.follow();
 select test.equal('missed by hand before the deadline: unsent invites are void', pg_temp.past('m8') || ' ' || pg_temp.missed('m8'),
-'invite/0:void:CallMissed u1:fcm:9-1');
+  'invite/0:void:CallMissed u1:fcm:9-1');
 select test.call('s' || i, 2) from generate_series(1, 20) i;
 update push.outbox set state = 'ended', end_reason = 'shutdown' where call_id ~ '^s[0-9]+$'; select test.follow();
 select test.equal('one statement ends many calls', (select count(*) || ' ' || count(*) filter (where kind = 'missed_call') from push.deliveries

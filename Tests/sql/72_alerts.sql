@@ -13,7 +13,7 @@ end $$;
 select push.register_gateway('alerts', '1') as g, push.register_lane('default', 'apns'), push.register_lane('default', 'fcm'),
   push.register_lane('default', 'expo') \gset
 select test.equal('an entry with an APNs token is an iPhone, unless its platform is android',
-  (select string_agg(push.recipient_platform(e::jsonb)::text, ' ' order by n)
+  (select string_agg(push.entry_platform('fcm', e::jsonb)::text, ' ' order by n)
   from (values (1, '{"voipPushToken": "x"}'), (2, '{"apnsToken": "x", "platform": null}'),
   (3, '{"voipPushToken": "x", "platform": "android"}'), (4, '{"voipPushToken": ""}'), (5, '{"fcmToken": "x"}'), (6, '{"platform": "ios"}'),
     (7, '"u"')) v(n, e)), '1 1 2 0 0 1 0');

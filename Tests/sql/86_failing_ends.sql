@@ -20,14 +20,9 @@ select test.equal('only texts of a token''s length are read as VoIP tokens', pus
   jsonb_build_object('voipPushToken', '<ab cd>'), jsonb_build_object('voipPushToken', jsonb_build_array('<a b>')),
   jsonb_build_object('voipPushToken', 7), jsonb_build_object('voipPushToken', '<' || repeat('x', 2000)), jsonb_build_object('a', 1))),
   '{abcd}'::text[]);
-create function pg_temp.long() returns jsonb language sql as $$ select jsonb_agg(1e131071::numeric) from generate_series(1, 10000) $$;
+create function pg_temp.long() returns jsonb language sql as $$ select jsonb_agg(n) from (select '1e131071'::jsonb as n) x, generate_series(1, 10000) $$;
 select test.equal('a long number becomes no text', format('%s %s', cardinality(push.voip_tokens(jsonb_build_array(jsonb_build_object(
     'voipPushToken', pg_temp.long())))), push.recipient_data(jsonb_build_object('data', jsonb_build_object('a', pg_temp.long())))), '0 ');
-create temp table long (recipients jsonb);
-insert into long select jsonb_build_array(jsonb_build_object('userId', 'u', 'x', repeat('x', 1000000)));
-select test.equal('a list counts by its bytes, however well it is compressed',
-  (select format('%s %s', pg_column_size(recipients) < 20000, push.count_recipients(recipients)) from long), 't 1001');
-select test.equal('a short one by its entries', push.count_recipients('["a", "b"]'), 3);
 
 -- The announcement of these calls fails, however often it is tried.
 create function test.fail() returns trigger language plpgsql as $$
@@ -35,155 +30,109 @@ begin
   if new.kind = 2 and new.user_id like 'bad%' then
     raise program_limit_exceeded;
   elsif new.kind = 2 and new.user_id like 'slow%' then
-    perform pg_sleep(30);
-  elsif new.kind = 2 and new.user_id like 'held%' then
-    raise lock_not_available;
-  elsif new.kind = 2 and new.user_id like 'full%' then
-    raise out_of_memory;
+    perform test.time_out();
   end if;
   return new;
 end $$;
 create trigger fail before insert on push.delivery for each row execute function test.fail();
 delete from push.outbox;
-select test.follow();
 create function pg_temp.late(p_call text, p_user text) returns void language plpgsql as $$
 begin
   insert into push.outbox (app, payload, recipients, ring_seconds) values ('ends', jsonb_build_object('callId', p_call, 'from', 'x'),
     jsonb_build_array(jsonb_build_object('userId', p_user, 'fcmToken', 'failing-end-0123456789-' || p_call)), 1);
+  perform test.lapse(p_call);
 end $$;
 create function pg_temp.states() returns text language sql as $$
   select string_agg(o.call_id || case when o.state = 'ringing' then ' rings' else '' end
     || case when exists (select from push.deliveries d where d.outbox_id = o.id and d.kind = 'missed_call') then ' told' else '' end,
     ', ' order by o.id) from push.outbox o $$;
 select pg_temp.late('c-' || i, case when i in (1, 30, 31, 60) then 'bad' else 'u' end) from generate_series(1, 60) i \g /dev/null
-select pg_sleep(1.1) \g /dev/null
 set client_min_messages = error;
 select test.equal('health counts no call that has just ended', (select string_agg(value || ' ' || state, '') from push.health
   where item = 'calls past their deadline'), 'none ok');
 alter table push.outbox disable trigger check_call;
 update push.outbox set deadline_at = now() - interval '7 s' where call_id in ('c-2', 'c-3');
-select test.follow();
 select test.equal('those five seconds past their deadline', (select string_agg(value || ' ' || state, '') from push.health
   where item = 'calls past their deadline') ~ '^2, the oldest for 00:00:0[789] bad$', true);
 alter table push.outbox enable trigger check_call;
-do $$ begin for i in 1..20 loop perform push.run_job('miss'); end loop; end $$;
-select test.follow();
+select test.equal('all are missed', push.miss(), 60::bigint);
+select clock_timestamp() as begun \gset
+select test.equal('what follows is done in one run', push.follow_up(false, 100), 60);
 select test.equal('calls whose end fails stop no other one', pg_temp.states(),
   (select string_agg('c-' || i || case when i in (1, 30, 31, 60) then '' else ' told' end, ', ' order by i) from generate_series(1, 60) i));
-select test.equal('they are tried again', (select count(*) from push.ends_unchecked where is_unannounced), 4::bigint);
--- Calls that are left as by a transaction with an older snapshot.
-select pg_temp.late('r-' || i, case when i % 10 = 1 then 'bad' else 'u' end) from generate_series(1, 30) i \g /dev/null
-alter table push.outbox disable trigger end_calls;
-update push.outbox set state = 'ended' where call_id like 'r-%';
-select test.follow();
-insert into push.ends_unchecked (outbox_id, is_unannounced) select id, true from push.outbox where call_id like 'r-%';
-alter table push.outbox enable trigger end_calls;
-do $$ begin for i in 1..20 loop perform push.run_job('check_ends'); end loop; end $$;
-select test.follow();
-select test.equal('more than once', format('%s, %s', (select count(*) from push.ends_unchecked where tries = 1 and
-    due_at between now() + interval '3 s' and clock_timestamp() + interval '5 s'),
-    (select count(*) from push.deliveries where call_id like 'r-%' and kind = 'missed_call')), '7, 27');
+create function pg_temp.noted() returns text language sql as $$
+  select string_agg(format('%s %s', coalesce(o.call_id, f.outbox_id::text), f.tries), ', ' order by f.outbox_id)
+  from push.follow_ups f left join push.outbox o on o.id = f.outbox_id $$;
+-- Whether all are tried again so long after what was begun.
+create function pg_temp.later(p_begun timestamptz, p_wait interval) returns boolean language sql as $$
+  select bool_and(f.due_at - p_wait between p_begun and clock_timestamp()) from push.follow_ups f $$;
+select test.equal('they are tried again', pg_temp.noted(), 'c-1 1, c-30 1, c-31 1, c-60 1');
+select test.equal('in five seconds', pg_temp.later(:'begun', '5 s'), true);
+select test.equal('and not before', push.follow_up(false) + push.follow_up_again(), 0);
 select test.equal('which health shows', (select string_agg(value || ' ' || state, '') from push.health where item = 'ends that failed'),
-  'ends/c-1, ends/c-30, ends/c-31, ends/c-60, ends/r-1, and 2 more bad');
-select test.equal('and push.timeline, with the time of the next try', (select string_agg(format('%s %s %s', event, attempt, at = (select e.due_at
-    from push.ends_unchecked e join push.outbox o on o.id = e.outbox_id where o.call_id = 'r-1')), ', ')
-  from push.timeline('r-1', 'ends') where event ~ 'fail'), 'end failed 1 t');
-select test.equal('not of others', (select count(*) from push.timeline('r-2', 'ends') where event ~ 'fail'), 0::bigint);
+  'ends/c-1, ends/c-30, ends/c-31, ends/c-60 bad');
+select test.equal('and push.timeline, with the time of the next try', (select string_agg(format('%s %s %s', event, attempt, at = (select f.due_at
+    from push.follow_ups f join push.outbox o on o.id = f.outbox_id where o.call_id = 'c-1')), ', ')
+  from push.timeline('c-1', 'ends') where event ~ 'fail'), 'end failed 1 t');
+select test.equal('not of others', (select count(*) from push.timeline('c-2', 'ends') where event ~ 'fail'), 0::bigint);
 savepoint deleted;
-delete from push.outbox where call_id like 'c-%' or call_id like 'r-%';
-select test.follow();
+delete from push.outbox where call_id like 'c-%';
 select test.equal('none of a call that was deleted', (select string_agg(value || ' ' || state, '') from push.health
   where item = 'ends that failed'), 'none ok');
+update push.follow_ups set due_at = now(); select test.follow();
+select test.equal('whose note goes', pg_temp.noted(), null);
 rollback to deleted;
-update push.ends_unchecked set due_at = now();
-do $$ begin for i in 1..20 loop perform push.run_job('check_ends'); end loop; end $$;
+update push.follow_ups set due_at = now();
+select clock_timestamp() as begun \gset
+select test.equal('one at a time, by a job', push.run_job('follow_up_again')::text, 'true');
+select 'select push.run_job(''follow_up_again'')' from generate_series(1, 4) \gexec
+select test.equal('each time later', pg_temp.later(:'begun', '20 s') || ' ' || pg_temp.noted(), 'true c-1 2, c-30 2, c-31 2, c-60 2');
+update push.follow_ups set tries = 30, due_at = now();
+select clock_timestamp() as begun \gset
 select test.follow();
-select test.equal('each time later', (select format('%s, %s', count(*), min(extract(epoch from due_at - clock_timestamp()))::int)
-  from push.ends_unchecked where tries = 2), '7, 20');
-update push.ends_unchecked set due_at = now(), ended_at = now() - interval '241 min';
+select test.equal('up to half an hour', pg_temp.later(:'begun', '30 minutes'), true);
+update push.follow_ups set due_at = now(), noted_at = now() - interval '241 minutes' where outbox_id in (select id from push.outbox
+  where call_id in ('c-30', 'c-31')); select test.follow();
+select test.equal('it is given up after four hours', pg_temp.noted(), 'c-1 31, c-60 31');
 drop trigger fail on push.delivery;
-update push.ends_unchecked set ended_at = now() where outbox_id in (select id from push.outbox where call_id like 'c-%');
-update push.ends_unchecked e set due_at = 'infinity' from push.outbox o where o.id = e.outbox_id and o.call_id like 'r-%';
-select push.run_job('check_ends') \g /dev/null
-select test.follow();
-select test.equal('and told when nothing fails any more', (select string_agg(o.call_id, ' ' order by o.id) from push.outbox o where exists (
-  select from push.deliveries d where d.outbox_id = o.id and d.kind = 'missed_call' and o.call_id in ('c-1', 'c-30', 'c-31', 'c-60'))),
-  'c-1 c-30 c-31 c-60');
+update push.follow_ups set due_at = now(); select test.follow();
+select test.equal('and told when nothing fails any more', coalesce(pg_temp.noted(), '') || (select string_agg(o.call_id, ' ' order by o.id)
+  from push.outbox o where o.call_id in ('c-1', 'c-30', 'c-31', 'c-60') and exists (select from push.deliveries d where d.outbox_id = o.id
+  and d.kind = 'missed_call')), 'c-1 c-60');
 create trigger fail before insert on push.delivery for each row execute function test.fail();
-update push.ends_unchecked set due_at = now();
-do $$ begin for i in 1..20 loop perform push.run_job('check_ends'); end loop; end $$;
-select test.follow();
-select test.equal('or given up after four hours', format('%s, %s', (select count(*) from push.ends_unchecked),
-    (select count(*) from push.deliveries where call_id like 'r-%' and kind = 'missed_call')), '0, 27');
--- The time limit counts for the whole statement.
-delete from push.outbox;
-select test.follow();
+
+-- The time limit counts for the whole statement, and only once: what was stopped is tried again one by one.
+delete from push.outbox; select test.follow();
 select pg_temp.late('t-' || i, case when i in (1, 8) then 'slow' else 'u' end) from generate_series(1, 12) i \g /dev/null
-select pg_sleep(1.1) \g /dev/null
-set statement_timeout = '1200ms';
-select push.run_job('miss') \g /dev/null
-select test.follow();
-select push.run_job('miss') \g /dev/null
-select test.follow();
-select push.run_job('miss') \g /dev/null
-select test.follow();
-select push.run_job('miss') \g /dev/null
-select test.follow();
-select push.run_job('miss') \g /dev/null
-select test.follow();
-select push.run_job('miss') \g /dev/null
-select test.follow();
-select push.run_job('check_ends') \g /dev/null
-select test.follow();
-select push.run_job('check_ends') \g /dev/null
-select test.follow();
-reset statement_timeout;
-select test.equal('a call whose end takes too long stops no other one',
-  format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked where tries = 1)),
-  (select string_agg('t-' || i || case when i in (1, 8) then '' else ' told' end, ', ' order by i) || '; 2' from generate_series(1, 12) i));
-delete from push.ends_unchecked;
--- A lock is nobody's fault, nor is a statement that someone cancels.
-delete from push.outbox;
-select test.follow();
-select pg_temp.late('h', 'held') \g /dev/null
-select pg_sleep(1.1) \g /dev/null
-do $$ begin perform push.miss(); exception when lock_not_available then null; end $$;
-select test.follow();
-select test.equal('an error that will pass puts no call aside',
-  format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked)), 'h rings; 0');
-delete from push.outbox;
-select test.follow();
-select pg_temp.late('m', 'full') \g /dev/null
-select pg_sleep(1.1) \g /dev/null
-do $$ begin perform push.miss(); exception when out_of_memory then null; end $$;
-select test.follow();
-select test.equal('nor do memory and locks that have run out',
-  format('%s; %s', pg_temp.states(), (select count(*) from push.ends_unchecked)), 'm rings; 0');
+select push.miss() \g /dev/null
+select push.follow_up(false) \g /dev/null
+select test.equal('nothing is known then of any', pg_temp.noted(), (select string_agg('t-' || i || ' -1', ', ' order by i) from generate_series(1, 12) i));
+select test.equal('nor shown', (select state from push.health where item = 'ends that failed') || (select count(*) from push.timeline('t-1', 'ends')
+  where event ~ 'fail'), 'ok0');
+select pg_temp.late('v-1', 'u') \g /dev/null
+select push.miss() \g /dev/null
+select push.follow_up(false) \g /dev/null
+select test.equal('a later one need not wait for them', pg_temp.states() ~ 'v-1 told$', true);
+select 'select push.run_job(''follow_up_again'')' from generate_series(1, 13) \gexec
+select test.equal('a call whose end takes too long stops no other one', pg_temp.states() || '; ' || pg_temp.noted(),
+  (select string_agg('t-' || i || case when i in (1, 8) then '' else ' told' end, ', ' order by i) || ', v-1 told; t-1 1, t-8 1'
+  from generate_series(1, 12) i));
+delete from push.follow_ups;
 -- A user who is named often.
 delete from push.outbox;
-select test.follow();
 select push.register_device('often', 'ends', 'fcm', 'often-0123456789-0123456789-' || i) from generate_series(1, 500) i \g /dev/null
 insert into push.outbox (app, payload, recipients, ring_seconds) values ('ends', '{"callId": "often", "from": "x"}',
   jsonb_build_array('ofte') || (select jsonb_agg('often'::text) from generate_series(1, 900)), 1);
-select pg_sleep(1.1) \g /dev/null
+select test.lapse('often') \g /dev/null
 create function pg_temp.devices_read() returns bigint language sql as
   $$ select idx_tup_fetch from pg_stat_xact_user_tables where relid = 'push.devices'::regclass $$;
-begin;
-select coalesce(pg_temp.devices_read(), 0) as read_before \gset
 select push.miss() \g /dev/null
+select coalesce(pg_temp.devices_read(), 0) as read_before \gset
 select test.follow();
 select test.equal('is looked up once', pg_temp.devices_read() - :read_before < 2000, true);
-commit;
 select test.equal('and told once', (select string_agg(user_id, ' ') from push.deliveries where call_id = 'often' and kind = 'missed_call'),
   'often');
 delete from push.outbox;
-select test.follow();
 delete from push.history where lane in (select id from push.lane where app = 'ends');
 drop trigger fail on push.delivery;
--- Calls whose end failed before wait for those that have not failed.
-insert into push.ends_unchecked (outbox_id, tries, due_at) values (-1, 1, now() - interval '1 hour'), (-2, 0, now());
-select push.check_ends(1) \g /dev/null
-select test.follow();
-select test.equal('what failed before comes last', (select string_agg(outbox_id::text, ' ') from push.ends_unchecked), '-1');
-delete from push.ends_unchecked;
 reset client_min_messages;

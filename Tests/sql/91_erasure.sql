@@ -107,7 +107,6 @@ select push.decline_call('declined', u, device => d) from (values ('victim.7731'
   d) \g /dev/null
 select test.follow();
 select pg_temp.claim_all(:g, 5), pg_temp.settle('declined') \g /dev/null
-select test.follow();
 -- A call from u with nothing owed, and a call of another app by another user with this id.
 select pg_temp.family('caller', p_from => 'victim.7731') \g /dev/null
 select push.end_call('caller', 'busy') \g /dev/null
@@ -138,9 +137,7 @@ select test.follow();
 select pg_temp.family('deleted') \g /dev/null
 select pg_temp.claim_all(:g, 8) \g /dev/null
 select pg_temp.settle('deleted') \g /dev/null
-select test.follow();
 delete from push.outbox where call_id = 'deleted';
-select test.follow();
 
 -- The tables: fails if a table that can contain a user or a token is not filled here.
 select test.equal('every table that can name a user, or hold a token, is filled by this test',
@@ -157,8 +154,7 @@ create temp table before as select pg_temp.rows_of('bystander') as bystander, pg
 select test.equal('a call that rings: u''s invites are in flight', pg_temp.owed('rings') ~ 'victim.7731:invite:claimed', true);
 
 -- Erased. Some compared times are those of the transaction, so the search is for names.
-create temp table said as select * from push.erase_user('victim.7731', 'erase', 60000);
-select test.follow();
+create temp table said as select * from push.erase_user('victim.7731', 'erase', 60000); select test.follow();
 select test.equal('it returns its counts, table by table', (select string_agg(place, ' ') from said where removed + masked > 0),
   'devices delivery outbox history ring_reports escalations receipt_batch token_invalidations quarantined_tokens webhook_event audit');
 select test.equal('to its end, but for the call that rings', (select bool_and(is_complete) || ' ' || sum(waiting) from said), 'true 1');
@@ -188,9 +184,7 @@ select pg_temp.go_on() \g /dev/null
 select test.follow();
 select test.equal('claimed deliveries are waited for', (select cardinality(waiting) from push.erasure), 1);
 select pg_temp.settle('rings', 'victim.7731') \g /dev/null
-select test.follow();
 select pg_temp.claim_all(:g, 9), pg_temp.settle('rings', 'victim.7731') \g /dev/null
-select test.follow();
 -- Meanwhile a provider reported one of u's tokens as dead.
 select push.invalidate_tokens(array(select id from push.lane where app = 'erase' and provider = 'fcm'), '{erasure-token-0123456789-bad3}', '{null}',
   '{UNREGISTERED}') \g /dev/null
@@ -214,10 +208,8 @@ select test.equal('then it is masked', (select waiting = '{}' and finished_at is
 insert into push.ring_reports select id, 'victim.7731' from push.outbox where call_id = 'rings';
 update push.erasure set asked_at = asked_at - interval '11 minutes', looked_at = looked_at - interval '1 minute';
 select push.run_job('erase') \g /dev/null
-select test.follow();
 select test.equal('and ten minutes later it is finished', (select finished_at is not null and token_hashes = '{}' from push.erasure), true);
-delete from push.outbox where app = 'other';
-select test.follow();
+delete from push.outbox where app = 'other'; select test.follow();
 delete from push.devices where app = 'other' and user_id = 'victim.7731';
 delete from push.token_invalidations where app = 'other' and user_id = 'victim.7731';
 delete from push.audit where target in ('other/victim.7731', 'erase/victim.77312');
@@ -225,7 +217,6 @@ select test.equal('u is found nowhere', pg_temp.found('victim.7731', 'bad'), '')
 
 -- Again, in steps, and for an unknown user.
 create temp table again as select * from push.erase_user('victim.7731', 'erase', 60000);
-select test.follow();
 select test.equal('again there is nothing to do', (select sum(removed + masked + waiting) || ' ' || bool_and(is_complete) from again), '0 true');
 select test.equal('each time is written down, without the name', (select count(*) || ' ' || min(detail ->> 'complete') from push.audit
   where action = 'erase_user' and target = 'erase/sha256:' || left(encode(sha256('victim.7731'), 'hex'), 16)), '2 true');
@@ -247,7 +238,6 @@ select test.follow();
 select pg_temp.go_on() \g /dev/null
 select test.follow();
 delete from push.outbox where app = 'other';
-select test.follow();
 delete from push.devices where app = 'other';
 delete from push.token_invalidations where app = 'other';
 update push.erasure set asked_at = asked_at - interval '11 minutes';
@@ -263,13 +253,10 @@ exception when others then
 end $$;
 select test.equal(format('no user: %s', u), pg_temp.error(format('select push.erase_user(%L, %L)', u, 'erase')),
   '22023 user_id: must have 1 to 256 characters') from unnest(array[null, '', repeat('x', 257), '[erased]']) u;
-select test.follow();
 select test.equal('no app', pg_temp.error($$select push.erase_user('u', 'not an app')$$),
   '22023 app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores');
-select test.follow();
 select test.equal('an id of signs that mean something elsewhere', (select bool_and(is_complete) from push.erase_user(E'.*"\\[%_$1', 'erase', 60000)),
   true);
-select test.follow();
 
 -- An id that looks like JSON breaks no value, and only words in strings are masked.
 create function pg_temp.erase_odd(p_user text) returns text language plpgsql as $$
@@ -311,7 +298,6 @@ select test.equal('an unknown id is not masked anywhere', pg_temp.record(), (sel
 select push.register_device(u, 'erase', 'fcm', 'record-token-0123456789-' || u)
   from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
 select push.erase_user(u, 'erase', 60000) from unnest('{erase,record-1,fcm,clerk,changed,voided,sha256}'::text[]) u \g /dev/null
-select test.follow();
 select test.equal('nor does a user with such a name change the record of actions', pg_temp.record(), (select lines from recorded));
 select test.equal('nor which user was erased', (select count(*) from push.audit where action = 'erase_user'
   and target !~ '^erase/sha256:[0-9a-f]{16}$'), 0::bigint);
@@ -352,7 +338,6 @@ select push.decline_call('tablet-6', 'owner-tablet-6', 'erase'), pg_temp.claim_a
 select test.follow();
 select push.release(:g, array_agg(d.outbox_id), array_agg(d.n), array_agg(d.lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where d.state = 1 and o.call_id ~ '^tablet-[1256]' \g /dev/null
-select test.follow();
 select push.erase_user('parent', 'erase', 60000) \g /dev/null
 select test.follow();
 select test.equal(format('%s: its invite is the other''s now, with what the call says of them', c), pg_temp.tablets(c), '0 owner- -')
@@ -463,13 +448,10 @@ savepoint none_served;
 delete from push.apps;
 select test.equal('an unknown app, while there is none', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
   'P0002 app: no gateway has served erasse, and it has no calls and no devices');
-select test.follow();
 rollback to none_served;
 select test.equal('an unknown app', pg_temp.error($$select push.erase_user('u', 'erasse')$$),
   'P0002 app: no gateway has served erasse, and it has no calls and no devices');
-select test.follow();
 select test.equal('and nothing is written down', (select count(*) from push.erasure where app = 'erasse')
   + (select count(*) from push.audit where target ~ '^erasse/'), 0::bigint);
 select push.register_device('u', 'device-only', 'fcm', 'device-only-0123456789') \g /dev/null
 select test.equal('an app with a device', (select bool_and(is_complete) from push.erase_user('u', 'device-only', 60000)), true);
-select test.follow();

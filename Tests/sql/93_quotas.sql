@@ -1,5 +1,4 @@
--- Quotas: what an app may enqueue in a minute, who sets it, what is refused, and what never is. The limits are small, so that the
--- estimate of the last minute does not change within the seconds that this takes.
+-- Quotas: what an app may enqueue in a minute, who sets it, what is refused, and what never is.
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 declare v_detail text; v_hint text;
 begin
@@ -55,6 +54,7 @@ select test.equal('to end what was never set changes nothing', (select changed |
 select test.equal('a quota is set', (select changed || ' ' || message from push.set_quota('wild', 3, 1, note => 'loop')),
   'true app wild: 3 calls a minute (set), 1 notifications a minute (set), no limit of recipients');
 select test.equal('twice is harmless', (select changed from push.set_quota('wild', 3, 1, note => 'loop')), false);
+select test.reset_meters('wild') \g /dev/null
 select test.equal('the audit has it', (select detail ->> 'note' || ' ' || (detail ->> 'calls') from push.audit where action = 'set_quota'
   and target = 'wild' order by id desc limit 1), 'loop 3');
 
@@ -112,7 +112,7 @@ select test.equal('the gauges have the used part', (select string_agg(what || ' 
 
 -- Recipients ----------------------------------------------------------------------------------------------------------
 
-select push.set_quota('calm', recipients_per_minute => 5) \g /dev/null
+select push.set_quota('calm', recipients_per_minute => 5), test.reset_meters('calm') \g /dev/null
 select test.equal('recipients are counted over calls and notifications', pg_temp.ring('r-1', 'calm', p_recipients => '["a", "b", "c"]')
   || pg_temp.ring('r-2', 'calm', 'message', '["a", "b"]') || pg_temp.ring('r-3', 'calm'), 'takentaken53Q01');
 select test.equal('a statement that would never be taken says so', pg_temp.error($$insert into push.outbox (app, payload, recipients)
@@ -166,7 +166,7 @@ select push.register_app('calm', 60, p_quota => '{null,null,null}') \g /dev/null
 select test.equal('until a gateway registers the app', pg_temp.ring('with', 'calm'), '53Q01');
 
 -- A kind that is null is a call. The app has no other calls, and its quota is not that of notifications.
-select push.register_app('null', 60), push.register_lane('null', 'fcm'), push.set_quota('null', 1) \g /dev/null
+select push.register_app('null', 60), push.register_lane('null', 'fcm'), push.set_quota('null', 1), test.reset_meters('null') \g /dev/null
 select test.equal('with kind null, a call takes the place that there is',
   (select duplicate from push.enqueue_call('{"callId": "null-1", "from": "x"}', '["u"]', 'null', kind => null)), false);
 select test.equal('and no second one', pg_temp.error($$select push.enqueue_call('{"callId": "null-2", "from": "x"}', '["u"]', 'null', kind => null)$$)

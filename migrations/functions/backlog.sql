@@ -5,6 +5,35 @@
 -- count is exact. Above the limit, a random sample of a few hundred pages of the table gives an estimate. The estimate is
 -- within about a tenth for the large groups. It is rounded to three digits, which shows that it is no exact count.
 
+-- Three ranges of deadlines, as in push.claim: past, within ten minutes (calls), and later. A backlog of messages therefore hides no
+-- calls. Waiting deliveries and suspects are ranges of their own, over all lanes.
+create or replace function push.nearest_owed(p_each int, p_most int, p_past timestamptz, p_near timestamptz, p_with_past boolean)
+returns table (lane smallint, range int, kind smallint, state smallint, owner int, created_at timestamptz, deadline_at timestamptz)
+language sql stable as $$
+  select l.id as lane, r.range, d.kind, d.state, d.owner, d.created_at, d.deadline_at
+  from (values (0, '-infinity', p_past), (1, p_past, p_near), (2, p_near, 'infinity')) r(range, after, until)
+  cross join push.lane l
+  cross join lateral (
+    select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+    where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
+    order by d.deadline_at
+    limit p_each
+  ) d
+  where r.range > 0 or p_with_past
+  union all
+  (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+    where d.ready_lane is null and d.due_at > case when p_with_past then '-infinity' else p_past end and d.crashes < 2
+    order by d.due_at
+    limit p_most)
+  union all
+  (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+    where d.crashes >= 2
+    limit p_most)
+$$;
+comment on function push.nearest_owed is
+  'the deliveries with the earliest deadlines, for push.count_owed: at most p_each of each lane and range, and p_most that wait. range: 0 '
+  'past (only with p_with_past), 1 until p_near, 2 later, 3 waiting, 4 suspects';
+
 create or replace function push.count_owed(p_most int default 30000, p_past boolean default true)
 returns table (
   lane smallint, kind smallint, state smallint, owner int, count bigint, oldest timestamptz, first_deadline timestamptz
@@ -13,8 +42,6 @@ language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   c_pages   constant float := 300;
-  -- Three ranges of deadlines, as in push.claim: past, within ten minutes (calls), and later. A backlog of messages
-  -- therefore hides no calls. Waiting deliveries are a range of their own, over all lanes.
   v_past    timestamptz := now() - interval '5 s';
   v_near    timestamptz := now() + interval '10 minutes';
   v_each    int := greatest(p_most / greatest((select count(*) from push.lane), 1), 20);
@@ -23,25 +50,7 @@ declare
 begin
   return query
   with looked_at as materialized (
-    select l.id as lane, r.range, d.kind, d.state, d.owner, d.created_at, d.deadline_at
-    from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
-    cross join push.lane l
-    cross join lateral (
-      select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-      where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
-      order by d.deadline_at
-      limit v_each
-    ) d
-    where r.range > 0 or p_past
-    union all
-    (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-      where d.ready_lane is null and d.due_at > case when p_past then '-infinity' else v_past end and d.crashes < 2
-      order by d.due_at
-      limit p_most)
-    union all
-    (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-      where d.crashes >= 2
-      limit p_most)
+    select n.* from push.nearest_owed(v_each, p_most, v_past, v_near, p_past) n
   ), counted as materialized (
     select c.lane, c.range, c.kind, c.state, c.owner, count(*) as count, min(c.created_at) as oldest,
       min(c.deadline_at) as first_deadline

@@ -145,9 +145,8 @@ comment on function push.find_call is
 create or replace function push.device_token(p_app text, p_device text) returns text
 language plpgsql stable set search_path = push, pg_temp as $$
 declare
-  v_token text := coalesce(push.recipient_token(jsonb_build_object('apnsToken', p_device), 'apnsToken'),
-    push.recipient_token(jsonb_build_object('pushToken', p_device), 'pushToken'),
-    push.recipient_token(jsonb_build_object('fcmToken', p_device), 'fcmToken'), push.webpush_token(p_device));
+  v_token text := coalesce(push.channel_token('apns', p_device), push.channel_token('expo', p_device), push.channel_token('fcm', p_device),
+    push.channel_token('webpush', p_device));
 begin
   if v_token is null and p_device ~ '^[0-9]{1,18}$' then
     v_token := (select d.token from push.devices d where d.id = p_device::bigint and d.app = p_app);
@@ -232,9 +231,3 @@ comment on function push.end_call is
   'ends a call that was not answered: nothing more is sent, devices that may ring get a cancel, and users get a missed '
   'call unless the reason is declined or busy. call_id: payload.callId; reason: kept as push.outbox.end_reason; app: '
   'needed only if several apps have a call with this id. Returns false if the call had ended before';
-
--- What other functions do now (release 0.1.0 had these).
-drop function if exists push.tell_held(bigint[]), push.is_culprit(text, timestamptz, bigint), push.bite_time(),
-  push.count_recipients(jsonb), push.announce_untold(push.delivery[]), push.announce_missed(bigint[]),
-  push.cancel_invites(bigint[], boolean), push.void_unsent(bigint[], boolean), push.check_ends(int),
-  push.decline(bigint, text, text, text, boolean);

@@ -7,7 +7,7 @@
 
 create or replace function push.mask(p_token text) returns text language sql immutable parallel safe as
 $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
-comment on function push.mask is 'a token as people see it: its first and last four characters';
+comment on function push.mask is 'a token, p_token, as people see it: its first and last four characters';
 
 -- What a call has sent --------------------------------------------------------------------------------------------------
 
@@ -100,6 +100,7 @@ comment on function push.void_reason is
   'p_user_id: whose phone it was for';
 
 -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
+drop function if exists push.void_unsent(bigint[], boolean);  -- of release 0.1.0
 create or replace function push.void_unsent(p_calls bigint[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare

@@ -1,6 +1,6 @@
 -- The channels: the ways to reach a device, one for each provider. This file is the only place that lists them. All other
 -- files ask these functions, and a new channel is added here, beside the form of its token (validation.sql) and its column
--- in push.fan_out (enqueue.sql).
+-- in push.phones_of (enqueue.sql).
 --
 -- They are functions without a table: the planner replaces a call of an immutable function by its value, so that no plan
 -- reads a row or depends on statistics.
@@ -66,10 +66,6 @@ create or replace function push.platform_code(p_platform text) returns smallint 
 $$ select case p_platform when 'ios' then 1 when 'android' then 2 when 'web' then 3 else 0 end::smallint $$;
 comment on function push.platform_code is 'the code of a platform in push.delivery.platform; 0: unknown';
 
-create or replace function push.platform_name(p_code smallint) returns text language sql immutable parallel safe as
-$$ select case p_code when 1 then 'ios' when 2 then 'android' when 3 then 'web' end $$;
-comment on function push.platform_name is 'the platform with a code of push.delivery.platform; null: unknown';
-
 -- Tokens --------------------------------------------------------------------------------------------------------------
 
 create or replace function push.channel_token(p_provider text, p_token text) returns text
@@ -102,34 +98,35 @@ $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscri
 comment on function push.has_token_member is
   'whether an entry of recipients has a member for a token. Such an entry is one device; others name a user';
 
-create or replace function push.token_member(p_provider text, p_is_call boolean) returns text
-language sql immutable parallel safe as $$
-  select case p_provider when 'apns' then case when p_is_call then 'voipPushToken' else 'apnsToken' end
-    when 'fcm' then 'fcmToken' when 'expo' then 'pushToken' when 'webpush' then 'webPushSubscription' end
-$$;
-comment on function push.token_member is
-  'the member of an entry of recipients that has the token of a channel. p_is_call: the push rings';
+create or replace function push.entry_user(p_entry jsonb) returns text language sql immutable parallel safe as
+$$ select case jsonb_typeof(p_entry) when 'string' then p_entry #>> '{}' else p_entry ->> 'userId' end $$;
+comment on function push.entry_user is 'the user that an entry of recipients names';
 
 create or replace function push.entry_tokens(p_entry jsonb, p_is_call boolean)
 returns table (rank int, provider text, token text) language sql immutable parallel safe as $$
   select t.rank, t.provider, t.token
   from (values
-    (1, 'apns', push.recipient_token(p_entry, case when p_is_call then 'voipPushToken' else 'apnsToken' end)),
-    (2, 'fcm', push.recipient_token(p_entry, 'fcmToken')),
-    (3, 'expo', push.recipient_token(p_entry, 'pushToken')),
-    (4, 'webpush', push.recipient_token(p_entry, 'webPushSubscription'))) t(rank, provider, token)
+    (1, 'apns', push.channel_token('apns', p_entry ->> case when p_is_call then 'voipPushToken' else 'apnsToken' end)),
+    (2, 'fcm', push.channel_token('fcm', p_entry ->> 'fcmToken')),
+    (3, 'expo', push.channel_token('expo', p_entry ->> 'pushToken')),
+    (4, 'webpush', push.channel_token('webpush', p_entry ->> 'webPushSubscription'))) t(rank, provider, token)
   where t.token is not null
 $$;
 comment on function push.entry_tokens is
   'the tokens of an entry of recipients that have the right form. p_is_call: the VoIP token, not the alert token. rank: of '
   'the channel';
 
+-- An entry with an APNs token is an iPhone, even if it is reached over another channel. An Android phone rings on a data message alone, and
+-- an iPhone does not show one.
 create or replace function push.entry_platform(p_provider text, p_entry jsonb) returns smallint
 language sql immutable parallel safe as $$
-  select case p_provider when 'apns' then 1::smallint when 'webpush' then 3::smallint else push.recipient_platform(p_entry) end
+  select case p_provider when 'apns' then 1 when 'webpush' then 3 else
+    case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
+      when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end end::smallint
 $$;
 comment on function push.entry_platform is
-  'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel, p_provider';
+  'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel, p_provider. An entry with an APNs '
+  'token is an iPhone unless its platform is android';
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 

@@ -21,19 +21,114 @@ comment on function push.oldest_time is 'the earliest time that gateways are tol
 
 -- Claiming ------------------------------------------------------------------------------------------------------------
 
+-- Usually there is no suspect at all, which push.pick checks quickly.
+create or replace function push.pick_suspect(
+  p_gateway int, p_lanes smallint[], p_max int[], p_later_max int[], p_paused smallint[], p_first timestamptz, p_near timestamptz,
+  p_later bigint, out place tid, out lane smallint, out is_later boolean
+)
+language plpgsql volatile set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  -- At most one at a time.
+  if exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
+    return;
+  end if;
+  select suspect.tid, u.lane, suspect.is_later into place, lane, is_later
+    from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
+    cross join lateral (
+      select d.ctid as tid, d.deadline_at > p_near as is_later from push.delivery d
+      where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
+        and (d.deadline_at <= p_near or least(u.most, u.later_most, p_later) > 0)
+      order by d.deadline_at
+      limit 1
+      for no key update skip locked
+    ) suspect
+    where u.most > 0 and u.lane <> all (p_paused)
+    limit 1;
+end
+$$;
+comment on function push.pick_suspect is
+  'locks a ready suspect, unless the gateway has one. p_paused: lanes that are left out; p_first, p_near: the earliest deadline, and the '
+  'latest one that is not p_later; the others: as for push.claim. is_later: whether it counts as p_background';
+
 -- Lanes are read in the order of p_lanes, and only until the claim is full, so a claim costs the same with six hundred
 -- lanes as with three: a lane without ready deliveries costs next to nothing. p_total limits the rows of the claim; p_max
 -- is a lane's share (the gateway knows which lanes have a backlog). Deliveries with more than ten minutes left, which no
--- call has, come after those with less, and have a limit of their own. All rows of a claim are taken by one statement.
+-- call has, come after those with less, and have a limit of their own.
 --
 -- A claimed delivery stays in the index until it is settled, before the ready ones, because its deadline is earlier. A
 -- claim without a floor therefore steps over all claimed deliveries, at a quarter of a microsecond each. The floor is a
 -- little below the newest deadline that the gateway has claimed from the lane; with a floor, a claim steps over very few.
 -- push.entries_scanned holds the number of index entries read.
---
--- The gateway's row is locked last, without waiting, and only if there are rows to take, so an empty claim writes nothing.
--- The lock shows that this claim is running: push.forget either waits for it or has already barred it. It is the weakest
--- row lock ("key share"), which does not block the gateway's own heartbeat.
+create or replace function push.pick(
+  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_first timestamptz, p_total bigint, p_background bigint,
+  p_later_floor timestamptz[], p_later_max int[]
+) returns tid[]
+language plpgsql volatile as $$
+declare
+  v_near    timestamptz := p_first + interval '10 minutes';
+  v_paused  smallint[] := array(select l.id from push.lane l where l.paused);
+  v_ringing smallint[];
+  v_tids    tid[];
+  v_suspect tid;
+  v_of_lane smallint;
+  v_is_late boolean;
+  v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
+begin
+  if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2) then
+    select s.place, s.lane, s.is_later into v_suspect, v_of_lane, v_is_late
+      from push.pick_suspect(p_gateway, p_lanes, p_max, p_later_max, v_paused, p_first, v_near, p_background) s;
+    if v_suspect is not null then
+      p_total := p_total - 1;
+      p_background := p_background - v_is_late::int;
+      p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
+    end if;
+  end if;
+  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
+  select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
+  from (
+    select near.tid, u.lane
+    from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near
+        and d.state = 0
+      order by d.deadline_at
+      limit u.most
+      for no key update skip locked
+    ) near
+    where u.most > 0 and u.lane <> all (v_paused)
+    limit p_total
+  ) pick;
+  p_background := least(p_background, p_total - coalesce(cardinality(v_tids), 0));
+  if p_background > 0 then
+    v_ringing := array(select distinct unnest(v_ringing));
+    v_tids := v_tids || array(
+      select later.tid
+      from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
+      cross join lateral (
+        select d.ctid as tid from push.delivery d
+        where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
+        order by d.deadline_at
+        limit least(u.most, u.later_most)
+        for no key update skip locked
+      ) later
+      where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
+      limit p_background
+    );
+  end if;
+  perform set_config('push.entries_scanned',
+    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
+  return case when v_suspect is null then v_tids else v_tids || v_suspect end;
+end
+$$;
+comment on function push.pick is
+  'locks the ready deliveries that a claim takes, and returns where they are stored; null or empty: none. p_first: the earliest deadline; '
+  'the others: as for push.claim';
+
+-- All rows of a claim are taken by one statement. The gateway's row is locked after they are picked, without waiting, and only if there
+-- are rows to take, so an empty claim writes nothing. The lock shows that this claim is running: push.forget either waits for it or has
+-- already barred it. It is the weakest row lock ("key share"), which does not block the gateway's own heartbeat.
 drop function if exists push.claim(int, int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[], int[]);
 create or replace function push.claim(
   p_gateway int, p_claim int, p_lanes smallint[], p_max int[], p_floor timestamptz[],
@@ -51,85 +146,19 @@ declare
   -- statement_timestamp() gives an index condition; clock_timestamp() would give a filter. While a transaction holds back
   -- vacuum, the index is full of dead entries with past deadlines. The index condition starts behind them, which keeps the
   -- claim fast.
-  v_first    timestamptz := statement_timestamp() + p_slack;
-  v_near     timestamptz := v_first + interval '10 minutes';
+  v_first  timestamptz := statement_timestamp() + p_slack;
   -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
   -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed.
-  v_oldest   timestamptz := push.oldest_time();
-  v_newest   timestamptz := v_first + interval '1 year';
-  v_total    bigint := coalesce(p_total, 2147483647);
-  v_later    bigint := coalesce(p_background, 2147483647);
-  v_paused   smallint[] := array(select l.id from push.lane l where l.paused);
-  v_ringing  smallint[];
-  v_tids     tid[];
-  v_suspect  tid;
-  v_of_lane  smallint;
-  v_is_later boolean;
-  v_read     bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
+  v_oldest timestamptz := push.oldest_time();
+  v_newest timestamptz := v_first + interval '1 year';
+  v_tids   tid[];
 begin
   if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
     or push.restored_at() is not null then
     return;
   end if;
-  -- At most one suspect at a time. Usually there is none at all, which is quickly checked.
-  if v_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
-    and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
-    select suspect.tid, u.lane, suspect.is_later into v_suspect, v_of_lane, v_is_later
-      from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
-      cross join lateral (
-        select d.ctid as tid, d.deadline_at > v_near as is_later from push.delivery d
-        where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > v_first and d.state = 0
-          and (d.deadline_at <= v_near or least(u.most, u.later_most, v_later) > 0)
-        order by d.deadline_at
-        limit 1
-        for no key update skip locked
-      ) suspect
-      where u.most > 0 and u.lane <> all (v_paused)
-      limit 1;
-    if v_suspect is not null then
-      v_total := v_total - 1;
-      v_later := v_later - v_is_later::int;
-      p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
-    end if;
-  end if;
-  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
-  select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
-  from (
-    select near.tid, u.lane
-    from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
-    cross join lateral (
-      select d.ctid as tid from push.delivery d
-      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, v_first) and d.deadline_at <= v_near
-        and d.state = 0
-      order by d.deadline_at
-      limit u.most
-      for no key update skip locked
-    ) near
-    where u.most > 0 and u.lane <> all (v_paused)
-    limit v_total
-  ) pick;
-  v_later := least(v_later, v_total - coalesce(cardinality(v_tids), 0));
-  if v_later > 0 then
-    v_ringing := array(select distinct unnest(v_ringing));
-    v_tids := v_tids || array(
-      select later.tid
-      from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
-      cross join lateral (
-        select d.ctid as tid from push.delivery d
-        where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
-        order by d.deadline_at
-        limit least(u.most, u.later_most)
-        for no key update skip locked
-      ) later
-      where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
-      limit v_later
-    );
-  end if;
-  perform set_config('push.entries_scanned',
-    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
-  if v_suspect is not null then
-    v_tids := v_tids || v_suspect;
-  end if;
+  v_tids := push.pick(p_gateway, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647), coalesce(p_background, 2147483647),
+    p_later_floor, p_later_max);
   if v_tids is null or v_tids = '{}' then
     return;
   end if;
@@ -229,10 +258,11 @@ drop function if exists push.reclaim(int, int, bigint[], int[]), push.reclaim(in
 create or replace function push.reclaim(p_gateway int, p_claim int, p_outbox_id bigint[], p_n int[]) returns table (i int, place tid)
 language sql stable security definer set search_path = push, pg_temp as
 $$ select null::int, null::tid where false $$;
-comment on function push.reclaim is 'for gateways of release 0.1.0: nothing is claimed again';
+comment on function push.reclaim is
+  'for gateways of release 0.1.0: claims nothing again, whatever p_gateway, p_claim, p_outbox_id and p_n say';
 create or replace function push.confirm_reclaimed(p_gateway int) returns void
 language sql stable security definer set search_path = push, pg_temp as $$ select null::void $$;
-comment on function push.confirm_reclaimed is 'for gateways of release 0.1.0: does nothing';
+comment on function push.confirm_reclaimed is 'for gateways of release 0.1.0: does nothing, whatever p_gateway says';
 
 drop function if exists push.claimed_by(int, bigint, int);
 create or replace function push.claimed_by(

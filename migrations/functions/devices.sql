@@ -39,12 +39,11 @@ comment on function push.check_device is
 create or replace trigger check_device before insert or update of user_id, app, provider, token, environment, platform, locale
   on push.devices for each row execute function push.check_device();
 
--- Whatever looks up the devices of a user costs as much as there are.
-create or replace function push.devices_max() returns int language sql immutable parallel safe as $$ select 100 $$;
-comment on function push.devices_max is 'maximum number of living devices of one user in one app';
-
-create or replace function push.limit_devices() returns trigger
+create or replace function push.note_devices() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  -- Whatever looks up the devices of a user costs as much as there are.
+  c_max constant int := 100;
 begin
   -- The update runs this trigger once more.
   if exists (select from changed c where c.enabled and c.invalidated_at is null) then
@@ -56,20 +55,30 @@ begin
         select o.ctid as tid from push.devices o
         where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
         order by o.registered_at desc, o.id desc
-        offset push.devices_max()
+        offset c_max
       ) x
       cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   end if;
+  delete from push.token_invalidations x
+  where x.ctid = any (array(
+    select dead.tid
+    from changed d cross join lateral (
+      select x.ctid as tid from push.token_invalidations x
+      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
+      offset 0
+    ) dead
+    where d.invalidated_at is null));
   return null;
 end
 $$;
-comment on function push.limit_devices is
-  'of a user with more than push.devices_max() living devices in an app, puts aside those that were registered longest ago';
+comment on function push.note_devices is
+  'runs when devices are registered or change: of a user with more than 100 living devices in an app, puts aside those that were registered '
+  'longest ago; and removes tokens of living devices from push.token_invalidations';
 
-create or replace trigger limit_new_devices after insert on push.devices referencing new table as changed
-  for each statement execute function push.limit_devices();
-create or replace trigger limit_changed_devices after update on push.devices referencing new table as changed
-  for each statement execute function push.limit_devices();
+create or replace trigger note_new_devices after insert on push.devices referencing new table as changed
+  for each statement execute function push.note_devices();
+create or replace trigger note_changed_devices after update on push.devices referencing new table as changed
+  for each statement execute function push.note_devices();
 
 create or replace function push.register_device(
   user_id text, app text, provider text, token text, environment text default 'production',

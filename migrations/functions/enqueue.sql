@@ -38,7 +38,7 @@ comment on function push.take_call_key is
 
 -- Plans must use indexes: a plan made while the tables are small would scan them for the rest of the session. A new call
 -- always rings; a notification is ended from the start. A chat message needs no callId. An invalid traceparent becomes an
--- empty string, which push.check_traces refuses.
+-- empty string, which push.accept refuses.
 create or replace function push.fill_call() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
@@ -76,7 +76,8 @@ begin
   if new.deadline_at is not null and new.created_at < statement_timestamp() then
     return new;
   end if;
-  if not push.is_traceparent(new.traceparent) then
+  -- Of version 00 (w3.org/TR/trace-context).
+  if new.traceparent !~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' then
     new.traceparent := '';
   end if;
   new.created_at := greatest(clock_timestamp(), statement_timestamp());
@@ -105,21 +106,6 @@ comment on function push.fill_call is
 create or replace trigger fill_call before insert on push.outbox for each row execute function push.fill_call();
 
 -- Refusing and fanning out --------------------------------------------------------------------------------------------
-
-create or replace function push.check_traces() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  perform push.refuse(c.call_id, 'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 '
-    'and 2 of them, neither id all zeros; leave it out if there is none')
-  from new_calls c where c.traceparent = '';
-  return null;
-end
-$$;
-comment on function push.check_traces is 'refuses calls whose traceparent is invalid';
-
--- Triggers run in the order of their names: this one runs before fan_out.
-create or replace trigger check_traces after insert on push.outbox referencing new table as new_calls
-  for each statement execute function push.check_traces();
 
 create or replace function push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[])
 returns table (rank int, token text, environment smallint, platform smallint, locale text)
@@ -194,7 +180,90 @@ comment on function push.refuse_unserved is
   'raises the error for a call of an app without lanes: no gateway has registered the app, and push.grant_app has not '
   'named it. p_call_id, p_app: push.outbox.call_id and app';
 
--- If the best token of an entry is dead, the entry's next token is used.
+-- The planner puts this function and the next one into push.fan_out. "offset 0" keeps a subquery from being merged into the query around
+-- it: its columns are computed once, and its rows are checked before they are used.
+create or replace function push.accept(
+  p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int, p_traceparent text
+) returns table (is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
+language sql stable as $$
+  select c.is_call, p_kind = 'missed_call' and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = p_app), false),
+    (select a.providers from push.apps a where a.app = p_app), case when not c.is_call then push.voip_tokens(p_recipients) end,
+    -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
+    case when c.bytes > 880 then push.size_faults(p_payload, c.is_call) end
+  from (
+    -- A payload with a fault is not made text: it may be thousands of times as long.
+    select f.*, case when f.fault is null then octet_length(p_payload::text) end as bytes
+    from (
+      select push.is_call(p_kind) as is_call, case when p_traceparent = '' then
+          'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave '
+          'it out if there is none'
+        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds) end as fault
+      offset 0
+    ) f
+    offset 0
+  ) c
+  where case
+    when c.fault is not null then push.refuse(p_call_id, c.fault)
+    when (select true from push.lane l where l.app = p_app limit 1) is null then push.refuse_unserved(p_call_id, p_app)
+    when c.bytes > 16384 then push.refuse(p_call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
+    else true end
+  offset 0
+$$;
+comment on function push.accept is
+  'raises an error for a call with a fault. Arguments: columns of push.outbox. Else what its entries need: is_unwanted: a missed call of '
+  'an app that shows none; providers: push.apps.providers; voip_tokens: of a notification; size_faults: push.size_faults';
+
+-- An entry with tokens is one device. If its best token is dead, the next one is used. An entry that only names a user stands for the
+-- user's registered devices.
+create or replace function push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb)
+returns table (rank int, token text, environment smallint, platform smallint, locale text)
+language sql stable as $$
+  select e.rank, case e.rank when 1 then e.apns when 2 then e.fcm when 3 then e.expo else e.webpush end,
+    case when p_entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint,
+    push.entry_platform(push.channel_of(e.rank), p_entry), push.recipient_locale(p_entry)
+  from (
+    -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by its index: "not
+    -- exists" could be planned as a hash of all dead tokens.
+    select t.*, case
+      when t.apns is not null
+        and (select true from push.token_invalidations x where x.token = t.apns and x.app = p_app and x.provider = 'apns') is null
+        -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
+        and (p_is_call or t.apns <> all (p_voip_tokens) and (select true from push.devices x
+          where sha256(x.token::bytea) = sha256(t.apns::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
+        then 1
+      when t.fcm is not null
+        and (select true from push.token_invalidations x where x.token = t.fcm and x.app = p_app and x.provider = 'fcm') is null then 2
+      when t.expo is not null
+        and (select true from push.token_invalidations x where x.token = t.expo and x.app = p_app and x.provider = 'expo') is null then 3
+      when t.webpush is not null
+        and (select true from push.token_invalidations x where x.token = t.webpush and x.app = p_app and x.provider = 'webpush') is null
+        then 4 end as rank
+    from (
+      -- Usable tokens: they have the right form (as push.channel_token) and belong to a provider that the app has.
+      select case when push.is_apns_token(t.apns) and push.serves(p_providers, 'apns') then t.apns end as apns,
+        case when push.is_fcm_token(t.fcm) and push.serves(p_providers, 'fcm') then t.fcm end as fcm,
+        case when push.is_expo_token(t.expo) and push.serves(p_providers, 'expo') then t.expo end as expo,
+        case when p_entry ? 'webPushSubscription' and push.serves(p_providers, 'webpush')
+          then push.webpush_token(p_entry ->> 'webPushSubscription') end as webpush
+      from (
+        select translate(case when p_is_call then p_entry ->> 'voipPushToken' else p_entry ->> 'apnsToken' end, E'<> \t\r\n', '') as apns,
+          btrim(p_entry ->> 'fcmToken', E' \t\r\n') as fcm, btrim(p_entry ->> 'pushToken', E' \t\r\n') as expo
+        where jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry)
+        offset 0
+      ) t
+      offset 0
+    ) t
+    offset 0
+  ) e
+  where e.rank is not null
+  union all
+  select d.rank, d.token, d.environment, d.platform, d.locale
+  from push.reachable_devices(p_app, push.entry_user(p_entry), p_is_call, p_providers) d
+  where not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry))
+$$;
+comment on function push.phones_of is
+  'the phones that an entry of recipients stands for. p_entry: the entry; the others: as push.accept gives them. rank: push.channel_rank';
+
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
@@ -212,8 +281,7 @@ begin
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
       group by n.app;
   end if;
-  -- "offset 0" keeps a subquery from being merged into the query around it: its columns are computed once, and its rows are
-  -- checked before they are used. Only the sort stores rows, so a large COPY stays in memory.
+  -- Only the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
     user_id, token, locale, data)
   select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
@@ -223,100 +291,25 @@ begin
     -- A token that occurs twice in a call gets one delivery.
     select distinct on (t.id, t.lane, t.token) t.*
     from (
-      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
-        v.environment, v.platform, v.locale, e.data,
-        case when e.size_faults[v.rank] is null
-          then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
+      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, push.entry_user(e.entry) as user_id,
+        v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
+        case when e.size_faults[v.rank] is null then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
           else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
       from (
-        select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
-          case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-          e.apns_token, e.fcm_token, e.expo_token, e.webpush_token, e.providers,
-          -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by
-          -- its index: "not exists" could be planned as a hash of all dead tokens.
-          case
-            when e.apns_token is not null
-              and (select true from push.token_invalidations x
-                where x.token = e.apns_token and x.app = e.app and x.provider = 'apns') is null
-              -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-              and (e.is_call
-                or e.apns_token <> all (e.voip_tokens)
-                  and (select true from push.devices x
-                    where sha256(x.token::bytea) = sha256(e.apns_token::bytea) and x.app = e.app
-                      and x.provider = 'apns' and x.voip) is null)
-              then 1
-            when e.fcm_token is not null and (select true from push.token_invalidations x
-              where x.token = e.fcm_token and x.app = e.app and x.provider = 'fcm') is null then 2
-            when e.expo_token is not null and (select true from push.token_invalidations x
-              where x.token = e.expo_token and x.app = e.app and x.provider = 'expo') is null then 3
-            when e.webpush_token is not null and (select true from push.token_invalidations x
-              where x.token = e.webpush_token and x.app = e.app and x.provider = 'webpush') is null then 4
-          end as rank,
-          jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline,
-          case when e.entry ? 'data' then push.recipient_data(e.entry) end as data
+        select c.*, r.entry, r.ordinal
         from (
-          -- Usable tokens: they have the right form and belong to a provider that the app has (push.recipient_token).
-          select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
-            t.voip_tokens, t.providers, t.entry, t.ordinal,
-            case when push.is_apns_token(t.apns_text) and push.serves(t.providers, 'apns') then t.apns_text end as apns_token,
-            case when push.is_fcm_token(t.fcm_text) and push.serves(t.providers, 'fcm') then t.fcm_text end as fcm_token,
-            case when push.is_expo_token(t.expo_text) and push.serves(t.providers, 'expo') then t.expo_text end as expo_token,
-            case when t.entry ? 'webPushSubscription' and push.serves(t.providers, 'webpush')
-              then push.webpush_token(t.entry ->> 'webPushSubscription') end as webpush_token
-          from (
-            select c.*, r.entry, r.ordinal,
-              translate(case when c.is_call then r.entry ->> 'voipPushToken' else r.entry ->> 'apnsToken' end,
-                E'<> \t\r\n', '') as apns_text,
-              btrim(r.entry ->> 'fcmToken', E' \t\r\n') as fcm_text,
-              btrim(r.entry ->> 'pushToken', E' \t\r\n') as expo_text
-            from (
-              select c.id, c.app, c.call_id, c.created_at, c.deadline_at, c.recipients, c.is_call,
-                c.kind = 'missed_call'
-                  and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = c.app), false) as is_unwanted,
-                (select a.providers from push.apps a where a.app = c.app) as providers,
-                case when not c.is_call then push.voip_tokens(c.recipients) end as voip_tokens,
-                -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
-                case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
-              from (
-                -- A payload with a fault is not made text: it may be thousands of times as long.
-                select n.*, case when n.fault is null then octet_length(n.payload::text) end as bytes, push.is_call(n.kind) as is_call
-                from (
-                  select n.*, push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
-                  from new_calls n where n.created_at >= statement_timestamp() offset 0
-                ) n
-                offset 0
-              ) c
-              where case
-                when c.fault is not null then push.refuse(c.call_id, c.fault)
-                when (select true from push.lane l where l.app = c.app limit 1) is null
-                  then push.refuse_unserved(c.call_id, c.app)
-                when c.bytes > 16384
-                  then push.refuse(c.call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
-                else true end
-              offset 0
-            ) c cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
-            where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
-              and not c.is_unwanted
-            offset 0
-          ) t offset 0
-        ) e
+          select n.id, n.app, n.call_id, n.created_at, n.deadline_at, n.recipients, a.*
+          from new_calls n
+          cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
+          where n.created_at >= statement_timestamp()
+          offset 0
+        ) c
+        cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
+        where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false' and not c.is_unwanted
         offset 0
       ) e
-      -- An entry with tokens is one device. An entry that only names a user stands for the user's registered devices.
-      cross join lateral (
-        select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token when 3 then e.expo_token
-            else e.webpush_token end as token,
-          case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          push.entry_platform(push.channel_of(e.rank), e.entry) as platform,
-          push.recipient_locale(e.entry) as locale
-        where e.inline and e.rank is not null
-        union all
-        select d.rank, d.token, d.environment, d.platform, d.locale
-        from push.reachable_devices(e.app, e.user_id, e.is_call, e.providers) d
-        where not e.inline
-      ) v
-      left join push.lane l
-        on l.app = e.app and l.provider = push.channel_of(v.rank)
+      cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
+      left join push.lane l on l.app = e.app and l.provider = push.channel_of(v.rank)
     ) t
     order by t.id, t.lane, t.token, t.ordinal
   ) d;
@@ -357,7 +350,7 @@ begin
       where push.has_recipient_fault(e)
         or not exists (
           select from push.delivery d where d.outbox_id = o.id
-            and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
+            and d.user_id = push.entry_user(e))
         or jsonb_typeof(e) = 'object' and (
           not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
           or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
@@ -428,6 +421,21 @@ comment on function push.enqueue_call is
   'members of them that could not be used (push.skipped_recipients lists them with reason and remedy); call_id: '
   'payload.callId, or the id made for a notification without one';
 
+-- Stable, so that the planner puts it into push.enqueue_calls, although an id that it makes is a new one each time.
+create or replace function push.asked_calls(p_calls jsonb) returns table (
+  n int, app text, kind text, payload jsonb, recipients jsonb, ring_seconds int, traceparent text, call_id text
+)
+language sql stable as $$
+  select a.*, coalesce(push.given_call_id(a.kind, a.payload), case when push.is_message(a.kind) then push.new_call_id() end)
+  from (
+    select c.ordinal::int - 1, c.call ->> 'app', coalesce(c.call ->> 'kind', 'incoming_call') as kind, c.call -> 'payload' as payload,
+      c.call -> 'recipients', (c.call ->> 'ringSeconds')::int, c.call ->> 'traceparent'
+    from jsonb_array_elements(p_calls) with ordinality c(call, ordinal)
+    offset 0
+  ) a
+$$;
+comment on function push.asked_calls is 'the calls that push.enqueue_calls is asked for, with the ids of messages that have none. p_calls: as there';
+
 -- For the HTTP API: calls of many requests share one commit. A call that would be refused, or exists already, is left out
 -- and does not affect the others. The gateway then calls push.enqueue_call for it, which gives the reason.
 create or replace function push.enqueue_calls(calls jsonb)
@@ -440,15 +448,7 @@ declare
 begin
   begin
     with asked as materialized (
-      select a.*, coalesce(push.given_call_id(a.kind, a.payload),
-        case when push.is_message(a.kind) then push.new_call_id() end) as call_id
-      from (
-        select c.ordinal::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
-          c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds,
-          c.call ->> 'traceparent' as traceparent
-        from jsonb_array_elements(calls) with ordinality c(call, ordinal)
-        offset 0
-      ) a
+      select a.* from push.asked_calls(enqueue_calls.calls) a
     ), refused as materialized (
       -- For the quota of its app, a call comes after those before it.
       select r.n

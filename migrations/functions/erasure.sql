@@ -11,13 +11,42 @@
 -- push.erase_user and the job "erase", which any gateway runs, take the same steps of limited time. Nothing here waits for a lock: rows
 -- that another session has locked are skipped and looked at again.
 
--- Release 0.1.0 had these.
-drop function if exists push.mask_user(jsonb, text), push.mask_recipients(jsonb, text), push.mask_payload(jsonb, text),
-  push.mask_words(jsonb, text), push.quote_pattern(text), push.add_counts(jsonb, text, bigint, bigint), push.hand_over(bigint, text),
-  push.erase_from_call(bigint, text, jsonb, bigint[]), push.rings_of(text, bytea), push.decline_rings(bigint[]),
-  push.erase_tokens(text, bytea, timestamptz, boolean, jsonb, bigint[]), push.erased_user(bigint, bytea), push.finish_erasures(int),
-  push.rings_of(text, bytea, timestamptz, text, bigint), push.decline_rings(bigint[], text[], timestamptz, boolean),
-  push.continue_erasure(bigint, timestamptz, boolean), push.withdraw_decline(text, bigint, text);
+-- Once: release 0.1.0 knew a user by digest only. The user is found in the calls that wait; if none names the user, nothing
+-- has to be masked in them. A call is masked together with erased_at (push.check_call), which no backend may write.
+do $$
+begin
+  if exists (select from pg_attribute a where a.attrelid = 'push.erasure'::regclass and a.attname = 'user_id') then
+    return;
+  end if;
+  alter table push.outbox add column erased_at timestamptz;
+  alter table push.erasure add column user_id text, add column found bigint[] not null default '{}',
+    add column has_locked boolean not null default false, drop column has_devices, drop column if exists rings_after;
+  update push.erasure e set until_id = 0, user_id = (
+    select n.name
+    from unnest(e.waiting || e.rang) w(id) join push.outbox o on o.id = w.id cross join lateral (
+      select case jsonb_typeof(r) when 'string' then r #>> '{}' else r ->> 'userId' end from jsonb_array_elements(o.recipients) r
+      union all select jsonb_object_keys(o.declined) union all select o.answered_by union all select o.payload ->> 'from'
+      union all select d.user_id from push.delivery d where d.outbox_id = o.id
+    ) n(name)
+    where sha256(convert_to(n.name, 'UTF8')) = e.user_digest limit 1)
+  where e.finished_at is null;
+  update push.erasure e set waiting = '{}', rang = '{}' where e.user_id is null;
+end
+$$;
+comment on column push.outbox.erased_at is 'when push.erase_user last masked a user in it; null: never';
+comment on column push.erasure.user_id is 'the backend''s id of the user; null: it is finished';
+comment on column push.erasure.after_id is 'push.outbox.id up to which calls were looked through';
+comment on column push.erasure.until_id is 'push.outbox.id down to which calls were looked through';
+comment on column push.erasure.scanned_at is 'when all calls and all of history had last been looked through; null: not yet';
+comment on column push.erasure.found is 'calls (push.outbox.id) that name the user and are looked at next';
+comment on column push.erasure.waiting is
+  'calls (push.outbox.id) that ring, of which something is still owed, or which were locked: a gateway looks at them again';
+comment on column push.erasure.has_locked is 'whether rows outside of calls were locked; they are removed when it is finished';
+comment on column push.erasure.looked_at is 'when a gateway last continued it';
+
+-- Of release 0.1.0, with other arguments.
+drop function if exists push.add_counts(jsonb, text, bigint, bigint), push.mask_user(jsonb, text), push.hand_over(bigint, text),
+  push.erase_from_call(bigint, text, jsonb, bigint[]), push.continue_erasure(bigint, timestamptz, boolean), push.finish_erasures(int);
 
 -- Masks ---------------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,59 @@
 -- Locks, in this order: the notes (skip locked), the calls (skip locked; a backend may hold one for hours), then their deliveries. Claims,
 -- settlements, parkings, promotions and expiries lock deliveries only, and hold nothing that others need.
 
+-- The queue, and what it needs -----------------------------------------------------------------------------------------
+
+-- A row is noted in the transaction of its cause, and taken by push.follow_up. Nobody waits for another's row,
+-- so there is no key: several rows may name one call.
+create table if not exists push.follow_ups (
+  outbox_id bigint not null,
+  why       text not null,
+  is_urgent boolean not null default false,
+  due_at    timestamptz not null default clock_timestamp(),
+  noted_at  timestamptz not null default clock_timestamp(),
+  tries     int not null default 0,
+  constraint follow_ups_why_known check (why in ('ended', 'declined', 'gone', 'failed', 'unheard', 'stuck', 'untold'))
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, vacuum_truncate = off);
+create index if not exists follow_ups_due on push.follow_ups (is_urgent, due_at);
+create index if not exists follow_ups_failed on push.follow_ups (due_at) where tries <> 0;
+alter table push.follow_ups alter outbox_id set statistics 0, alter why set statistics 0;
+comment on table push.follow_ups is 'one reason to look at a call after the transaction that changed it; taken by push.follow_up';
+comment on column push.follow_ups.outbox_id is 'the call: push.outbox.id';
+comment on column push.follow_ups.why is
+  'ended, declined, gone (deleted), failed (an invite has failed for good), unheard (no phone has reported that it rings), stuck (its '
+  'lane sends nothing), untold (a cancel that would have shown a missed call was not sent)';
+comment on column push.follow_ups.is_urgent is 'whether a ring may depend on it';
+comment on column push.follow_ups.due_at is 'when it is taken; after a failure, when it is tried again';
+comment on column push.follow_ups.noted_at is 'when it was noted';
+comment on column push.follow_ups.tries is 'how often it has failed alone; -1: it was among others when they took too long, and is tried alone';
+
+-- Columns of tables that gateways write to all the time: their locks are taken once, not whenever this file is applied.
+do $$
+declare
+  v_name text;
+begin
+  if exists (select from pg_attribute a where a.attrelid = 'push.history'::regclass and a.attname = 'token') then
+    return;
+  end if;
+  alter table push.delivery add column paired boolean not null default false;
+  -- A CHECK or NOT NULL that fails would print the row with its token, so there are none on what settling fills in.
+  alter table push.history alter device drop not null, add column token text, add column environment smallint,
+    add column platform smallint, add column locale text, add column data jsonb,
+    drop constraint history_codes_known, drop constraint history_failure_has_reason, drop constraint history_failures_form;
+  for v_name in select i.inhrelid::regclass from pg_inherits i where i.inhparent = 'push.history'::regclass loop
+    execute format('alter table %s alter token set statistics 0, alter locale set statistics 0, alter data set statistics 0', v_name);
+  end loop;
+end
+$$;
+comment on column push.delivery.paired is
+  'for a cancel and a missed call of one call: whether the other one is sent to the same phone. The phone shows them once';
+comment on column push.history.token is 'the device token; null: erased, or finished before this column existed';
+comment on column push.history.environment is '0 production, 1 sandbox';
+comment on column push.history.platform is 'as push.delivery.platform';
+comment on column push.history.locale is 'language of visible texts';
+comment on column push.history.data is 'as push.delivery.data';
+
 do $$
 begin
   if to_regtype('push.noted') is null then
@@ -17,29 +70,42 @@ begin
 end
 $$;
 
--- Notes that have failed are taken one by one, so that a call whose end fails, or takes longer than a statement may, stops no other: an
--- error or the time limit undoes the whole bite, and each of its notes is then tried alone. A note that fails alone is tried again after
--- 5 s, 20 s, and so on up to half an hour, and given up when its missed calls would have expired.
+-- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone and
+-- tried in quarters, down to the note that fails. What the time limit has stopped is tried again note by note, by push.follow_up_again:
+-- the limit counts for the whole statement, and only once. A note that fails alone is tried again after 5 s, 20 s, and so on up to half an
+-- hour, and given up when its missed calls would have expired.
 create or replace function push.follow_up(p_urgent boolean default false, p_max int default 50, p_within interval default '10 s')
 returns int
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_since timestamptz := statement_timestamp() - p_within;
   v_notes push.noted[];
+  v_from  int := 1;
+  v_size  int;
 begin
   -- Calls from before a restore neither ring nor are announced (push.put_away).
   if push.restored_at() is not null then
     return 0;
   end if;
-  v_notes := push.take_notes(p_urgent, p_max, v_since);
-  if v_notes = '{}' then
-    return 0;
-  end if;
-  begin
-    perform push.follow(v_notes);
-  exception when query_canceled or others then
-    perform push.put_off(v_notes, sqlstate);
-  end;
+  v_notes := array(
+    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
+    where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
+    order by f.due_at limit p_max for update skip locked);
+  v_size := cardinality(v_notes);
+  while v_from <= cardinality(v_notes) loop
+    begin
+      perform push.follow(v_notes[v_from:v_from + v_size - 1]);
+      v_from := v_from + v_size;
+      v_size := v_size * 4;
+    exception when query_canceled or others then
+      if v_size = 1 or sqlstate = '57014' then
+        perform push.put_off(v_notes[v_from:v_from + v_size - 1], sqlstate);
+        exit when sqlstate = '57014';
+        v_from := v_from + 1;
+      end if;
+      v_size := greatest(v_size / 4, 1);
+    end;
+  end loop;
   return cardinality(v_notes);
 end
 $$;
@@ -48,29 +114,29 @@ comment on function push.follow_up is
   'notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back '
   'vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
 
--- A note that has failed before is taken alone, if it has been due for a second or there is no other.
-create or replace function push.take_notes(p_urgent boolean, p_max int, p_since timestamptz) returns push.noted[]
-language plpgsql volatile set search_path = push, pg_temp as $$
+create or replace function push.follow_up_again() returns int
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_failed push.noted[] := array(
-    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
-    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries > 0
-    order by f.due_at limit 1 for update skip locked);
-  v_fresh push.noted[];
+  v_note push.noted[];
 begin
-  if v_failed <> '{}' and (select f.due_at from push.follow_ups f where f.ctid = v_failed[1].tid) < statement_timestamp() - interval '1 s' then
-    return v_failed;
+  if push.restored_at() is not null then
+    return 0;
   end if;
-  v_fresh := array(
+  v_note := array(
     select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
-    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries = 0
-    order by f.due_at limit p_max for update skip locked);
-  return case when v_fresh <> '{}' then v_fresh else v_failed end;
+    where f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit 1 for update skip locked);
+  if v_note <> '{}' then
+    begin
+      perform push.follow(v_note);
+    exception when query_canceled or others then
+      perform push.put_off(v_note, sqlstate);
+    end;
+  end if;
+  return cardinality(v_note);
 end
 $$;
-comment on function push.take_notes is
-  'locks the notes that are due first, for push.follow_up: several that have not failed, or one that has. p_urgent, p_max: as there; '
-  'p_since: leaves out notes that were due before';
+comment on function push.follow_up_again is
+  'push.follow_up for a note that has failed, or that was among others when they took too long. Returns how many notes it took: 0 or 1';
 
 create or replace function push.follow(p_notes push.noted[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
@@ -87,8 +153,11 @@ declare
 begin
   if v_gone <> '{}' then
     delete from push.delivery d where d.outbox_id = any (v_gone);
-    perform push.drop_belongings(v_gone);
+    delete from push.ring_reports r where r.outbox_id = any (v_gone);
+    delete from push.escalations e where e.outbox_id = any (v_gone);
   end if;
+  -- The last decline ends the call, and its phones are told at once.
+  perform push.end_declined(array(select n.outbox_id from unnest(p_notes) n where n.why = 'declined' and n.outbox_id = any (v_calls)));
   if v_quiet <> '{}' then
     perform push.void_unsent(v_quiet);
     perform push.cancel_rings(v_quiet);
@@ -98,7 +167,6 @@ begin
   loop
     case v_noted.why
       when 'ended' then perform push.tell_missed(v_noted.calls);
-      when 'declined' then perform push.end_declined(v_noted.calls);
       when 'untold' then perform push.tell_untold(v_noted.calls);
       when 'failed', 'unheard', 'stuck' then perform push.next_channels(v_noted.calls, v_noted.why);
       else null;
@@ -116,15 +184,16 @@ create or replace function push.put_off(p_notes push.noted[], p_state text) retu
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_life constant interval := '4 hours';
-  v_lost push.follow_ups;
+  v_tries int := greatest(p_notes[1].tries, 0);
+  v_lost  push.follow_ups;
 begin
   if cardinality(p_notes) > 1 then
-    update push.follow_ups f set tries = 1, due_at = clock_timestamp() from unnest(p_notes) n where f.ctid = n.tid;
+    update push.follow_ups f set tries = -1, due_at = clock_timestamp() from unnest(p_notes) n where f.ctid = n.tid;
     return;
   end if;
   delete from push.follow_ups f where f.ctid = p_notes[1].tid and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
   update push.follow_ups f
-    set tries = f.tries + 1, due_at = clock_timestamp() + least(interval '5 s' * power(4, least(f.tries, 10)), interval '30 minutes')
+    set tries = v_tries + 1, due_at = clock_timestamp() + least(interval '5 s' * power(4, least(v_tries, 10)), interval '30 minutes')
     where f.ctid = p_notes[1].tid;
   raise warning 'call %: what follows (%) failed (SQLSTATE %); %',
     coalesce((select o.call_id from push.outbox o where o.id = p_notes[1].outbox_id), p_notes[1].outbox_id::text), p_notes[1].why, p_state,
@@ -132,8 +201,8 @@ begin
 end
 $$;
 comment on function push.put_off is
-  'after an error: notes are tried alone, and a note that has failed alone later. p_notes: the notes; p_state: SQLSTATE. '
-  'The message of the error is not shown, because it may contain a token';
+  'after an error: a note is tried again later, and several are tried alone. p_notes: the notes; p_state: SQLSTATE. The message of the '
+  'error is not shown, because it may contain a token';
 
 -- A call ends when every user whose phone was rung has declined. If no phone was rung, or a user is being erased, all recipients count:
 -- two of them may share a phone. A phone whose invite the provider refused was not rung.
@@ -148,23 +217,9 @@ begin
   where o.id = any (p_calls) and o.ended_at is null
     and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
     and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
+      select push.entry_user(e)
       from jsonb_array_elements(o.recipients) e where push.is_recipient(e)));
 end
 $$;
 comment on function push.end_declined is
   'ends those of these calls, which ring, that all users have declined. p_calls: push.outbox.id';
-
--- What release 0.1.0 had noted elsewhere.
-do $$
-begin
-  if to_regclass('push.ends_unchecked') is not null then
-    insert into push.follow_ups (outbox_id, why, noted_at)
-      select e.outbox_id, case when (select true from push.outbox o where o.id = e.outbox_id) is null then 'gone'
-        when e.is_unannounced then 'ended' else 'declined' end, e.ended_at from push.ends_unchecked e;
-    insert into push.follow_ups (outbox_id, why, is_urgent, due_at) select e.outbox_id, 'unheard', true, e.due_at from push.escalations_due e;
-    update push.delivery d set paired = true where d.n >= 30000;
-    drop table push.ends_unchecked, push.escalations_due, push.fallback_turn;
-  end if;
-end
-$$;

@@ -37,7 +37,7 @@ declare
 begin
   return query
     with there as materialized (
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id
+      select push.entry_user(e) as user_id
       from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
       where o.id = v_id and push.is_recipient(e)
     )

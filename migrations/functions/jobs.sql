@@ -4,7 +4,7 @@
 -- skips locked rows.
 
 insert into push.job (name, every) values
-  ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_all', '5 s') on conflict do nothing;
+  ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_again', '250 ms'), ('follow_up_all', '5 s') on conflict do nothing;
 delete from push.job j where j.name = 'check_ends';  -- of release 0.1.0
 
 -- Jobs that rings wait for, push.is_urgent, run beside the others: a gateway takes one of each kind at a time, so that a call
@@ -14,15 +14,7 @@ $$ select p_job in ('promote', 'escalate', 'follow_up_urgent') $$;
 comment on function push.is_urgent is
   'whether rings wait for a job: retries that are due, and next channels. p_job: push.job.name';
 
--- It had one argument in release 0.1.0.
-do $$
-begin
-  if to_regprocedure('push.take_job(int)') is not null then
-    drop function push.take_job(int);
-  end if;
-end
-$$;
-
+drop function if exists push.take_job(int);  -- of release 0.1.0
 create or replace function push.take_job(p_gateway int, p_urgent boolean default null) returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -56,6 +48,7 @@ begin
     -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
     when 'follow_up_urgent' then v_more := push.follow_up(true, 50, interval '1 minute') >= 50;
     when 'follow_up' then v_more := push.follow_up(false, 50, interval '1 minute') >= 50;
+    when 'follow_up_again' then v_more := push.follow_up_again() > 0;
     when 'follow_up_all' then v_more := push.follow_up(true, 50, interval '1 year') + push.follow_up(false, 50, interval '1 year') >= 50;
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;

@@ -1,21 +1,8 @@
 -- Lanes, one for each app and provider: how they are made, the notification that wakes their gateways, their status, and
 -- how operators pause and resume them.
 
--- Drops functions that only earlier releases called, in the transaction that replaces their last callers. A migration would
--- drop them earlier, and the old callers would fail for as long as the new functions wait for a lock.
-do $$
-begin
-  if to_regprocedure('push.make_lane(text, text)') is not null then
-    drop function push.make_lane(text, text);
-  end if;
-  if to_regprocedure('push.skips_anybody(bigint, jsonb, text[])') is not null then
-    drop function push.skips_anybody(bigint, jsonb, text[]);
-  end if;
-  if to_regprocedure('push.notify(text, text, double precision)') is not null then
-    drop function push.notify(text, text, double precision);
-  end if;
-end
-$$;
+-- It had another argument in release 0.1.0.
+drop function if exists push.notify(text, text, double precision);
 
 -- Lanes and the bell --------------------------------------------------------------------------------------------------
 

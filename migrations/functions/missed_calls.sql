@@ -36,7 +36,7 @@ language sql stable as $$
     select distinct on (e.user_id, case when e.inline then e.place end) e.*
     from (
       select r.entry, r.i::int as place, jsonb_typeof(r.entry) = 'object' and push.has_token_member(r.entry) as inline,
-        case jsonb_typeof(r.entry) when 'string' then r.entry #>> '{}' else r.entry ->> 'userId' end as user_id
+        push.entry_user(r.entry) as user_id
       from jsonb_array_elements(p_recipients) with ordinality r(entry, i)
       where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
         and r.entry -> 'missedCall' is distinct from 'false'
@@ -93,7 +93,7 @@ begin
     where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy', 'notification'))
       and a.missed_calls is distinct from 'off'
   ), pushed as materialized (
-    select p.id, p.kind, p.last_n from push.pushes_of(array(select c.id from call c)) p
+    select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
   ), due as materialized (
     -- A token that several entries name is one phone.
     select distinct on (p.id, l.id, p.token) p.*, l.id as lane
@@ -103,20 +103,24 @@ begin
         least(c.ended_at, c.deadline_at) + c_life as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
-      where not coalesce(c.declined ? a.user_id, false) and c.id not in (select x.id from pushed x where x.kind = 2)
+      where not coalesce(c.declined ? a.user_id, false) and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
     ) p join push.lane l on l.app = p.app and l.provider = p.provider
     order by p.id, l.id, p.token, p.user_id
   ), told as (
     -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.
-    update push.delivery x set paired = true from call c
-    where x.outbox_id = c.id and x.kind = 1 and x.state = 0
-      and (x.outbox_id, x.lane, x.token) in (select d.id, d.lane, d.token from due d)
+    update push.delivery x set paired = true
+    where x.state = 0 and x.ctid = any (array(
+      select s.tid from call c
+      cross join lateral (
+        select s.ctid as tid, s.outbox_id, s.lane, s.token from push.delivery s where s.outbox_id = c.id and s.kind = 1 and s.state = 0 offset 0
+      ) s
+      where coalesce((s.outbox_id, s.lane, s.token) in (select d.id, d.lane, d.token from due d), false)))
     returning x.outbox_id, x.lane, x.token
   ), made as (
     insert into push.delivery (outbox_id, n, kind, paired, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
       user_id, token, locale, data)
-    select d.id, coalesce((select x.last_n from pushed x where x.id = d.id limit 1), -1)
+    select d.id, coalesce((select x.last_n from pushed x where x.id = d.id), -1)
         + row_number() over (partition by d.id order by d.user_id, d.lane, d.token), 2,
       (d.id, d.lane, d.token) in (select t.outbox_id, t.lane, t.token from told t),
       clock_timestamp(), clock_timestamp(), d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data

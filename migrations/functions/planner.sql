@@ -6,8 +6,8 @@
 -- reads a table that grows are fixed by these settings, and by the form of the query: a row is looked up with "cross join lateral (...
 -- offset 0)", which can only run once for each row of the batch, and is changed by its ctid, which no plan can find another way.
 --
--- A setting also holds for what the function calls, unless that has its own. The parts of push.follow_up and the functions that the
--- planner puts into the query around them therefore have none: applying one costs about as much as a look-up.
+-- A setting also holds for what the function calls, unless that has its own. The parts of push.follow_up and push.claim, and functions that
+-- the planner puts into the query around them, therefore have none: applying one costs about as much as a look-up.
 --
 -- roles.sql calls push.set_planner at its end, so that the settings are applied again whenever a file is.
 
@@ -16,11 +16,11 @@ language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   -- Every look-up has an index. A scan of the whole table is never right, even if the table is small when the plan is made.
   c_index constant jsonb := '{"enable_seqscan": "off"}';
-  -- Only for people. Compiling a statement takes seconds, and each of these runs for milliseconds.
-  c_show  constant jsonb := '{"jit": "off"}';
+  -- Compiling a statement takes seconds, and each of these runs for milliseconds.
+  c_uncompiled  constant jsonb := '{"jit": "off"}';
   -- Walks an index in its order, up to a limit: a bitmap scan would read and sort all that matches. The plan is the same for all
   -- arguments and never made again: planning takes longer than running.
-  c_walk  constant jsonb := c_index || c_show || '{"enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}';
+  c_walk  constant jsonb := c_index || c_uncompiled || '{"enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}';
   -- Looks up each row of a batch by its key: a hash or merge join would read the whole table or index for every batch.
   c_batch constant jsonb := c_walk || '{"enable_hashjoin": "off", "enable_mergejoin": "off"}';
   v_plan  record;
@@ -28,26 +28,25 @@ begin
   for v_plan in
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
-      (c_index, 'announce_calls, announce_tokens, answer_call, beat, call, check_recipient, compare_recipients, decline_call, '
-        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, plan_escalation, register_device, report_lanes, '
-        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, tally_rings, void_call'),
-      (c_show, 'drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
-      (c_walk, 'claimed_by, count_owed, disown, drop_belongings, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, '
-        'give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
+      (c_index, 'announce_calls, answer_call, beat, call, check_recipient, compare_recipients, decline_call, '
+        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, note_tokens, register_device, report_lanes, '
+        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call'),
+      (c_uncompiled, 'check_health, drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_walk, 'claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
         'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
-        'expire, free_claims, free_rows, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, limit_devices, '
-        'own_calls, park, places, resume_invalidation, revive_tokens, settle, settle_receipts, settle_webhooks, settled, '
+        'expire, free_claims, free_rows, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, note_devices, '
+        'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
         'withdraw_tokens'),
-      (c_index || c_show, 'calls, enqueue_batch, minutes'),
+      (c_index || c_uncompiled, 'calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.
-      (c_index || c_show || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),
+      (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),
       -- Inside a statement that has the other settings.
       ('{"plan_cache_mode": "force_generic_plan"}', 'calls_that_skip'),
       -- The sort of a statement with many calls stays in memory.
       (c_batch || '{"work_mem": "64MB"}', 'fan_out'),
       -- Batches are joined with themselves: a nested loop would cost the square of their size.
-      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up'),
+      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, follow_up_again'),
       ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
       (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
       -- They read a whole table on purpose.

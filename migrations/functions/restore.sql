@@ -101,7 +101,3 @@ comment on function push.put_away_restored is 'runs push.put_away when a gateway
 
 create or replace trigger put_away_restored after insert or update on push.gateways
   for each statement execute function push.put_away_restored();
-
--- Release 0.1.0 remembered in these tables whether a crash of the server had lost commits.
-drop table if exists push.life, push.reclaimed;
-drop function if exists push.keep_closed(), push.open_life(), push.give_back(int, tid[], int[]);

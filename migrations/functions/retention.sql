@@ -2,16 +2,6 @@
 
 -- Calls that are deleted ----------------------------------------------------------------------------------------------
 
-create or replace function push.drop_belongings(p_outbox_id bigint[]) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-begin
-  delete from push.ring_reports r where r.outbox_id = any (p_outbox_id);
-  delete from push.escalations e where e.outbox_id = any (p_outbox_id);
-end
-$$;
-comment on function push.drop_belongings is
-  'deletes the remaining rows of calls that no longer exist. p_outbox_id: push.outbox.id';
-
 create or replace function push.drop_calls() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -25,7 +15,8 @@ begin
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
       jsonb_build_object('calls', (select count(*) from gone_calls), 'owed', (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;
-  perform push.drop_belongings(array(select g.id from gone_calls g));
+  delete from push.ring_reports r where r.outbox_id = any (array(select g.id from gone_calls g));
+  delete from push.escalations e where e.outbox_id = any (array(select g.id from gone_calls g));
   -- Deleted last, so that a session that waits for a key finds that the call is gone.
   delete from push.call_key k where k.ctid = any (array(
     select k.tid
@@ -67,33 +58,11 @@ create or replace trigger drop_all_calls after truncate on push.outbox
 
 -- What is too old -----------------------------------------------------------------------------------------------------
 
--- A step reads calls in the order of their numbers, which nearly follow time. No index on a time is needed, and the pass
--- ends at a step in which every call is too young. The next step continues after the last number, so an old call that is
--- still owed is skipped once a pass and blocks nothing. After the end of a pass, the next one begins ten minutes later, or
--- when a new day has begun: until then only calls that were still owed would be left.
-create or replace function push.prune(p_max int default 5000, p_keep_days int default 15) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp set lock_timeout = '200ms' as $$
+create or replace function push.prune_others() returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  -- c_bite limits the time of one call of this function. The number of calls read at once is adapted so that each read
-  -- takes about 10 to 20 % of it: a call may have a thousand reports.
-  c_bite   constant interval := '25 ms';
-  c_pause  constant interval := '10 minutes';
   c_keep_tokens constant interval := '90 days';
-  -- A day longer than their history, which is found through the calls. A notification may be owed for longer.
-  v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
-    - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
-  v_begun  timestamptz := clock_timestamp();
-  v_step   int := 20;
-  v_from   timestamptz;
-  v_took   interval;
-  v_cursor push.prune_cursor;
-  v_seen   int;
-  v_last   bigint;
-  v_oldest timestamptz;
-  v_done   bigint[];
-  v_pruned bigint := 0;
 begin
-  -- At most 250 rows of each of the other tables, every time this runs.
   delete from push.audit a where a.id = any (array(
     select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
     for update skip locked));
@@ -129,7 +98,37 @@ begin
   delete from push.gateways g where g.id = any (array(
     select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
     limit 250 for update skip locked));
+end
+$$;
+comment on function push.prune_others is
+  'deletes what is too old in other tables than that of calls, at most 250 rows of each and 25 batches of tickets of an app. For push.prune';
 
+-- A step reads calls in the order of their numbers, which nearly follow time. No index on a time is needed, and the pass
+-- ends at a step in which every call is too young. The next step continues after the last number, so an old call that is
+-- still owed is skipped once a pass and blocks nothing. After the end of a pass, the next one begins ten minutes later, or
+-- when a new day has begun: until then only calls that were still owed would be left.
+create or replace function push.prune(p_max int default 5000, p_keep_days int default 15) returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp set lock_timeout = '200ms' as $$
+declare
+  -- c_bite limits the time of one call of this function. The number of calls read at once is adapted so that each read
+  -- takes about 10 to 20 % of it: a call may have a thousand reports.
+  c_bite   constant interval := '25 ms';
+  c_pause  constant interval := '10 minutes';
+  -- A day longer than their history, which is found through the calls. A notification may be owed for longer.
+  v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
+    - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
+  v_begun  timestamptz := clock_timestamp();
+  v_step   int := 20;
+  v_from   timestamptz;
+  v_took   interval;
+  v_cursor push.prune_cursor;
+  v_seen   int;
+  v_last   bigint;
+  v_oldest timestamptz;
+  v_done   bigint[];
+  v_pruned bigint := 0;
+begin
+  perform push.prune_others();
   select c.* into v_cursor from push.prune_cursor c for update skip locked;
   if not found
     or v_cursor.after_id = 0 and v_cursor.until = v_before and v_cursor.ended_at > v_begun - c_pause then
@@ -180,6 +179,3 @@ comment on function push.prune is
   'that ended, all older than one day, and events of webhooks (push.trim_webhooks). Returns how many calls were deleted. It '
   'stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: '
   'locked rows are left for the next pass';
-
--- What other functions do now (release 0.1.0 had it).
-drop function if exists push.drop_deliveries(bigint[], boolean);

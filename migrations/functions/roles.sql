@@ -14,76 +14,58 @@ declare
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
     'push_keys', 'those who manage keys of the HTTP API: create, list and revoke them (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
+  c_insert constant text := 'insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)';
   -- All columns of a call except payload and recipients, which contain tokens.
-  c_call_columns constant text :=
-    'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
-    'traceparent';
-  c_calls constant text := 'push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, '
-    'push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, '
+  c_select constant text :=
+    'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
+  c_calls constant text := 'execute on function push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, '
+    'push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, '
     'push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
   v_role    text;
-  v_missing text[] := '{}';
+  v_right   text;
+  v_missing text[];
 begin
-  for v_role in select jsonb_object_keys(c_roles) loop
-    if to_regrole(v_role) is null then
-      begin
-        execute format('create role %I nologin', v_role);
-        execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
-      exception
-        when duplicate_object or unique_violation then null;
-        when insufficient_privilege then v_missing := v_missing || v_role;
-      end;
-    end if;
+  for v_role in select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null loop
+    begin
+      execute format('create role %I nologin', v_role);
+      execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
+    exception when duplicate_object or unique_violation or insufficient_privilege then null;
+    end;
+  end loop;
+  v_missing := array(select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null);
+  for v_role, v_right in
+    select r, 'usage on schema push' from jsonb_object_keys(c_roles) r
+    union all select r, c_calls from unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r
+    union all values
+      ('push_enqueuer', c_insert || ', update (state, answered_by, end_reason), ' || c_select || ' on push.outbox'),
+      -- No right to read or update push.outbox: see tenants.sql.
+      ('push_tenant', c_insert || ' on push.outbox'),
+      ('push_ops', c_select || ', select (voided) on push.outbox'),
+      ('push_ops', 'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, '
+        'push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, '
+        'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks'),
+      ('push_ops', 'update (paused, note) on push.lanes'),
+      ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
+        'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+        'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
+        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks'),
+      ('push_keys', 'select on push.keys, push.apps'),
+      ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
+      ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
+        'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
+        'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
+        'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
+        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, '
+        'push.dead_tokens, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
+        'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
+        'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '
+        'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
+    -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
+    union all select 'push_gateway', 'select on push.' || t from unnest('{schema_migration,schema_functions}'::text[]) t
+      where to_regclass('push.' || t) is not null
+  loop
     continue when v_role = any (v_missing);
-    execute format('grant usage on schema push to %I', v_role);
-    case v_role
-      when 'push_enqueuer' then
-        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent), '
-          'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
-        execute format('grant execute on function %s to %I', c_calls, v_role);
-      when 'push_tenant' then
-        -- No right to read or update push.outbox: see tenants.sql.
-        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent) on push.outbox to %I',
-          v_role);
-        execute format('grant execute on function %s to %I', c_calls, v_role);
-      when 'push_ops' then
-        execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
-        execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
-          'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
-          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, '
-          'push.webhooks to %I', v_role);
-        execute format('grant update (paused, note) on push.lanes to %I', v_role);
-        execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
-          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, '
-          'push.skipped_recipients, push.oldest_ringing, push.check_health, '
-          'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-          'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks to %I', v_role);
-        -- A new partition locks the default one until the transaction ends, and every end of a call waits for it.
-        execute format('revoke execute on function push.ensure_partitions from %I', v_role);
-        -- Before 0013, operators could create keys, and so could the service, which has their rights.
-        execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
-      when 'push_keys' then
-        execute format('grant select on push.keys, push.apps to %I', v_role);
-        execute format('grant execute on function push.create_api_key, push.revoke_api_key to %I', v_role);
-      when 'push_gateway' then
-        execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
-          'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
-          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.ended_for, push.disown, push.follow_up, push.sync, push.take_job, push.run_job, '
-          'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
-          'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
-          'push.give_up_receipts, push.promote, push.expire, push.miss, push.prune, '
-          'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
-          'push.lock_table_used, push.enqueue_calls, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, '
-          'push.observe_webhooks, push.dead_tokens, push.compare_recipients to %I', c_calls, v_role);
-        -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
-        if to_regclass('push.schema_migration') is not null then
-          execute format('grant select on push.schema_migration to %I', v_role);
-        end if;
-        if to_regclass('push.schema_functions') is not null then
-          execute format('grant select on push.schema_functions to %I', v_role);
-        end if;
-    end case;
+    execute format('grant %s to %I', v_right, v_role);
   end loop;
   if v_missing <> '{}' then
     raise notice 'roles are missing: %; % may not create roles', array_to_string(v_missing, ', '), current_user

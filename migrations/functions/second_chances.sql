@@ -144,35 +144,20 @@ declare
   v_id bigint := push.find_call(call_id, app);
 begin
   perform push.check_recipient(v_id, call_id, user_id);
-  insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
-    on conflict on constraint ring_reports_pkey do nothing;
+  with made as (
+    insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
+      on conflict on constraint ring_reports_pkey do nothing
+      returning r.rang_at
+  )
+  -- How long it took.
+  insert into push.tally (what, app, seconds)
+  select 'rang', o.app, greatest(0, extract(epoch from m.rang_at - o.created_at)) from made m join push.outbox o on o.id = v_id;
   return found;
 end
 $$;
 comment on function push.report_ringing is
   'a phone of this user reports that the call rings. call_id: payload.callId; user_id: as in the call''s recipients; app: '
   'needed only if several apps have a call with this id. Returns false if a phone of this user had reported it before';
-
--- Escalation ----------------------------------------------------------------------------------------------------------
-
-create or replace function push.plan_escalation() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  -- Usually no app escalates, which is quickly checked.
-  if exists (select from push.apps a where a.escalate_after_seconds is not null) then
-    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
-    select c.id, 'unheard', true, c.created_at + make_interval(secs => a.escalate_after_seconds)
-    from new_calls c
-    cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
-    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
-  end if;
-  return null;
-end
-$$;
-comment on function push.plan_escalation is 'notes when to look whether a phone of each user rings, for calls of an app that escalates';
-
-create or replace trigger plan_escalation after insert on push.outbox referencing new table as new_calls
-  for each statement execute function push.plan_escalation();
 
 -- A channel that sends nothing ------------------------------------------------------------------------------------------
 
@@ -248,7 +233,3 @@ comment on function push.bypass is
   'for at most p_max invites that are at least 2 s old and on a stuck lane (push.stuck_lanes), or that failed and wait for '
   'their next attempt: notes their calls, so that push.next_channels makes one invite over the user''s next channel, while the first '
   'one goes on waiting. Returns how many invites were checked; each is checked only once';
-
--- What other functions do now (release 0.1.0 had these).
-drop function if exists push.take_turns(bigint[]), push.fall_back(push.delivery[], boolean), push.fall_back_unheard(push.delivery[]),
-  push.escalate(int);

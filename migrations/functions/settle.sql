@@ -168,7 +168,7 @@ comment on function push.park is
 create or replace function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_none   int[] := array_fill(null::int, array[cardinality(p_outbox_id)]);
+  v_none   int[] := array_fill(null::int, array[coalesce(cardinality(p_outbox_id), 0)]);
   v_parked bigint := push.park(p_gateway, p_outbox_id, p_n, p_lease, v_none, v_none, v_none::text[]);
 begin
   perform push.void_unsent(p_outbox_id);
@@ -176,7 +176,8 @@ begin
 end
 $$;
 comment on function push.release is
-  'for gateways of release 0.1.0: push.park without a delay and without the attempt. Invites of calls that have ended become void';
+  'for gateways of release 0.1.0: push.park without a delay and without the attempt. Invites of calls that have ended become void. '
+  'p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
 
 create or replace function push.disown(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -188,5 +189,5 @@ end
 $$;
 comment on function push.disown is
   'for deliveries that are claimed in the gateway''s name and that it does not know, because a fail-over has lost what it settled: those '
-  'that people see end as dead (GatewayCrashed) unless the app is at_least_once, the others become ready. Arguments: as for push.settle. '
-  'Returns how many';
+  'that people see end as dead (GatewayCrashed) unless the app is at_least_once, the others become ready. p_gateway, p_outbox_id, p_n, p_lease: as for '
+  'push.settle. Returns how many';

@@ -10,7 +10,6 @@ select d.outbox_id, l.app, o.call_id, l.provider,
   case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
   d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
   case d.environment when 0 then 'production' else 'sandbox' end as environment,
-  -- As push.platform_name, which readers of the view may not call.
   case d.platform when 1 then 'ios' when 2 then 'android' when 3 then 'web' end as platform,
   d.locale, push.mask(d.token) as device, d.failures, d.fallback_of
 from push.delivery d
@@ -87,6 +86,18 @@ comment on column push.delivery_history.trace_id is 'the trace that the call bel
 
 -- Whom a call skipped -------------------------------------------------------------------------------------------------
 
+create or replace function push.skip_remedy(p_reason text, p_app text) returns text language sql stable as $$
+  select case p_reason
+    when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
+    when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
+      p_app)
+    when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
+    when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
+      'configuration; add them', p_app)
+    else 'has no device for this; register one, or give a token' end
+$$;
+comment on function push.skip_remedy is 'what to do when a user was skipped. p_reason: as push.skipped_recipients says; p_app: the app';
+
 -- Skipped recipients are not stored: that would be a row for every user without a phone. They are computed from what the
 -- backend wrote, the deliveries made, and what is known of the tokens now. Once the history of the call's day is dropped,
 -- they are unknown, and the result is empty.
@@ -115,7 +126,7 @@ begin
       select h.user_id, h.token from push.history h
       where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.kind in (0, 3)
     ), entry as materialized (
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
+      select push.entry_user(e) as user_id,
         e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
       from jsonb_array_elements(v_call.recipients) with ordinality r(e, i)
       where push.is_recipient(e)
@@ -150,14 +161,7 @@ begin
       where not exists (select from token t join reached r on r.token = t.token where t.user_id = m.user_id)
       group by m.user_id
     )
-    select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
-        when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
-        when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
-          v_call.app)
-        when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
-        when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
-          'configuration; add them', v_call.app)
-        else 'has no device for this; register one, or give a token' end
+    select u.user_id, u.reason, format('recipients[%s]', u.i), push.skip_remedy(u.reason, v_call.app)
     from unreached u
     union all
     select f.user_id, f.reason, f.field, f.remedy from fault f
@@ -173,6 +177,51 @@ comment on function push.skipped_recipients is
 
 -- The story of a call -------------------------------------------------------------------------------------------------
 
+create or replace function push.push_events(p_outbox_id bigint, p_since timestamptz, p_first_n int, p_last_n int) returns table (
+  at timestamptz, step int, n int, event text, provider text, kind text, user_id text, attempt int, status int, reason text, device text
+)
+language sql stable as $$
+  with owed as (
+    select d.* from push.deliveries d
+    where d.outbox_id = p_outbox_id and (p_first_n is null or d.n >= p_first_n) and (p_last_n is null or d.n <= p_last_n)
+  ), done as (
+    select h.* from push.delivery_history h
+    where h.outbox_id = p_outbox_id and h.finished_at >= p_since
+      and (p_first_n is null or h.n >= p_first_n) and (p_last_n is null or h.n <= p_last_n)
+  ), push as (
+    select d.created_at, d.n, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures from owed d
+    union all
+    select h.created_at, h.n, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures from done h
+  )
+  -- Another channel replaced one that failed, or one whose phones did not report that they ring.
+  select f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider, f.kind, f.user_id, null::int,
+    case when e.n is null then h.status end, case when e.n is null then h.reason else 'NotRinging' end, f.device
+  from push f left join done h on h.n = f.fallback_of left join push.escalations e on e.outbox_id = p_outbox_id and e.n = f.n
+  where f.fallback_of is not null
+  union all
+  -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
+  select case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider, d.kind, d.user_id, d.attempt, null,
+    d.last_reason, d.device
+  from owed d
+  union all
+  select (f ->> 'at')::timestamptz, 4, p.n, 'attempt failed', p.provider, p.kind, p.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int,
+    f ->> 'reason', p.device
+  from push p cross join lateral jsonb_array_elements(p.failures) f
+  union all
+  -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
+  select h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id,
+    coalesce((
+      select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
+    ), h.attempts), null, null, h.device
+  from done h where h.sent_at is not null
+  union all
+  select coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind, h.user_id, h.attempts, h.status, h.reason, h.device
+  from done h
+$$;
+comment on function push.push_events is
+  'the events of the pushes of a call, for push.timeline. p_outbox_id: push.outbox.id; p_since: when it was created; p_first_n, p_last_n: '
+  'as there. step: the order of events of one time';
+
 create or replace function push.timeline(
   call_id text, app text default null, first_n int default null, last_n int default null
 ) returns table (
@@ -183,70 +232,25 @@ language sql stable security definer set search_path = push, pg_temp as $$
   with call as (
     select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
     from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
-  ), owed as (
-    select d.* from call c join push.deliveries d on d.outbox_id = c.id
-    where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)
-  ), done as (
-    select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
-    where (timeline.first_n is null or h.n >= timeline.first_n) and (timeline.last_n is null or h.n <= timeline.last_n)
   ), event as (
-    select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
-      null::int as attempt, null::int as status, null as reason, null as device, null as field
-    from call c where timeline.first_n is null
+    select c.id, p.*, null as field from call c
+    cross join lateral push.push_events(c.id, c.created_at, timeline.first_n, timeline.last_n) p
     union all
-    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null, s.field
-    from call c cross join lateral push.skipped_recipients(c.id) s where timeline.first_n is null
-    union all
-    -- Another channel replaced one that failed, or one whose phones did not report that they ring.
-    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
-      f.kind, f.user_id, null, case when e.n is null then h.status end,
-      case when e.n is null then h.reason else 'NotRinging' end, f.device, null
-    from (
-      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from owed
+    select c.id, e.at, e.step, -1, e.event, null, c.kind, e.user_id, e.attempt, null, e.reason, null, e.field
+    from call c cross join lateral (
+      select c.created_at as at, 0 as step, 'enqueued' as event, null as user_id, null::int as attempt, null as reason, null as field
       union all
-      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from done
-    ) f
-    left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
-    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
-    where f.fallback_of is not null
-    union all
-    -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
-    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
-      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device, null
-    from owed d
-    union all
-    select t.outbox_id, (f ->> 'at')::timestamptz, 4, t.n, 'attempt failed', t.provider, t.kind,
-      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device, null
-    from (
-      select outbox_id, n, provider, kind, user_id, device, failures from owed
+      select c.created_at, 1, 'skipped', s.user_id, null, s.reason, s.field from push.skipped_recipients(c.id) s
       union all
-      select outbox_id, n, provider, kind, user_id, device, failures from done
-    ) t
-    cross join lateral jsonb_array_elements(t.failures) f
-    union all
-    -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
-    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id,
-      coalesce((
-        select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
-      ), h.attempts), null, null, h.device, null
-    from done h where h.sent_at is not null
-    union all
-    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
-      h.user_id, h.attempts, h.status, h.reason, h.device, null
-    from done h
-    union all
-    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null, null
-    from call c join push.ring_reports r on r.outbox_id = c.id where timeline.first_n is null
-    union all
-    select c.id, (s.said ->> 'at')::timestamptz, 7, -1, s.said ->> 'reason', null, c.kind, s.user_id, null, null, null, null,
-      null
-    from call c cross join lateral jsonb_each(c.declined) s(user_id, said) where timeline.first_n is null
-    union all
-    -- Listed at the time of its next try, like a delivery that waits.
-    select c.id, max(e.due_at), 8, -1, 'end failed', null, c.kind, null, max(e.tries), null, null, null, null
-    from call c join push.follow_ups e on e.outbox_id = c.id
-    where timeline.first_n is null and e.tries > 1
-    group by c.id, c.kind
+      select r.rang_at, 7, 'ringing', r.user_id, null, null, null from push.ring_reports r where r.outbox_id = c.id
+      union all
+      select (s.said ->> 'at')::timestamptz, 7, s.said ->> 'reason', s.user_id, null, null, null from jsonb_each(c.declined) s(user_id, said)
+      union all
+      -- Listed at the time of its next try, like a delivery that waits.
+      select max(f.due_at), 8, 'end failed', null, max(f.tries), null, null from push.follow_ups f
+      where f.outbox_id = c.id and f.tries <> 0 having count(*) > 0
+    ) e
+    where timeline.first_n is null
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field

@@ -1,7 +1,7 @@
 -- Counts for the gateways' metrics of what happens in SQL alone. Each statement that ends, misses or counts something
 -- inserts a row into push.tally; a gateway removes the rows and adds them to its counters. Also gauges that only the
--- database can compute: how much is owed, and how old it is. The ends of deliveries are noted by push.bury,
--- missed calls by push.tell_missed.
+-- database can compute: how much is owed, and how old it is. The ends of deliveries are noted by push.bury, missed calls by
+-- push.tell_missed, phones that ring by push.report_ringing, tokens by push.note_tokens.
 
 -- What notes it -------------------------------------------------------------------------------------------------------
 
@@ -11,6 +11,14 @@ begin
   insert into push.tally (what, app, count)
   select 'enqueued', c.app, count(*) from new_calls c
   where push.is_call(c.kind) and c.created_at >= statement_timestamp() group by c.app;
+  -- Usually no app escalates, which is quickly checked.
+  if exists (select from push.apps a where a.escalate_after_seconds is not null) then
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+    select c.id, 'unheard', true, c.created_at + make_interval(secs => a.escalate_after_seconds)
+    from new_calls c
+    cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
+    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
+  end if;
   -- Here, because no later trigger refuses the statement: what others refuse is not counted.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
     perform push.use_quota(array_agg(u.app), array_agg(u.counts))
@@ -24,42 +32,12 @@ begin
   return null;
 end
 $$;
-comment on function push.tally_calls is 'notes how many calls were enqueued, also for the quota of their app';
+comment on function push.tally_calls is
+  'notes how many calls were enqueued, also for the quota of their app, and when to look whether a phone of each user rings, for an app '
+  'that escalates';
 
 create or replace trigger tally_calls after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.tally_calls();
-
-create or replace function push.tally_rings() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  insert into push.tally (what, app, seconds)
-  select 'rang', o.app, greatest(0, extract(epoch from r.rang_at - o.created_at))
-  from new_reports r
-  cross join lateral (select o.app, o.created_at from push.outbox o where o.id = r.outbox_id offset 0) o;
-  return null;
-end
-$$;
-comment on function push.tally_rings is 'notes how long it took until a phone reported that it rings';
-
-create or replace trigger tally_rings after insert on push.ring_reports referencing new table as new_reports
-  for each statement execute function push.tally_rings();
-
-create or replace function push.tally_tokens() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  insert into push.tally (what, lane, app, count)
-  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
-  from new_tokens t
-  group by t.app, t.provider;
-  return null;
-end
-$$;
-comment on function push.tally_tokens is 'notes how many tokens were invalidated or quarantined (the trigger''s argument)';
-
-create or replace trigger tally_tokens after insert on push.token_invalidations referencing new table as new_tokens
-  for each statement execute function push.tally_tokens('invalidated');
-create or replace trigger tally_tokens after insert on push.quarantined_tokens referencing new table as new_tokens
-  for each statement execute function push.tally_tokens('quarantined');
 
 -- Who takes it --------------------------------------------------------------------------------------------------------
 

@@ -66,27 +66,32 @@ comment on function push.invalidate_tokens is
   'new in push.token_invalidations; if there are any, NOTIFY push_token_invalidations. Arrays, by token: p_lane: '
   'push.lanes.id; p_token: the token; p_since: the time from which it is dead, or null; p_reason: the provider''s reason';
 
-create or replace function push.revive_tokens() returns trigger
+create or replace function push.note_tokens() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
-  delete from push.token_invalidations x
-  where x.ctid = any (array(
-    select dead.tid
-    from changed d cross join lateral (
-      select x.ctid as tid from push.token_invalidations x
-      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
-      offset 0
-    ) dead
-    where d.invalidated_at is null));
+  insert into push.tally (what, lane, app, count)
+  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
+  from new_tokens t
+  group by t.app, t.provider;
+  if tg_argv[0] = 'invalidated' and exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, user_id, at, data)
+    select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
+      t.user_id, t.invalidated_at,
+      jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
+    from new_tokens t
+    where push.wants_event(t.app, 'token.dead')
+    on conflict do nothing;
+  end if;
   return null;
 end
 $$;
-comment on function push.revive_tokens is 'removes tokens of living devices from push.token_invalidations';
+comment on function push.note_tokens is
+  'notes how many tokens were invalidated or quarantined (the trigger''s argument), and records token.dead for those that were invalidated';
 
-create or replace trigger revive_tokens_of_new after insert on push.devices referencing new table as changed
-  for each statement execute function push.revive_tokens();
-create or replace trigger revive_tokens_of_changed after update on push.devices referencing new table as changed
-  for each statement execute function push.revive_tokens();
+create or replace trigger note_tokens after insert on push.token_invalidations referencing new table as new_tokens
+  for each statement execute function push.note_tokens('invalidated');
+create or replace trigger note_tokens after insert on push.quarantined_tokens referencing new table as new_tokens
+  for each statement execute function push.note_tokens('quarantined');
 
 -- Mass invalidation ---------------------------------------------------------------------------------------------------
 

@@ -78,12 +78,6 @@ comment on function push.webpush_token is
   'the token of a browser: its subscription in one canonical text (push.is_webpush_token). p_token: that text, or the '
   'PushSubscription that the browser gives, as JSON. Null: it is neither';
 
-create or replace function push.is_traceparent(p_text text) returns boolean language sql immutable parallel safe as
-$$ select p_text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' $$;
-comment on function push.is_traceparent is
-  'whether a text is a traceparent of version 00: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2, '
-  'neither id all zeros (w3.org/TR/trace-context)';
-
 create or replace function push.is_call(p_kind text) returns boolean language sql immutable parallel safe as
 $$ select p_kind in ('incoming_call', 'video_call') $$;
 comment on function push.is_call is 'whether a kind of push.outbox rings';
@@ -208,33 +202,6 @@ create or replace function push.is_recipient(p_entry jsonb) returns boolean lang
 $$;
 comment on function push.is_recipient is 'whether an entry of recipients names a user; its tokens are checked separately';
 
-create or replace function push.recipient_token(p_entry jsonb, p_member text) returns text
-language sql immutable parallel safe as $$
-  select case p_member
-    when 'fcmToken' then case when push.is_fcm_token(btrim(p_entry ->> 'fcmToken', E' \t\r\n'))
-      then btrim(p_entry ->> 'fcmToken', E' \t\r\n') end
-    when 'pushToken' then case when push.is_expo_token(btrim(p_entry ->> 'pushToken', E' \t\r\n'))
-      then btrim(p_entry ->> 'pushToken', E' \t\r\n') end
-    when 'webPushSubscription' then push.webpush_token(p_entry ->> 'webPushSubscription')
-    else case when push.is_apns_token(translate(p_entry ->> p_member, E'<> \t\r\n', ''))
-      then translate(p_entry ->> p_member, E'<> \t\r\n', '') end
-  end
-$$;
-comment on function push.recipient_token is
-  'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, '
-  'a subscription in its canonical form, other tokens without blanks around them. Null: there is none, or it has another '
-  'form. p_member: one of push.token_member. push.fan_out does the same';
-
--- An entry with an APNs token is an iPhone, even if it is reached over another channel. An Android phone rings on a data
--- message alone, and an iPhone does not show one.
-create or replace function push.recipient_platform(p_entry jsonb) returns smallint language sql immutable parallel safe as $$
-  select case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
-    when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end::smallint
-$$;
-comment on function push.recipient_platform is
-  'the platform of an entry of recipients: 1 iOS, 2 Android, 0 unknown. An entry with an APNs token is an iPhone unless '
-  'its platform is android';
-
 create or replace function push.recipient_locale(p_entry jsonb) returns text language sql immutable parallel safe as $$
   select case when jsonb_typeof(p_entry -> 'locale') = 'string' and length(p_entry ->> 'locale') <= 64
     then p_entry ->> 'locale' end
@@ -261,11 +228,6 @@ $$;
 comment on function push.voip_tokens is
   'the VoIP tokens of recipients, without <, > and blanks; only of texts up to 1,024 bytes';
 
--- The former release has it.
-create or replace function push.dirty_voip_tokens(p_recipients jsonb) returns text[] language sql immutable parallel safe as
-$$ select push.voip_tokens(p_recipients) $$;
-comment on function push.dirty_voip_tokens is 'push.voip_tokens; to be removed in the next minor release';
-
 -- A quick check; push.recipient_faults gives the details.
 create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql stable parallel safe as $$
   select coalesce(not push.is_recipient(p_entry)
@@ -284,6 +246,38 @@ create or replace function push.has_recipient_fault(p_entry jsonb) returns boole
 $$;
 comment on function push.has_recipient_fault is 'whether an entry of recipients may have a fault';
 
+create or replace function push.ignored_members(p_entry jsonb) returns table (member text, remedy text) language sql stable as $$
+  select m.member, m.remedy
+  from (values
+    ('platform',
+      p_entry ->> 'platform' not in ('ios', 'android')
+        and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription'),
+      'must be ios or android, or left out; it was ignored'),
+    ('environment', p_entry ->> 'environment' not in ('production', 'sandbox', 'development'),
+      'must be production or sandbox, or left out; it was ignored'),
+    ('locale', p_entry -> 'locale' <> 'null' and push.recipient_locale(p_entry) is null,
+      'must be a string of at most 64 characters, or left out; it was ignored'),
+    ('missedCall', jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null'),
+      'must be true or false, or left out; it was ignored'),
+    ('data', p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null,
+      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
+  where m.is_bad
+$$;
+comment on function push.ignored_members is 'members of an entry of recipients, other than tokens, that cannot be used, and what they must be';
+
+create or replace function push.token_home(p_provider text, p_token text) returns text language sql immutable parallel safe as $$
+  select case
+    when p_provider <> 'expo' and p_token like 'Expo%[%]' and push.is_expo_token(p_token)
+      then 'is an Expo push token; give it as pushToken'
+    when p_provider <> 'webpush' and push.webpush_token(p_token) is not null
+      then 'is a browser''s subscription; give it as webPushSubscription'
+    when p_provider in ('expo', 'webpush') and push.is_apns_token(p_token)
+      then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
+    when p_provider <> 'fcm' and push.is_fcm_token(p_token) and (p_provider in ('expo', 'webpush') or p_token like '%:%')
+      then 'has the form of an FCM registration token; give it as fcmToken' end
+$$;
+comment on function push.token_home is 'if a malformed token of a provider is one of another provider: which, in words for messages; else null';
+
 create or replace function push.recipient_faults(p_recipients jsonb, p_kind text, p_app text)
 returns table (i int, user_id text, reason text, field text, remedy text)
 language sql stable as $$
@@ -296,7 +290,7 @@ language sql stable as $$
       with ordinality e(entry, ordinal)
     where e.entry -> 'notificationEnabled' is distinct from 'false'
   ), token as materialized (
-    select e.*, t.*, push.recipient_token(e.entry, t.member) is not null as is_good,
+    select e.*, t.*, push.channel_token(t.provider, t.token) is not null as is_good,
       push.serves(a.providers, t.provider) as is_served
     from entry e
     cross join lateral (values
@@ -326,35 +320,13 @@ language sql stable as $$
   union all
   select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
   from entry e
-  cross join lateral (values
-    ('platform',
-      e.entry ->> 'platform' not in ('ios', 'android')
-        and not (e.entry ->> 'platform' = 'web' and e.entry ? 'webPushSubscription'),
-      'must be ios or android, or left out; it was ignored'),
-    ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
-      'must be production or sandbox, or left out; it was ignored'),
-    ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
-      'must be a string of at most 64 characters, or left out; it was ignored'),
-    ('missedCall', jsonb_typeof(e.entry -> 'missedCall') not in ('boolean', 'null'),
-      'must be true or false, or left out; it was ignored'),
-    ('data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
-      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
-  where e.is_usable and m.is_bad
+  cross join lateral push.ignored_members(e.entry) m
+  where e.is_usable
   union all
-  select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
+  select t.i, t.user_id, case when t.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
     t.path || '.' || t.member,
-    coalesce(r.home, push.token_form(t.provider))
-  from token t
-  cross join lateral (select case
-    when t.provider <> 'expo' and t.token like 'Expo%[%]' and push.is_expo_token(t.token)
-      then 'is an Expo push token; give it as pushToken'
-    when t.provider <> 'webpush' and push.webpush_token(t.token) is not null
-      then 'is a browser''s subscription; give it as webPushSubscription'
-    when t.provider in ('expo', 'webpush') and push.is_apns_token(t.token)
-      then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
-    when t.provider <> 'fcm' and push.is_fcm_token(t.token) and (t.provider in ('expo', 'webpush') or t.token like '%:%')
-      then 'has the form of an FCM registration token; give it as fcmToken' end as home) r
-  where not t.is_good
+    coalesce(t.home, push.token_form(t.provider))
+  from (select t.*, push.token_home(t.provider, t.token) as home from token t where not t.is_good) t
   union all
   -- Recipients that have no token that could be used.
   select t.i, t.user_id, 'ProviderNotConfigured', t.path || '.' || t.member,

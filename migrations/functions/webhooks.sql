@@ -116,10 +116,6 @@ comment on column push.webhook_event.data is
 
 -- What is recorded ----------------------------------------------------------------------------------------------------
 
-create or replace function push.webhook_time(p_at timestamptz) returns text language sql stable parallel safe as
-$$ select to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
-comment on function push.webhook_time is 'a time as bodies of webhooks have it: UTC, with milliseconds';
-
 create or replace function push.delivery_data(
   p_app text, p_provider text, p_call_id text, p_n int, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint,
   p_user_id text, p_device text, p_attempts int, p_sent_at timestamptz
@@ -128,7 +124,7 @@ create or replace function push.delivery_data(
     'kind', (array['invite', 'cancel', 'missed_call', 'notification'])[p_kind + 1],
     'outcome', (array['delivered', 'delivered_late', 'void', 'expired', 'dead'])[p_outcome + 1],
     'reason', p_reason, 'status', p_status, 'userId', p_user_id, 'device', p_device, 'provider', p_provider,
-    'attempts', p_attempts, 'sentAt', push.webhook_time(p_sent_at))
+    'attempts', p_attempts, 'sentAt', push.iso_time(p_sent_at))
 $$;
 comment on function push.delivery_data is
   'data of delivery.finished. p_app, p_provider: the lane; the others: columns of push.history';
@@ -138,7 +134,7 @@ create or replace function push.call_data(
   p_ended_at timestamptz
 ) returns jsonb language sql stable parallel safe as $$
   select jsonb_build_object('app', p_app, 'callId', p_call_id, 'kind', p_kind, 'state', p_state, 'reason', p_reason,
-    'answeredBy', p_answered_by, 'createdAt', push.webhook_time(p_created_at), 'endedAt', push.webhook_time(p_ended_at))
+    'answeredBy', p_answered_by, 'createdAt', push.iso_time(p_created_at), 'endedAt', push.iso_time(p_ended_at))
 $$;
 comment on function push.call_data is
   'data of call.answered, call.ended and call.missed. Arguments: columns of push.outbox';
@@ -162,8 +158,8 @@ begin
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('delivery', l.app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text), l.app,
       'delivery.finished', h.outbox_id, h.user_id, h.finished_at,
-      push.delivery_data(l.app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, push.mask(h.token), h.attempts,
-        h.sent_at)
+      push.delivery_data(l.app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
+        coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at)
     from new_rows h
     left join lateral (select o.call_id from push.outbox o where o.id = h.outbox_id offset 0) o on true
     cross join lateral (select l.app, l.provider from push.lane l where l.id = h.lane offset 0) l
@@ -214,25 +210,7 @@ comment on function push.announce_calls is
 create or replace trigger announce_calls after update on push.outbox referencing old table as old_calls new table as new_calls
   for each statement execute function push.announce_calls();
 
-create or replace function push.announce_tokens() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  if exists (select from push.webhook w where w.is_on) then
-    insert into push.webhook_event (event, app, type, user_id, at, data)
-    select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
-      t.user_id, t.invalidated_at,
-      jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-    from new_tokens t
-    where push.wants_event(t.app, 'token.dead')
-    on conflict do nothing;
-  end if;
-  return null;
-end
-$$;
-comment on function push.announce_tokens is 'records token.dead for tokens that were invalidated';
-
-create or replace trigger announce_tokens after insert on push.token_invalidations referencing new table as new_tokens
-  for each statement execute function push.announce_tokens();
+-- push.note_tokens (tokens.sql) records token.dead.
 
 -- A token lives again: its phone has registered it again, invalidation was put on hold, or an operator has deleted the row.
 -- A receiver that is behind must not be told to delete it.
@@ -345,14 +323,60 @@ comment on function push.set_webhooks is
   'app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are '
   'left as they are. Returns the apps whose row another transaction has locked: they are unchanged, so call it again';
 
+-- Those behind another event of their call are put off until its due time, so they are not examined again before then.
+create or replace function push.first_events(p_app text, p_now timestamptz, p_room int) returns bigint[]
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  -- Maximum number of due events that are examined.
+  c_scan constant int := 500;
+  v_mine bigint[];
+begin
+  with due as materialized (
+    select e.id, e.outbox_id from push.webhook_event e
+    where e.app = p_app and e.due_at <= p_now
+    order by e.due_at
+    limit c_scan
+  ), judged as materialized (
+    select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, p_now) as first_due_at
+    from due d left join lateral (
+      select f.id, f.due_at from push.webhook_event f
+      where f.outbox_id = d.outbox_id
+      order by f.outbox_id, f.id
+      limit 1
+    ) f on true
+  ), behind as (
+    update push.webhook_event e set due_at = b.first_due_at
+    from (
+      select x.id, j.first_due_at
+      from judged j cross join lateral (
+        select x.id from push.webhook_event x where x.id = j.id and x.due_at <= p_now for no key update skip locked
+      ) x
+      where j.first_id <> j.id and j.first_due_at > p_now
+    ) b
+    where e.id = b.id
+  )
+  select array_agg(m.id) into v_mine
+  from (
+    select x.id
+    from (select distinct j.first_id, j.first_due_at from judged j where j.first_due_at <= p_now) j
+    cross join lateral (
+      select x.id, x.due_at from push.webhook_event x where x.id = j.first_id and x.due_at <= p_now for no key update skip locked
+    ) x
+    order by j.first_due_at, x.id
+    limit p_room
+  ) m;
+  return v_mine;
+end
+$$;
+comment on function push.first_events is
+  'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none. p_now: the time; p_room: maximum '
+  'number of events';
+
 create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
 returns table (id bigint, app text, attempt int, tries int, event text, body text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  -- Maximum number of due events that are examined for one app. Those behind another event of their call are put off until
-  -- its due time, so they are not examined again before then.
-  c_scan constant int := 500;
   -- After this number of failures in a row, one event at a time is sent, as a probe.
   c_open constant int := 5;
   v_now  timestamptz;
@@ -376,40 +400,7 @@ begin
     continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.retry_at > v_now or p_room[v_i] < 1
       or v_hook.gone_at is not null and v_hook.url_digest = p_url_digest[v_i];
     v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
-    with due as materialized (
-      select e.id, e.outbox_id from push.webhook_event e
-      where e.app = v_app and e.due_at <= v_now
-      order by e.due_at
-      limit c_scan
-    ), judged as materialized (
-      select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, v_now) as first_due_at
-      from due d left join lateral (
-        select f.id, f.due_at from push.webhook_event f
-        where f.outbox_id = d.outbox_id
-        order by f.outbox_id, f.id
-        limit 1
-      ) f on true
-    ), behind as (
-      update push.webhook_event e set due_at = b.first_due_at
-      from (
-        select x.id, j.first_due_at
-        from judged j cross join lateral (
-          select x.id from push.webhook_event x where x.id = j.id and x.due_at <= v_now for no key update skip locked
-        ) x
-        where j.first_id <> j.id and j.first_due_at > v_now
-      ) b
-      where e.id = b.id
-    )
-    select array_agg(m.id) into v_mine
-    from (
-      select x.id
-      from (select distinct j.first_id, j.first_due_at from judged j where j.first_due_at <= v_now) j
-      cross join lateral (
-        select x.id, x.due_at from push.webhook_event x where x.id = j.first_id and x.due_at <= v_now for no key update skip locked
-      ) x
-      order by j.first_due_at, x.id
-      limit v_room
-    ) m;
+    v_mine := push.first_events(v_app, v_now, v_room);
     continue when v_mine is null;
     v_due := clock_timestamp() + p_lease_ms[v_i] * interval '1 ms';
     if v_hook.failures >= c_open then
@@ -427,7 +418,7 @@ begin
         returning e.*
       )
       select t.id, t.app, t.attempts, t.tries, t.event,
-        json_build_object('type', t.type, 'timestamp', push.webhook_time(t.at), 'data', t.data)::text
+        json_build_object('type', t.type, 'timestamp', push.iso_time(t.at), 'data', t.data)::text
       from taken t
       order by t.id;
   end loop;
@@ -457,6 +448,53 @@ comment on function push.hurry_webhooks is
   'makes the first event of each call due now, if it was never taken. p_calls: push.outbox.id; p_waits: whether to wait for '
   'transactions that hold such events, or leave these out. For push.settle_webhooks';
 
+-- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
+-- if it comes from the URL that was registered last. An acknowledgement always counts.
+-- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
+-- way at that time do not end it. After it, only the failure of a probe makes the next wait longer: the others are of
+-- requests that were sent before the first wait began, and end one after the other.
+create or replace function push.note_webhook(
+  p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures int, p_pause_ms int, p_is_probe boolean, p_status int,
+  p_reason text
+) returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  c_open     constant int := 5;
+  c_probe    constant interval := '5 s';
+  c_wait_max constant interval := '5 minutes';
+begin
+  if p_is_alive and not p_is_gone then
+    update push.webhook w
+      set failures = 0, failing_since = null, last_status = p_status, last_reason = p_reason, last_at = clock_timestamp(),
+        retry_at = greatest(
+          case when w.failures < c_open and w.retry_at > clock_timestamp() then w.retry_at end,
+          case when w.url_digest = p_url_digest then clock_timestamp() + p_pause_ms * interval '1 ms' end)
+      where w.app = p_app
+        and (w.failures > 0 or p_pause_ms is not null or w.last_status is distinct from p_status
+          or w.last_reason is distinct from p_reason or w.last_at < clock_timestamp() - interval '10 s');
+  else
+    update push.webhook w
+      set failures = case when w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe
+          then least(w.failures + p_failures, greatest(w.failures + 1, c_open)) else w.failures end,
+        failing_since = coalesce(w.failing_since, clock_timestamp()),
+        last_status = p_status, last_reason = p_reason, last_at = clock_timestamp(),
+        gone_at = case when p_is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
+        -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
+        retry_at = greatest(
+          case when w.failures < c_open or not p_is_probe then w.retry_at end,
+          clock_timestamp() + p_pause_ms * interval '1 ms',
+          case when w.failures + p_failures >= c_open
+              and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe) then
+            clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
+      where w.app = p_app and w.url_digest = p_url_digest;
+  end if;
+end
+$$;
+comment on function push.note_webhook is
+  'notes the results of requests to the webhook of an app, for push.settle_webhooks. p_is_alive: one was acknowledged; p_is_gone: one was '
+  'answered with 410; p_failures: how many failed; p_pause_ms: for how long the receiver asked not to be sent anything; p_is_probe: one '
+  'was a probe; p_status, p_reason: of the last one';
+
 drop function if exists push.settle_webhooks(bigint[], text[], text[], int[], smallint[], int[], text[], int[], int[]);
 create or replace function push.settle_webhooks(
   p_id bigint[], p_app text[], p_url_digest text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[],
@@ -464,9 +502,6 @@ create or replace function push.settle_webhooks(
 ) returns void
 language plpgsql volatile security definer set search_path = push, pg_temp set lock_timeout = '100ms' as $$
 declare
-  c_open     constant int := 5;
-  c_probe    constant interval := '5 s';
-  c_wait_max constant interval := '5 minutes';
   v_free   bigint[];
   v_probes bigint[];
   v_calls  bigint[];
@@ -501,11 +536,6 @@ begin
     from generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] > 0 and e.attempts = p_attempt[r.i]
       and e.id = any (v_free);
-  -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
-  -- if it comes from the URL that was registered last. An acknowledgement always counts.
-  -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
-  -- way at that time do not end it. After it, only the failure of a probe makes the next wait longer: the others are of
-  -- requests that were sent before the first wait began, and end one after the other.
   for v_app in
     select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
       count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
@@ -515,31 +545,8 @@ begin
     group by 1, 2 order by 1, 2
   loop
     begin
-      if v_app.is_alive and not v_app.is_gone then
-        update push.webhook w
-          set failures = 0, failing_since = null, last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-            retry_at = greatest(
-              case when w.failures < c_open and w.retry_at > clock_timestamp() then w.retry_at end,
-              case when w.url_digest = v_app.url_digest then clock_timestamp() + v_app.pause_ms * interval '1 ms' end)
-          where w.app = v_app.app
-            and (w.failures > 0 or v_app.pause_ms is not null or w.last_status is distinct from v_app.status
-              or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
-      else
-        update push.webhook w
-          set failures = case when w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or v_app.is_probe
-              then least(w.failures + v_app.failures, greatest(w.failures + 1, c_open)) else w.failures end,
-            failing_since = coalesce(w.failing_since, clock_timestamp()),
-            last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-            gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
-            -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
-            retry_at = greatest(
-              case when w.failures < c_open or not v_app.is_probe then w.retry_at end,
-              clock_timestamp() + v_app.pause_ms * interval '1 ms',
-              case when w.failures + v_app.failures >= c_open
-                  and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or v_app.is_probe) then
-                clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
-          where w.app = v_app.app and w.url_digest = v_app.url_digest;
-      end if;
+      perform push.note_webhook(v_app.app, v_app.url_digest, v_app.is_alive, v_app.is_gone, v_app.failures, v_app.pause_ms, v_app.is_probe,
+        v_app.status, v_app.reason);
     exception
       -- An operator has paused or resumed the app in a transaction that is open. The next result is noted. There may be
       -- many such apps: only for the first one it waits.
@@ -559,22 +566,14 @@ comment on function push.settle_webhooks is
 
 -- Retention -----------------------------------------------------------------------------------------------------------
 
-create or replace function push.trim_webhooks() returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
+create or replace function push.turn_off_webhooks() returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  c_rows_max constant int := 100000;
-  c_age_max  constant interval := '24 hours';
-  c_bite     constant int := 5000;
-  c_time     constant interval := '250 ms';
   -- How long a webhook stays on after the last claim of the last replica that has it.
   c_lent     constant interval := '1 minute';
   -- How long a webhook stays on while no replica serves its app.
   c_unserved constant interval := '24 hours';
   v_begun    timestamptz := clock_timestamp();
-  v_trimmed  bigint := 0;
-  v_count    bigint;
-  v_gone     bigint;
-  v_app      record;
 begin
   -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
   -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
@@ -589,6 +588,25 @@ begin
   update push.webhook w set is_on = false
     where w.app = any (array(select x.app from push.webhook x
       where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
+end
+$$;
+comment on function push.turn_off_webhooks is
+  'turns off the webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had';
+
+create or replace function push.trim_webhooks() returns bigint
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
+declare
+  c_rows_max constant int := 100000;
+  c_age_max  constant interval := '24 hours';
+  c_bite     constant int := 5000;
+  c_time     constant interval := '250 ms';
+  v_begun    timestamptz := clock_timestamp();
+  v_trimmed  bigint := 0;
+  v_count    bigint;
+  v_gone     bigint;
+  v_app      record;
+begin
+  perform push.turn_off_webhooks();
   -- Apps take turns, because counting the events of many may take longer than one step may. Each app's events are found by
   -- an index of their own, so that those of one app, which an operator may have locked, keep no others from being deleted.
   for v_app in
@@ -741,6 +759,37 @@ comment on function push.resume_webhooks is
   'sends the events of an app again: ends a pause, the state that 410 has caused, and the wait after failures. app: name of '
   'the app. Returns whether this changed anything, and a sentence. Running it twice is harmless';
 
+create or replace function push.past_events(p_app text, p_from timestamptz, p_ids bigint[])
+returns table (event text, type text, outbox_id bigint, user_id text, at timestamptz, data jsonb)
+language sql stable as $$
+  select push.webhook_id('delivery', p_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
+    'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
+    push.delivery_data(p_app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
+      coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at) as data
+  from push.lane l cross join lateral (
+    select * from push.history h
+    where h.lane = l.id and h.finished_at >= p_from and (p_ids is null or h.outbox_id = any (p_ids))
+    offset 0) h
+  left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at
+  where l.app = p_app
+  union all
+  select push.webhook_id('call', p_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id,
+    o.answered_by, o.ended_at,
+    push.call_data(p_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
+  from push.outbox o
+  where o.app = p_app and o.state <> 'ringing' and push.is_call(o.kind)
+    and case when p_ids is null then o.ended_at >= p_from else o.id = any (p_ids) end
+  union all
+  select push.webhook_id('token', p_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null,
+    t.user_id, t.invalidated_at,
+    jsonb_build_object('app', p_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
+  from push.token_invalidations t
+  where p_ids is null and t.app = p_app and t.invalidated_at >= p_from
+$$;
+comment on function push.past_events is
+  'the events of an app''s past, as they were recorded: of these calls, or, with p_ids null, since p_from. p_ids: push.outbox.id; p_from: '
+  'not later than they were enqueued';
+
 create or replace function push.resend_webhooks(app text, call_id text default null, since timestamptz default null)
 returns table (recorded bigint, message text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -781,31 +830,7 @@ begin
   -- Of a time, the oldest c_max events are recorded, and those that happened at the same moment as the last of them, so that
   -- calling it again with the moment after it leaves none out, and comes to an end. Of a call, all of them are.
   with found as materialized (
-    select x.* from (
-      select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
-        'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
-        push.delivery_data(v_app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
-          coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at) as data
-      from push.lane l cross join lateral (
-        select * from push.history h
-        where h.lane = l.id and h.finished_at >= v_from and (v_ids is null or h.outbox_id = any (v_ids))
-        offset 0) h
-      left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at
-      where l.app = v_app
-      union all
-      select push.webhook_id('call', v_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id,
-        o.answered_by, o.ended_at,
-        push.call_data(v_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
-      from push.outbox o
-      where o.app = v_app and o.state <> 'ringing' and push.is_call(o.kind)
-        and case when v_ids is null then o.ended_at >= v_from else o.id = any (v_ids) end
-      union all
-      select push.webhook_id('token', v_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null,
-        t.user_id, t.invalidated_at,
-        jsonb_build_object('app', v_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-      from push.token_invalidations t
-      where v_ids is null and t.app = v_app and t.invalidated_at >= v_from
-    ) x
+    select x.* from push.past_events(v_app, v_from, v_ids) x
     where push.wants_event(v_app, x.type)
     order by x.at
     fetch first (case when v_ids is null then c_max else 2147483647 end) rows with ties

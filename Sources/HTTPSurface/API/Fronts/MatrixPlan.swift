@@ -24,7 +24,7 @@ struct MatrixPlan {
   /// Largest size of an id in Matrix, in bytes.
   private static let idMaxBytes = 255
   private static let nameMaxBytes = 120
-  /// Below this size no limit of a provider is reached (`push.fan_out`).
+  /// Below this size no limit of a provider is reached (`push.accept`).
   private static let payloadMaxBytes = 880
 
   let notification: MatrixNotification

@@ -1,0 +1,52 @@
+-- What release 0.1.0 had and this release has not. It goes in the transaction that replaces its last callers: a migration would drop it
+-- earlier, and the old callers would fail for as long as the new functions wait for a lock. Functions that only changed their arguments
+-- are dropped where they are made again.
+
+do $$
+begin
+  -- What was noted elsewhere.
+  if to_regclass('push.ends_unchecked') is not null then
+    insert into push.follow_ups (outbox_id, why, noted_at)
+      select e.outbox_id, case when (select true from push.outbox o where o.id = e.outbox_id) is null then 'gone'
+        when e.is_unannounced then 'ended' else 'declined' end, e.ended_at from push.ends_unchecked e;
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at) select e.outbox_id, 'unheard', true, e.due_at from push.escalations_due e;
+    update push.delivery d set paired = true where d.n >= 30000;
+    drop table push.ends_unchecked, push.escalations_due, push.fallback_turn;
+    -- Whether a crash of the server had lost commits.
+    drop table push.life, push.reclaimed;
+  end if;
+end
+$$;
+
+do $$
+declare
+  v_function regprocedure;
+begin
+  foreach v_function in array array_remove(array(select to_regprocedure('push.' || f) from unnest(array[
+    'announce_missed(bigint[])', 'announce_tokens()', 'announce_untold(push.delivery[])', 'bite_time()',
+    'cancel_invites(bigint[], boolean)', 'check_ends(int)', 'check_traces()', 'count_recipients(jsonb)',
+    'decline(bigint, text, text, text, boolean)', 'decline_rings(bigint[])', 'decline_rings(bigint[], text[], timestamptz, boolean)',
+    'devices_max()', 'dirty_voip_tokens(jsonb)', 'drop_belongings(bigint[])', 'drop_deliveries(bigint[], boolean)',
+    'erase_tokens(text, bytea, timestamptz, boolean, jsonb, bigint[])', 'erased_user(bigint, bytea)', 'escalate(int)',
+    'fall_back(push.delivery[], boolean)', 'fall_back_unheard(push.delivery[])', 'give_back(int, tid[], int[])',
+    'is_culprit(text, timestamptz, bigint)', 'is_traceparent(text)', 'keep_closed()', 'limit_devices()', 'make_lane(text, text)',
+    'mask_payload(jsonb, text)', 'mask_recipients(jsonb, text)', 'mask_words(jsonb, text)', 'quote_pattern(text)',
+    'open_life()', 'plan_escalation()', 'platform_name(smallint)', 'recipient_platform(jsonb)', 'recipient_token(jsonb, text)',
+    'revive_tokens()', 'rings_of(text, bytea)', 'rings_of(text, bytea, timestamptz, text, bigint)',
+    'skips_anybody(bigint, jsonb, text[])', 'take_turns(bigint[])', 'tally_rings()', 'tally_tokens()', 'tell_held(bigint[])',
+    'withdraw_decline(text, bigint, text)']) f), null)
+  loop
+    -- With its triggers.
+    execute format('drop function %s cascade', v_function);
+  end loop;
+end
+$$;
+
+-- Operators could make partitions. A new one locks the default one until the transaction ends, and every end of a call waits for it.
+do $$
+begin
+  if to_regrole('push_ops') is not null then
+    revoke execute on function push.ensure_partitions from push_ops;
+  end if;
+end
+$$;
