@@ -300,7 +300,7 @@ declare
   v_last  bigint;
   v_table text;
 begin
-  select max(o.id), min(o.id), coalesce(array_agg(o.id order by o.id desc) filter (where o.app = p_erasure.app and (
+  select max(o.id), min(o.id), coalesce(array_agg(o.id order by o.id < p_erasure.until_id, o.id) filter (where o.app = p_erasure.app and (
       o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0 or strpos(o.payload::text, v_text) > 0)), '{}')
     into v_last, v_first, p_erasure.found
     from ((select * from push.outbox x where x.id > p_erasure.after_id order by x.id limit 100)
@@ -447,7 +447,7 @@ declare
   v_is_last boolean;
   v_call    bigint;
 begin
-  -- Every call of this function makes progress, however little time it has. At the end it looks once more at the calls that wait.
+  -- Every call of this function looks further, or at a call, however little time it has. At the end it looks once more at those that wait.
   loop
     v_call := p_erasure.found[1];
     p_erasure.found := p_erasure.found[2:];
@@ -461,7 +461,7 @@ begin
         p_erasure.waiting := '{}';
       end if;
     end if;
-    exit when clock_timestamp() >= p_until;
+    exit when clock_timestamp() >= p_until and (v_call is not null or p_erasure.found = '{}');
   end loop;
   v_is_last := not v_is_new and p_erasure.asked_at < v_begun - c_last
     and p_erasure.found || p_erasure.waiting || p_erasure.rang = '{}';
