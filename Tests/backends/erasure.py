@@ -189,7 +189,7 @@ def of_a_ringing_lock():
             check("a call that rings and is locked waits, and the devices do not",
                 db.execute("select string_agg(place || ' ' || removed || ' ' || waiting, ', ') from push.erase_user(%s, %s, 60000) where "
                     "place in ('devices', 'outbox')", (user, APP)).fetchone(), ("devices 1 0, outbox 0 1",))
-        owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where app = %s and user_id = %s returning null", APP, user)
+        owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where user_id = %s returning null", user)
         go_on()
         check("however late it is, the erasure is not finished",
             owner("select finished_at is null from push.erasure where app = %s and user_id = %s", APP, user), True)

@@ -111,7 +111,7 @@ STATEMENTS = {
     "update push.webhook set paused = true": set(),
     "delete from push.webhook_event": set(),
     "select push.announce_receipt('default', 'x', 1, 1, 'u', 'd', 't', 'r')": set(),
-    "select push.use_quota('{default}', '{1}', '{1}', '{1}')": set(),
+    "select push.use_quota('{default}', '{{1,1,1}}')": set(),
     "select push.configure_quota('default', '{1,1,1}', 'x')": set(),
     "insert into push.quota (app) values ('x')": set(),
     "update push.lanes set paused = true, note = 'x'": OPS,

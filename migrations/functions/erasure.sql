@@ -37,7 +37,7 @@ comment on column push.outbox.erased_at is 'when push.erase_user last masked a u
 comment on column push.erasure.user_id is 'the backend''s id of the user; null: it is finished';
 comment on column push.erasure.after_id is 'push.outbox.id up to which calls were looked through';
 comment on column push.erasure.until_id is 'push.outbox.id down to which calls were looked through';
-comment on column push.erasure.scanned_at is 'when all calls and all of history had last been looked through; null: not yet';
+comment on column push.erasure.scanned_at is 'when all calls and all of history had been looked through; null: not yet';
 comment on column push.erasure.found is 'calls (push.outbox.id) that name the user and are looked at next';
 comment on column push.erasure.waiting is
   'calls (push.outbox.id) that ring, of which something is still owed, or which were locked: a gateway looks at them again';
@@ -310,10 +310,10 @@ begin
     p_erasure.until_id := least(v_first, p_erasure.until_id);
     return p_erasure;
   end if;
-  v_table := case when p_erasure.scanned_at is null then (
+  v_table := (
     select min(c.relname::text) from pg_inherits i join pg_class c on c.oid = i.inhrelid
     where i.inhparent = 'push.history'::regclass
-      and (c.relname > p_erasure.after_table or c.relname = p_erasure.after_table and p_erasure.after_page > 0)) end;
+      and (c.relname > p_erasure.after_table or c.relname = p_erasure.after_table and p_erasure.after_page > 0));
   if v_table is null then
     p_erasure.scanned_at := clock_timestamp();
     return p_erasure;
@@ -335,7 +335,7 @@ end
 $$;
 comment on function push.look_further is
   'takes the next bite of an erasure''s look through all calls and history: found: the calls in it that name the user. scanned_at is set '
-  'at the end; then only calls that were enqueued since are looked through. p_erasure: the erasure';
+  'at the end. p_erasure: the erasure';
 
 -- Outside of calls ------------------------------------------------------------------------------------------------------
 
@@ -440,7 +440,6 @@ comment on function push.erase_from_audit is 'masks the user in push.audit, if t
 create or replace function push.continue_erasure(p_erasure push.erasure, p_until timestamptz) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_begun   constant timestamptz := clock_timestamp();
   v_is_new  constant boolean := p_erasure.scanned_at is null;
   -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
   c_last    constant interval := '10 minutes';
@@ -454,18 +453,18 @@ begin
     if v_call is not null then
       p_erasure := push.erase_from_call(p_erasure, v_call);
     else
-      exit when p_erasure.scanned_at >= v_begun;
+      exit when p_erasure.scanned_at is not null;
       p_erasure := push.look_further(p_erasure);
-      if p_erasure.scanned_at >= v_begun then
+      if p_erasure.scanned_at is not null then
         p_erasure.found := p_erasure.waiting;
         p_erasure.waiting := '{}';
       end if;
     end if;
     exit when clock_timestamp() >= p_until and (v_call is not null or p_erasure.found = '{}');
   end loop;
-  v_is_last := not v_is_new and p_erasure.asked_at < v_begun - c_last
+  v_is_last := not v_is_new and p_erasure.asked_at < clock_timestamp() - c_last
     and p_erasure.found || p_erasure.waiting || p_erasure.rang = '{}';
-  if p_erasure.scanned_at >= v_begun and (v_is_new or v_is_last) then
+  if v_is_new and p_erasure.scanned_at is not null or v_is_last then
     p_erasure := push.erase_from_audit(push.erase_elsewhere(p_erasure));
     if v_is_last and not p_erasure.has_locked then
       p_erasure.finished_at := clock_timestamp();
@@ -569,10 +568,9 @@ begin
   begin
     -- The last look is at all calls that have ever waited.
     v_erasure.rang := array(select unnest(v_erasure.rang) union select unnest(v_erasure.waiting));
-    if v_erasure.asked_at < v_last then
-      v_erasure.waiting := v_erasure.rang;
-      v_erasure.rang := '{}';
-    end if;
+    v_erasure.found := v_erasure.found || case when v_erasure.asked_at < v_last then v_erasure.rang else v_erasure.waiting end;
+    v_erasure.rang := case when v_erasure.asked_at < v_last then '{}' else v_erasure.rang end;
+    v_erasure.waiting := '{}';
     perform push.continue_erasure(v_erasure, v_begun + interval '500 ms');
   exception when query_canceled or others then
     raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_erasure.id, sqlstate;
