@@ -355,10 +355,10 @@ returns table (
 )
 language sql stable security definer set search_path = push, pg_temp as $$
   select q.app, k.what, k."limit", push.used(q.id, k.what), push.used(q.id, 'refusals'),
-    to_timestamp(60 * (n.minute - ((n.minute - (pg_sequence_last_value(push.meter(q.id, 'refusals')) >> 44)) & 524287))),
+    least(to_timestamp(60 * (n.next - ((n.next - (pg_sequence_last_value(push.meter(q.id, 'refusals')) >> 44)) & 524287))), clock_timestamp()),
     k.configured, k.set_to, q.set_at, q.set_by, q.note
   from push.quota q
-  cross join (select floor(date_part('epoch', clock_timestamp()) / 60)::bigint) n(minute)
+  cross join (select floor(date_part('epoch', clock_timestamp()) / 60)::bigint + 1) n(next)
   cross join unnest((push.meter_names())[:3], q.limits, q.configured, q.set_to) k(what, "limit", configured, set_to)
   where not pg_is_in_recovery()
 $$;
