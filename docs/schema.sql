@@ -14,6 +14,35 @@ CREATE TYPE push.noted AS (
 
 COMMENT ON TYPE push.noted IS 'a row of push.follow_ups that is locked, and where it is stored';
 
+CREATE FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) RETURNS TABLE(is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
+    LANGUAGE sql STABLE
+    AS $$
+  select c.is_call, p_kind = 'missed_call' and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = p_app), false),
+    (select a.providers from push.apps a where a.app = p_app), case when not c.is_call then push.voip_tokens(p_recipients) end,
+    -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
+    case when c.bytes > 880 then push.size_faults(p_payload, c.is_call) end
+  from (
+    -- A payload with a fault is not made text: it may be thousands of times as long.
+    select f.*, case when f.fault is null then octet_length(p_payload::text) end as bytes
+    from (
+      select push.is_call(p_kind) as is_call, case when p_traceparent = '' then
+          'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave '
+          'it out if there is none'
+        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds) end as fault
+      offset 0
+    ) f
+    offset 0
+  ) c
+  where case
+    when c.fault is not null then push.refuse(p_call_id, c.fault)
+    when (select true from push.lane l where l.app = p_app limit 1) is null then push.refuse_unserved(p_call_id, p_app)
+    when c.bytes > 16384 then push.refuse(p_call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
+    else true end
+  offset 0
+$$;
+
+COMMENT ON FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) IS 'raises an error for a call with a fault. Arguments: columns of push.outbox. Else what its entries need: is_unwanted: a missed call of an app that shows none; providers: push.apps.providers; voip_tokens: of a notification; size_faults: push.size_faults';
+
 CREATE FUNCTION push.acts_for_all() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -31,14 +60,18 @@ $$;
 
 COMMENT ON FUNCTION push.acts_for_all() IS 'a quick check whether the login, and the role set with SET ROLE, act for every app. If false, push.own_apps decides';
 
-CREATE FUNCTION push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) RETURNS jsonb
+CREATE FUNCTION push.add_counts(p_counts jsonb, p_more jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-  select case when p_removed + p_masked = 0 then p_counts else p_counts || jsonb_build_object(p_place, jsonb_build_array(
-    coalesce((p_counts -> p_place ->> 0)::bigint, 0) + p_removed, coalesce((p_counts -> p_place ->> 1)::bigint, 0) + p_masked)) end
+  select coalesce(jsonb_object_agg(s.place, jsonb_build_array(s.removed, s.masked)), '{}')
+  from (
+    select c.key as place, sum((c.value ->> 0)::bigint) as removed, sum((c.value ->> 1)::bigint) as masked
+    from (select * from jsonb_each(p_counts) union all select * from jsonb_each(p_more)) c group by c.key
+  ) s
+  where s.removed + s.masked > 0
 $$;
 
-COMMENT ON FUNCTION push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) IS 'adds to the counts of an erasure. p_counts: push.erasure.counts; p_place: the table; p_removed, p_masked: numbers of rows';
+COMMENT ON FUNCTION push.add_counts(p_counts jsonb, p_more jsonb) IS 'adds to the counts of an erasure. p_counts: push.erasure.counts; p_more: what is added, likewise';
 
 CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb)
     LANGUAGE sql STABLE
@@ -50,7 +83,7 @@ CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[],
     select distinct on (e.user_id, case when e.inline then e.place end) e.*
     from (
       select r.entry, r.i::int as place, jsonb_typeof(r.entry) = 'object' and push.has_token_member(r.entry) as inline,
-        case jsonb_typeof(r.entry) when 'string' then r.entry #>> '{}' else r.entry ->> 'userId' end as user_id
+        push.entry_user(r.entry) as user_id
       from jsonb_array_elements(p_recipients) with ordinality r(entry, i)
       where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
         and r.entry -> 'missedCall' is distinct from 'false'
@@ -102,6 +135,8 @@ begin
     from new_calls n join old_calls o on o.id = n.id
     cross join lateral jsonb_each(n.declined) s(user_id, said)
     where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
+      -- A user who is erased has not declined, or not now.
+      and s.user_id <> '[erased]' and not s.said ? 'erases'
       and push.wants_event(n.app, 'call.declined')
     on conflict do nothing;
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
@@ -126,8 +161,8 @@ begin
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('delivery', l.app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text), l.app,
       'delivery.finished', h.outbox_id, h.user_id, h.finished_at,
-      push.delivery_data(l.app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id, push.mask(h.token), h.attempts,
-        h.sent_at)
+      push.delivery_data(l.app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
+        coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at)
     from new_rows h
     left join lateral (select o.call_id from push.outbox o where o.id = h.outbox_id offset 0) o on true
     cross join lateral (select l.app, l.provider from push.lane l where l.id = h.lane offset 0) l
@@ -160,27 +195,6 @@ $$;
 
 COMMENT ON FUNCTION push.announce_receipt(p_app text, p_call_id text, p_outbox_id bigint, p_n integer, p_user_id text, p_device text, p_ticket text, p_reason text) IS 'records delivery.receipt: Expo''s receipt says that a delivered push failed later. p_app: the app; p_reason: the reason; the others: columns of push.history. For push.settle_receipts';
 
-CREATE FUNCTION push.announce_tokens() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  if exists (select from push.webhook w where w.is_on) then
-    insert into push.webhook_event (event, app, type, user_id, at, data)
-    select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
-      t.user_id, t.invalidated_at,
-      jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-    from new_tokens t
-    where push.wants_event(t.app, 'token.dead')
-    on conflict do nothing;
-  end if;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.announce_tokens() IS 'records token.dead for tokens that were invalidated';
-
 CREATE FUNCTION push.answer_call(call_id text, user_id text DEFAULT NULL::text, app text DEFAULT NULL::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -202,6 +216,20 @@ end
 $$;
 
 COMMENT ON FUNCTION push.answer_call(call_id text, user_id text, app text, device text) IS 'marks the call as answered: nothing more is sent, and other devices that may ring get a cancel. call_id: payload.callId; user_id: the user who answered, if known: none of this user''s devices gets a cancel; app: needed only if several apps have a call with this id; device: the phone that answered, if known, by its token or push.devices.id: only this phone gets no cancel, the user''s other phones get one. Returns false if the call had ended before';
+
+CREATE FUNCTION push.asked_calls(p_calls jsonb) RETURNS TABLE(n integer, app text, kind text, payload jsonb, recipients jsonb, ring_seconds integer, traceparent text, call_id text)
+    LANGUAGE sql STABLE
+    AS $$
+  select a.*, coalesce(push.given_call_id(a.kind, a.payload), case when push.is_message(a.kind) then push.new_call_id() end)
+  from (
+    select c.ordinal::int - 1, c.call ->> 'app', coalesce(c.call ->> 'kind', 'incoming_call') as kind, c.call -> 'payload' as payload,
+      c.call -> 'recipients', (c.call ->> 'ringSeconds')::int, c.call ->> 'traceparent'
+    from jsonb_array_elements(p_calls) with ordinality c(call, ordinal)
+    offset 0
+  ) a
+$$;
+
+COMMENT ON FUNCTION push.asked_calls(p_calls jsonb) IS 'the calls that push.enqueue_calls is asked for, with the ids of messages that have none. p_calls: as there';
 
 CREATE FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval DEFAULT '00:00:03'::interval, OUT alive boolean, OUT must_reclaim boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -483,7 +511,7 @@ CREATE FUNCTION push.call_data(p_app text, p_call_id text, p_kind text, p_state 
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
   select jsonb_build_object('app', p_app, 'callId', p_call_id, 'kind', p_kind, 'state', p_state, 'reason', p_reason,
-    'answeredBy', p_answered_by, 'createdAt', push.webhook_time(p_created_at), 'endedAt', push.webhook_time(p_ended_at))
+    'answeredBy', p_answered_by, 'createdAt', push.iso_time(p_created_at), 'endedAt', push.iso_time(p_ended_at))
 $$;
 
 COMMENT ON FUNCTION push.call_data(p_app text, p_call_id text, p_kind text, p_state text, p_reason text, p_answered_by text, p_created_at timestamp with time zone, p_ended_at timestamp with time zone) IS 'data of call.answered, call.ended and call.missed. Arguments: columns of push.outbox';
@@ -585,7 +613,7 @@ begin
       where push.has_recipient_fault(e)
         or not exists (
           select from push.delivery d where d.outbox_id = o.id
-            and d.user_id = case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end)
+            and d.user_id = push.entry_user(e))
         or jsonb_typeof(e) = 'object' and (
           not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
           or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
@@ -619,7 +647,7 @@ begin
     where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or c.declined ? p.user_id)
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by) and p.token <> all (c.own)
       and (p.provider <> 'apns' or c.voip_cancel
-        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null))
+        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null or c.declined -> p.user_id ? 'erases'))
       and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
     order by p.id, p.lane, p.token, p.n desc
   )
@@ -705,9 +733,8 @@ CREATE FUNCTION push.check_call() RETURNS trigger
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  -- Any role can change the setting, so the right to update the column is checked, too.
-  v_is_erasing boolean := coalesce(current_setting('push.erasing', true) = 'on', false)
-    and has_column_privilege('push.outbox', 'recipients', 'update');
+  -- No backend has the right to update this column.
+  v_is_erasing boolean := new.erased_at is distinct from old.erased_at;
   v_fault text := case
     when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
         is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
@@ -781,212 +808,15 @@ $$;
 COMMENT ON FUNCTION push.check_device() IS 'refuses a malformed device with an error that names the column and contains no token';
 
 CREATE FUNCTION push.check_health() RETURNS TABLE(item text, value text, state text, hint text)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    AS $_$
-#variable_conflict use_column
-declare
-  v_oldest   interval;
-  v_pid      int;
-  v_sees_all boolean := pg_has_role(current_user, 'pg_read_all_stats', 'usage');
-begin
-  -- Two limits for a number: up to the first it is ok, up to the second a warning, above it bad.
-  return query
-    select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
-      case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn'
-        else 'bad' end,
-      'A long transaction keeps vacuum from removing them: see "oldest transaction".'
-    from pg_stat_all_tables t
-    where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
-    order by t.relname;
-
-  select now() - a.xact_start, a.pid into v_oldest, v_pid
-    from pg_stat_activity a
-    where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
-    order by a.xact_start
-    limit 1;
-  return query select 'oldest transaction',
-    case when v_oldest is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', v_oldest), v_pid) end
-      || case when v_sees_all then '' else ', of this role only' end,
-    case when v_oldest > interval '5 minutes' then 'bad' when v_oldest > interval '30 s' then 'warn' else 'ok' end,
-    case when v_sees_all then 'End it with: select pg_terminate_backend(pid), as a role in pg_signal_backend, or a superuser.'
-      else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end;
-  return query
-    select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
-      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
-    from (select count(*) from pg_prepared_xacts) p;
-  return query
-    select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
-      case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
-      'Gateways are not notified and poll instead. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
-    from (select pg_notification_queue_usage() as usage) q;
-  return query
-    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
-        select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
-        from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
-          from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
-      case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
-      'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
-      'in pg_signal_backend, or a superuser.'
-    from (select push.lock_table_used() as used) l;
-  return query
-    select 'other logins', coalesce(string_agg(o.name, ', ' order by o.place) filter (where o.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end || ' may connect', 'none may connect'),
-      case when count(*) = 0 then 'ok' else 'warn' end,
-      'These logins can use up all connections and locks, which stops calls. A superuser prevents that with deploy/psql/harden.sql.'
-    from (
-      select r.rolname as name, row_number() over (order by r.rolname) as place
-      from pg_roles r cross join pg_database d
-      where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
-        -- Only logins that may connect through PUBLIC. A login that was granted the right itself has it on purpose.
-        and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
-          where a.grantee = 0 and a.privilege_type = 'CONNECT')
-        and not exists (select from pg_roles p
-          where (p.rolname in ('push_enqueuer', 'push_tenant', 'push_ops', 'push_keys', 'push_gateway', 'pg_monitor')
-              or p.oid = (select n.nspowner from pg_namespace n where n.nspname = 'push'))
-            and pg_has_role(r.oid, p.oid, 'member'))
-    ) o;
-  return query
-    select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
-      'Nothing is sent without one: push.replicas says how the last ones ended.'
-    from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g;
-  return query
-    select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
-      case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
-      'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
-    from push.restored_at() r(at);
-  return query
-    select 'lanes',
-      coalesce(string_agg(format('%s/%s: %s', t.app, t.provider, t.trouble), ', ' order by t.place) filter (where t.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
-        case when exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') then 'all send'
-          else 'wait for a replica' end),
-      case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
-      'the configuration of a replica; a throttled one sends again by itself; for the others see push.lanes, push.failures and the '
-      'replicas'' logs.'
-    from (select t.*, row_number() over (order by not t.is_bad, t.app, t.provider) as place from push.lane_troubles() t) t;
-  return query
-    -- Overdue since the due time, but not from before there was a gateway.
-    select 'housekeeping',
-      case when m.names is not null then format('no row in push.job: %s', m.names)
-        when g.since is null then 'waits for a replica'
-        when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
-      case when m.names is null and j.late is null then 'ok' else 'bad' end,
-      case when m.names is null
-        then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
-        else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
-    from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
-    cross join (
-      select string_agg(n.name, ', ') as names
-      from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_all', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
-        'ensure_partitions', 'drop_partitions']) n(name)
-      where not exists (select from push.job j where j.name = n.name)
-    ) m
-    left join lateral (
-      select j.name, now() - greatest(j.due_at, g.since) as late
-      from push.job j
-      where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
-      order by 2 desc
-      limit 1
-    ) j on g.since is not null;
-  return query
-    select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
-      case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
-      'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
-    from (select push.oldest_ringing() as age) o;
-  return query
-    select 'ends that failed', coalesce(string_agg(format('%s/%s', c.app, c.call_id), ', ' order by c.place) filter (where c.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'none'),
-      case when count(*) = 0 then 'ok' else 'bad' end,
-      'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
-      'See docs/operations.md, "Ends that failed".'
-    from (
-      -- A call that was deleted has nobody to tell. Its row is removed at its next try.
-      select o.app, o.call_id, row_number() over (order by e.noted_at, e.outbox_id) as place
-      -- Once is no failure of its own: it may have been in a bite with one that failed.
-      from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 1 group by x.outbox_id) e
-        cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
-    ) c;
-  -- Calls from before a restore are left as they are.
-  return query
-    select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
-        c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
-      case when c.count = 0 then 'ok' else 'bad' end,
-      'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
-    from (
-      select count(*) as count, max(now() - o.deadline_at) as age
-      from (
-        select o.deadline_at from push.outbox o
-        where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
-        order by o.deadline_at
-        limit 1000
-      ) o
-    ) c;
-  return query
-    select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn'
-        else 'bad' end,
-      'A replica makes them every hour. What fails is in the replicas'' logs.'
-    from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
-      where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
-        and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p;
-  return query
-    select 'history without a partition', case when h.some then 'some' else 'none' end,
-      case when h.some then 'bad' else 'ok' end,
-      'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
-      '"History without a partition".'
-    from (select exists (select from push.history_default) as some) h;
-  return query
-    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
-      case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
-      'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
-    from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
-      where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r;
-  return query
-    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
-      'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
-    from (select count(*) from push.quarantined_tokens) q;
-  return query
-    select 'webhooks',
-      coalesce(string_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
-            ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
-            case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting), ', ' order by w.place)
-          filter (where w.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'all arrive'),
-      case when bool_or(w.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
-      'push.resume_webhooks sends again.'
-    from (
-      select w.*, w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours' as is_bad,
-        row_number() over (order by w.app) as place
-      from push.webhooks w
-      where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes' or w.state <> 'off' and w.oldest > interval '1 hour'
-        or w.replicas_differ
-    ) w;
-  return query
-    select 'API keys',
-      coalesce(string_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date), ', ' order by k.place)
-        filter (where k.place <= 5) || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end,
-        'none expires soon'),
-      case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
-      'revoke this one (push.revoke_api_key).'
-    from (select e.*, row_number() over (order by e.expires_at, e.id) as place from push.expiring_api_keys() e) k;
-  return query
-    select 'quotas',
-      coalesce(string_agg(t.trouble, ', ' order by t.place) filter (where t.place <= 5)
-        || case when count(*) > 5 then format(', and %s more', count(*) - 5) else '' end, 'none is used up'),
-      case when count(*) > 0 then 'warn' else 'ok' end,
-      'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
-      'a minute; the one that registered last is right.'
-    from (select q.*, row_number() over (order by q.trouble) as place from push.quota_troubles() q) t;
-  return query
-    select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
-      case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
-      'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
-    from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d;
-end
-$_$;
+    SET jit TO 'off'
+    AS $$
+  select * from push.health_of_server()
+  union all select * from push.health_of_replicas()
+  union all select * from push.health_of_calls()
+  union all select * from push.health_of_apps()
+$$;
 
 COMMENT ON FUNCTION push.check_health() IS 'checks conditions that could make calls ring late; for push.health';
 
@@ -1008,20 +838,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) IS 'raises an error if a call does not name this user. p_outbox_id: push.outbox.id; p_call_id: for the error message; p_user_id: the user';
-
-CREATE FUNCTION push.check_traces() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  perform push.refuse(c.call_id, 'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 '
-    'and 2 of them, neither id all zeros; leave it out if there is none')
-  from new_calls c where c.traceparent = '';
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.check_traces() IS 'refuses calls whose traceparent is invalid';
 
 CREATE FUNCTION push.check_webhook(p_app text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -1054,85 +870,19 @@ declare
   -- statement_timestamp() gives an index condition; clock_timestamp() would give a filter. While a transaction holds back
   -- vacuum, the index is full of dead entries with past deadlines. The index condition starts behind them, which keeps the
   -- claim fast.
-  v_first    timestamptz := statement_timestamp() + p_slack;
-  v_near     timestamptz := v_first + interval '10 minutes';
+  v_first  timestamptz := statement_timestamp() + p_slack;
   -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
   -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed.
-  v_oldest   timestamptz := push.oldest_time();
-  v_newest   timestamptz := v_first + interval '1 year';
-  v_total    bigint := coalesce(p_total, 2147483647);
-  v_later    bigint := coalesce(p_background, 2147483647);
-  v_paused   smallint[] := array(select l.id from push.lane l where l.paused);
-  v_ringing  smallint[];
-  v_tids     tid[];
-  v_suspect  tid;
-  v_of_lane  smallint;
-  v_is_later boolean;
-  v_read     bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
+  v_oldest timestamptz := push.oldest_time();
+  v_newest timestamptz := v_first + interval '1 year';
+  v_tids   tid[];
 begin
   if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
     or push.restored_at() is not null then
     return;
   end if;
-  -- At most one suspect at a time. Usually there is none at all, which is quickly checked.
-  if v_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
-    and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
-    select suspect.tid, u.lane, suspect.is_later into v_suspect, v_of_lane, v_is_later
-      from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
-      cross join lateral (
-        select d.ctid as tid, d.deadline_at > v_near as is_later from push.delivery d
-        where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > v_first and d.state = 0
-          and (d.deadline_at <= v_near or least(u.most, u.later_most, v_later) > 0)
-        order by d.deadline_at
-        limit 1
-        for no key update skip locked
-      ) suspect
-      where u.most > 0 and u.lane <> all (v_paused)
-      limit 1;
-    if v_suspect is not null then
-      v_total := v_total - 1;
-      v_later := v_later - v_is_later::int;
-      p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
-    end if;
-  end if;
-  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
-  select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
-  from (
-    select near.tid, u.lane
-    from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
-    cross join lateral (
-      select d.ctid as tid from push.delivery d
-      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, v_first) and d.deadline_at <= v_near
-        and d.state = 0
-      order by d.deadline_at
-      limit u.most
-      for no key update skip locked
-    ) near
-    where u.most > 0 and u.lane <> all (v_paused)
-    limit v_total
-  ) pick;
-  v_later := least(v_later, v_total - coalesce(cardinality(v_tids), 0));
-  if v_later > 0 then
-    v_ringing := array(select distinct unnest(v_ringing));
-    v_tids := v_tids || array(
-      select later.tid
-      from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
-      cross join lateral (
-        select d.ctid as tid from push.delivery d
-        where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
-        order by d.deadline_at
-        limit least(u.most, u.later_most)
-        for no key update skip locked
-      ) later
-      where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
-      limit v_later
-    );
-  end if;
-  perform set_config('push.entries_scanned',
-    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
-  if v_suspect is not null then
-    v_tids := v_tids || v_suspect;
-  end if;
+  v_tids := push.pick(p_gateway, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647), coalesce(p_background, 2147483647),
+    p_later_floor, p_later_max);
   if v_tids is null or v_tids = '{}' then
     return;
   end if;
@@ -1236,9 +986,6 @@ CREATE FUNCTION push.claim_webhooks(p_app text[], p_url_digest text[], p_room in
     AS $$
 #variable_conflict use_column
 declare
-  -- Maximum number of due events that are examined for one app. Those behind another event of their call are put off until
-  -- its due time, so they are not examined again before then.
-  c_scan constant int := 500;
   -- After this number of failures in a row, one event at a time is sent, as a probe.
   c_open constant int := 5;
   v_now  timestamptz;
@@ -1262,40 +1009,7 @@ begin
     continue when v_hook.app is null or not v_hook.is_on or v_hook.paused or v_hook.retry_at > v_now or p_room[v_i] < 1
       or v_hook.gone_at is not null and v_hook.url_digest = p_url_digest[v_i];
     v_room := case when v_hook.failures >= c_open then 1 else p_room[v_i] end;
-    with due as materialized (
-      select e.id, e.outbox_id from push.webhook_event e
-      where e.app = v_app and e.due_at <= v_now
-      order by e.due_at
-      limit c_scan
-    ), judged as materialized (
-      select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, v_now) as first_due_at
-      from due d left join lateral (
-        select f.id, f.due_at from push.webhook_event f
-        where f.outbox_id = d.outbox_id
-        order by f.outbox_id, f.id
-        limit 1
-      ) f on true
-    ), behind as (
-      update push.webhook_event e set due_at = b.first_due_at
-      from (
-        select x.id, j.first_due_at
-        from judged j cross join lateral (
-          select x.id from push.webhook_event x where x.id = j.id and x.due_at <= v_now for no key update skip locked
-        ) x
-        where j.first_id <> j.id and j.first_due_at > v_now
-      ) b
-      where e.id = b.id
-    )
-    select array_agg(m.id) into v_mine
-    from (
-      select x.id
-      from (select distinct j.first_id, j.first_due_at from judged j where j.first_due_at <= v_now) j
-      cross join lateral (
-        select x.id, x.due_at from push.webhook_event x where x.id = j.first_id and x.due_at <= v_now for no key update skip locked
-      ) x
-      order by j.first_due_at, x.id
-      limit v_room
-    ) m;
+    v_mine := push.first_events(v_app, v_now, v_room);
     continue when v_mine is null;
     v_due := clock_timestamp() + p_lease_ms[v_i] * interval '1 ms';
     if v_hook.failures >= c_open then
@@ -1313,7 +1027,7 @@ begin
         returning e.*
       )
       select t.id, t.app, t.attempts, t.tries, t.event,
-        json_build_object('type', t.type, 'timestamp', push.webhook_time(t.at), 'data', t.data)::text
+        json_build_object('type', t.type, 'timestamp', push.iso_time(t.at), 'data', t.data)::text
       from taken t
       order by t.id;
   end loop;
@@ -1392,7 +1106,7 @@ declare
 begin
   return query
     with there as materialized (
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id
+      select push.entry_user(e) as user_id
       from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
       where o.id = v_id and push.is_recipient(e)
     )
@@ -1410,44 +1124,28 @@ CREATE FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica te
     AS $$
 declare
   v_quota push.quota;
-  v_found boolean;
 begin
   if p_replica is not null then
     -- A gateway registers its apps just before itself.
     delete from push.quota_of_replica r
       where r.app = p_app and r.said_at < clock_timestamp() - interval '1 minute'
         and not exists (select from push.gateways g where g.name = r.replica and g.alive);
-    insert into push.quota_of_replica (app, replica, calls, notifications, recipients)
-      values (p_app, p_replica, p_quota[1], p_quota[2], p_quota[3])
-      on conflict (app, replica) do update set calls = excluded.calls, notifications = excluded.notifications,
-        recipients = excluded.recipients, said_at = clock_timestamp();
+    insert into push.quota_of_replica (app, replica, limits) values (p_app, p_replica, p_quota)
+      on conflict (app, replica) do update set limits = excluded.limits, said_at = excluded.said_at;
   end if;
   -- Nothing to write: a gateway does not wait for an operator whose push.set_quota is not committed.
-  if coalesce((select (q.configured_calls, q.configured_notifications, q.configured_recipients)
-        is not distinct from (p_quota[1], p_quota[2], p_quota[3])
-        and not exists (select from unnest(push.meter_names()) w where push.meter(q.id, w) is null)
-      from push.quota q where q.app = p_app), num_nonnulls(p_quota[1], p_quota[2], p_quota[3]) = 0)
-  then
+  if coalesce((select q.configured = p_quota and not exists (select from unnest(push.meter_names()) w where push.meter(q.id, w) is null)
+      from push.quota q where q.app = p_app), num_nonnulls(variadic p_quota) = 0) then
     return;
   end if;
   begin
+    insert into push.quota (app) select p_app where not exists (select from push.quota q where q.app = p_app) on conflict do nothing;
     select q.* into v_quota from push.quota q where q.app = p_app for update;
-    v_found := found;
-    if not v_found then
-      insert into push.quota (app) values (p_app) on conflict do nothing;
-      select q.* into v_quota from push.quota q where q.app = p_app for update;
-    end if;
     perform push.make_meters(v_quota.id);
-    if (v_quota.configured_calls, v_quota.configured_notifications, v_quota.configured_recipients)
-      is distinct from (p_quota[1], p_quota[2], p_quota[3])
-    then
-      update push.quota q set configured_calls = p_quota[1], configured_notifications = p_quota[2],
-          configured_recipients = p_quota[3], updated_at = clock_timestamp()
-        where q.app = p_app;
-      perform push.note_audit('configure_quota', p_app, jsonb_build_object('replica', p_replica,
-        'calls', p_quota[1], 'notifications', p_quota[2], 'recipients', p_quota[3], 'before', jsonb_build_object(
-          'calls', v_quota.configured_calls, 'notifications', v_quota.configured_notifications,
-          'recipients', v_quota.configured_recipients)));
+    if v_quota.configured <> p_quota then
+      update push.quota q set configured = p_quota where q.app = p_app;
+      perform push.note_audit('configure_quota', p_app, push.named_limits(p_quota)
+        || jsonb_build_object('replica', p_replica, 'before', push.named_limits(v_quota.configured)));
     end if;
   exception
     -- An operator has called push.set_quota in a transaction that is still open. Calls must ring all the same.
@@ -1457,92 +1155,128 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, and push.health reports living replicas that differ. If an operator is setting the quota, it stays as it is, and push.health says so. p_quota: calls, notifications and recipients a minute, each null for no limit; p_replica: push.gateways.name of the gateway';
+COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, and push.health reports living replicas that differ. If an operator is setting the quota, it stays as it is, and push.health says so. p_quota: as push.quota.configured; p_replica: push.gateways.name of the gateway';
 
 CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$ select null::void $$;
 
-COMMENT ON FUNCTION push.confirm_reclaimed(p_gateway integer) IS 'for gateways of release 0.1.0: does nothing';
+COMMENT ON FUNCTION push.confirm_reclaimed(p_gateway integer) IS 'for gateways of release 0.1.0: does nothing, whatever p_gateway says';
 
-CREATE FUNCTION push.continue_erasure(p_id bigint, p_until timestamp with time zone, p_declines boolean) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE TABLE push.erasure (
+    id bigint NOT NULL,
+    app text NOT NULL,
+    user_digest bytea NOT NULL,
+    asked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    after_id bigint DEFAULT 0 NOT NULL,
+    until_id bigint DEFAULT 0 NOT NULL,
+    after_table text DEFAULT ''::text NOT NULL,
+    after_page bigint DEFAULT 0 NOT NULL,
+    scanned_at timestamp with time zone,
+    waiting bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    rang bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    is_known boolean DEFAULT false NOT NULL,
+    looked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    token_hashes bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    counts jsonb DEFAULT '{}'::jsonb NOT NULL,
+    finished_at timestamp with time zone,
+    user_id text,
+    found bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    has_locked boolean DEFAULT false NOT NULL,
+    CONSTRAINT erasure_digest_sha256 CHECK ((length(user_digest) = 32))
+);
+
+COMMENT ON TABLE push.erasure IS 'one user of one app whose data push.erase_user removes; it names the user and the tokens by digests only';
+
+COMMENT ON COLUMN push.erasure.id IS 'number of the erasure';
+
+COMMENT ON COLUMN push.erasure.app IS 'app whose user it is';
+
+COMMENT ON COLUMN push.erasure.user_digest IS 'SHA-256 of the backend''s id of the user';
+
+COMMENT ON COLUMN push.erasure.asked_at IS 'when push.erase_user began its last pass; what was registered later stays';
+
+COMMENT ON COLUMN push.erasure.after_id IS 'push.outbox.id up to which calls were looked through';
+
+COMMENT ON COLUMN push.erasure.until_id IS 'push.outbox.id down to which calls were looked through';
+
+COMMENT ON COLUMN push.erasure.after_table IS 'partition of push.history that is being looked at; empty: none yet';
+
+COMMENT ON COLUMN push.erasure.after_page IS 'page of it at which the next bite begins';
+
+COMMENT ON COLUMN push.erasure.scanned_at IS 'when all calls and all of history had been looked through; null: not yet';
+
+COMMENT ON COLUMN push.erasure.waiting IS 'calls (push.outbox.id) that ring, of which something is still owed, or which were locked: a gateway looks at them again';
+
+COMMENT ON COLUMN push.erasure.rang IS 'calls (push.outbox.id) that have waited: looked at once more before it is finished';
+
+COMMENT ON COLUMN push.erasure.is_known IS 'whether there was such a user in the app: if not, nothing is masked in push.audit';
+
+COMMENT ON COLUMN push.erasure.looked_at IS 'when a gateway last continued it';
+
+COMMENT ON COLUMN push.erasure.token_hashes IS 'hashes of the user''s tokens, as push.history.token_hash, until it is finished: a provider''s last word about them is removed, too';
+
+COMMENT ON COLUMN push.erasure.counts IS 'object: rows by table, as push.erase_user returns them: {"devices": [removed, masked]}';
+
+COMMENT ON COLUMN push.erasure.finished_at IS 'when nothing was left; removed 90 days later';
+
+COMMENT ON COLUMN push.erasure.user_id IS 'the backend''s id of the user; null: it is finished';
+
+COMMENT ON COLUMN push.erasure.found IS 'calls (push.outbox.id) that name the user and are looked at next';
+
+COMMENT ON COLUMN push.erasure.has_locked IS 'whether rows outside of calls were locked; they are removed when it is finished';
+
+CREATE FUNCTION push.continue_erasure(p_erasure push.erasure, p_until timestamp with time zone) RETURNS push.erasure
+    LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
 declare
+  v_is_new  constant boolean := p_erasure.scanned_at is null;
   -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
   c_last    constant interval := '10 minutes';
-  c_calls   constant int := 100;
-  v_erasure push.erasure;
-  v_id      bigint;
-  v_user    text;
-  v_done    boolean;
-  v_again   bigint[] := '{}';
-  v_looks   bigint[];
-  v_looked  int := 0;
   v_is_last boolean;
+  v_call    bigint;
 begin
-  select e.* into v_erasure from push.erasure e where e.id = p_id and e.finished_at is null for update skip locked;
-  if not found then
-    return false;
-  end if;
-  if v_erasure.has_devices then
-    -- Calls that began since are declined, too.
-    if not push.decline_rings(array[p_id], array[null]::text[], p_until, p_declines) then
-      return false;
+  -- Every call of this function looks further, or at a call, however little time it has. At the end it looks once more at those that wait.
+  loop
+    v_call := p_erasure.found[1];
+    p_erasure.found := p_erasure.found[2:];
+    if v_call is not null then
+      p_erasure := push.erase_from_call(p_erasure, v_call);
+    else
+      exit when p_erasure.scanned_at is not null;
+      p_erasure := push.look_further(p_erasure);
+      if p_erasure.scanned_at is not null then
+        p_erasure.found := p_erasure.waiting;
+        p_erasure.waiting := '{}';
+      end if;
     end if;
-    select e.* into v_erasure from push.erasure e where e.id = p_id;
-    if not v_erasure.has_devices then
-      select e.p_counts, e.p_hashes, not e.is_done into v_erasure.counts, v_erasure.token_hashes, v_erasure.has_devices
-        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
-    end if;
-  end if;
-  v_is_last := v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last and not v_erasure.has_devices
-    and cardinality(v_erasure.waiting) <= c_calls;
-  -- The last step checks all calls that rang, each once.
-  v_looks := v_erasure.waiting[:c_calls] || case when v_is_last then array(
-    select unnest(v_erasure.rang) except select unnest(v_erasure.waiting)) else '{}' end;
-  foreach v_id in array v_looks loop
-    exit when v_looked > 0 and clock_timestamp() >= p_until;
-    v_looked := v_looked + 1;
-    v_user := push.erased_user(v_id, v_erasure.user_digest);
-    continue when v_user is null;
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-      from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-    if not v_done then
-      v_again := v_again || v_id;
-    end if;
+    exit when clock_timestamp() >= p_until and (v_call is not null or p_erasure.found = '{}');
   end loop;
-  -- Calls that still wait go to the end of the list.
-  v_erasure.waiting := v_erasure.waiting[v_looked + 1:] || v_again;
-  if v_is_last then
-    v_erasure.rang := array(select unnest(v_erasure.rang) except select unnest(v_looks[:v_looked]));
-  end if;
-  v_done := false;
-  if v_is_last and v_erasure.waiting = '{}' and v_erasure.rang = '{}' then
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-      from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, false, v_erasure.counts, v_erasure.token_hashes) e;
-  end if;
-  if v_done then
-    perform push.note_audit('finish_erasure', v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
-      jsonb_build_object('counts', v_erasure.counts));
+  v_is_last := not v_is_new and p_erasure.asked_at < clock_timestamp() - c_last
+    and p_erasure.found || p_erasure.waiting || p_erasure.rang = '{}';
+  if v_is_new and p_erasure.scanned_at is not null or v_is_last then
+    p_erasure := push.erase_from_audit(push.erase_elsewhere(p_erasure));
+    if v_is_last and not p_erasure.has_locked then
+      p_erasure.finished_at := clock_timestamp();
+      p_erasure.user_id := null;
+      p_erasure.token_hashes := '{}';
+      perform push.note_audit('finish_erasure', p_erasure.app || '/sha256:' || left(encode(p_erasure.user_digest, 'hex'), 16),
+        jsonb_build_object('counts', p_erasure.counts));
+    end if;
   end if;
   update push.erasure e
-    set waiting = v_erasure.waiting, rang = v_erasure.rang, has_devices = v_erasure.has_devices,
-      looked_at = clock_timestamp(), counts = v_erasure.counts,
-      token_hashes = case when v_done then '{}' else v_erasure.token_hashes end,
-      finished_at = case when v_done then clock_timestamp() end
-    where e.id = p_id;
-  return true;
+    set user_id = p_erasure.user_id, after_id = p_erasure.after_id, after_table = p_erasure.after_table, after_page = p_erasure.after_page,
+      scanned_at = p_erasure.scanned_at, found = p_erasure.found, waiting = p_erasure.waiting, rang = p_erasure.rang,
+      has_locked = p_erasure.has_locked, is_known = p_erasure.is_known, token_hashes = p_erasure.token_hashes, counts = p_erasure.counts,
+      finished_at = p_erasure.finished_at
+    where e.id = p_erasure.id;
+  return p_erasure;
 end
 $$;
 
-COMMENT ON FUNCTION push.continue_erasure(p_id bigint, p_until timestamp with time zone, p_declines boolean) IS 'continues one erasure that waits. p_id: push.erasure.id; p_until: stops about then; p_declines: as for push.decline_rings. Returns false, and changes nothing, if the erasure is locked or finished, or a call can be declined and may not. For push.finish_erasures';
+COMMENT ON FUNCTION push.continue_erasure(p_erasure push.erasure, p_until timestamp with time zone) IS 'continues an erasure until p_until: looks at the calls that were found, and looks for more. At the end, removes what is stored outside of calls. After ten minutes, if no call waits, it does so once more, and the erasure is finished. p_erasure: its row, which is locked';
 
 CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1613,8 +1347,6 @@ CREATE FUNCTION push.count_owed(p_most integer DEFAULT 30000, p_past boolean DEF
 #variable_conflict use_column
 declare
   c_pages   constant float := 300;
-  -- Three ranges of deadlines, as in push.claim: past, within ten minutes (calls), and later. A backlog of messages
-  -- therefore hides no calls. Waiting deliveries are a range of their own, over all lanes.
   v_past    timestamptz := now() - interval '5 s';
   v_near    timestamptz := now() + interval '10 minutes';
   v_each    int := greatest(p_most / greatest((select count(*) from push.lane), 1), 20);
@@ -1623,25 +1355,7 @@ declare
 begin
   return query
   with looked_at as materialized (
-    select l.id as lane, r.range, d.kind, d.state, d.owner, d.created_at, d.deadline_at
-    from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
-    cross join push.lane l
-    cross join lateral (
-      select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-      where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
-      order by d.deadline_at
-      limit v_each
-    ) d
-    where r.range > 0 or p_past
-    union all
-    (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-      where d.ready_lane is null and d.due_at > case when p_past then '-infinity' else v_past end and d.crashes < 2
-      order by d.due_at
-      limit p_most)
-    union all
-    (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-      where d.crashes >= 2
-      limit p_most)
+    select n.* from push.nearest_owed(v_each, p_most, v_past, v_near, p_past) n
   ), counted as materialized (
     select c.lane, c.range, c.kind, c.state, c.owner, count(*) as count, min(c.created_at) as oldest,
       min(c.deadline_at) as first_deadline
@@ -1770,110 +1484,29 @@ $$;
 
 COMMENT ON FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) IS 'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, without backslashes; set_at: when the phone gave the token, or null. Its clock may be a minute behind, or a day ahead; a later time counts as null';
 
-CREATE FUNCTION push.decline(p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-declare
-  v_call push.outbox;
-begin
-  select o.* into v_call from push.outbox o where o.id = p_outbox_id;
-  perform push.check_recipient(p_outbox_id, v_call.call_id, p_user_id);
-  if coalesce(p_reason not in ('declined', 'busy'), true) then
-    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
-      schema = 'push', table = 'outbox', column = 'declined';
-  end if;
-  update push.outbox o
-    set declined = coalesce(o.declined, '{}') || jsonb_build_object(p_user_id, jsonb_build_object('reason', p_reason,
-      'at', clock_timestamp(), 'device', push.device_token(v_call.app, p_device))
-      || case when p_erases then '{"erases": true}' else '{}' end::jsonb)
-    where o.id = p_outbox_id and o.ended_at is null and not coalesce(o.declined ? p_user_id, false);
-  return found;
-end
-$$;
-
-COMMENT ON FUNCTION push.decline(p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean) IS 'a user declines a call, for push.decline_call and push.decline_rings. That the last decline ends the call is done by push.end_declined. p_outbox_id: push.outbox.id; p_user_id, p_reason, p_device: as for push.decline_call; p_erases: the user is being erased, so the call ends only when all recipients have declined';
-
 CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
+declare
+  v_id   bigint := push.find_call(call_id, app);
+  v_call push.outbox := (select o from push.outbox o where o.id = v_id);
 begin
-  return push.decline(push.find_call(call_id, app), user_id, reason, device, false);
+  perform push.check_recipient(v_id, v_call.call_id, user_id);
+  if coalesce(reason not in ('declined', 'busy'), true) then
+    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
+      schema = 'push', table = 'outbox', column = 'declined';
+  end if;
+  update push.outbox o
+    set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, jsonb_build_object('reason', decline_call.reason,
+      'at', clock_timestamp(), 'device', push.device_token(v_call.app, decline_call.device)))
+    where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
+  return found;
 end
 $$;
 
 COMMENT ON FUNCTION push.decline_call(call_id text, user_id text, app text, reason text, device text) IS 'a user declines the call, or is busy: nothing more is sent to this user''s phones, those that may ring get a cancel, and the user gets no missed call. The phones of other users ring on. When the last user whose phones were rung has declined, the call ends with the reason declined. call_id: payload.callId; user_id: as in the call''s recipients; app: needed only if several apps have a call with this id; reason: declined or busy; device: the phone that declined, if known, by its token or push.devices.id: it gets no cancel. Returns false if the user had declined before, or the call had ended';
-
-CREATE FUNCTION push.decline_rings(p_erasures bigint[], p_user_ids text[], p_until timestamp with time zone, p_declines boolean) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-declare
-  v_erasure  push.erasure;
-  v_user     text;
-  v_found    bigint[];
-  v_calls    bigint[];
-  v_id       bigint;
-  v_is_end   boolean;
-  v_is_left  boolean;
-  v_declined int := 0;
-begin
-  for v_place in 1..cardinality(p_erasures) loop
-    select e.* into v_erasure from push.erasure e where e.id = p_erasures[v_place];
-    v_user := p_user_ids[v_place];
-    if v_user is null then
-      -- Most of the calls that wait name the user.
-      select x.name into v_user
-        from unnest(v_erasure.waiting[:10]) w(id)
-          cross join lateral (select push.erased_user(w.id, v_erasure.user_digest) as name offset 0) x
-        where x.name is not null
-        limit 1;
-    end if;
-    select r.p_user_id, r.p_after, r.calls, r.is_end into v_user, v_erasure.rings_after, v_found, v_is_end
-      from push.rings_of(v_erasure.app, v_erasure.user_digest, p_until, v_user, v_erasure.rings_after) r;
-    v_calls := array(select c.id from unnest(v_erasure.waiting || v_found) with ordinality c(id, i) group by c.id order by min(c.i));
-    v_is_left := false;
-    for v_id in select c.id from unnest(v_calls) c(id) where v_user is not null order by c.id loop
-      continue when not exists (
-        select from push.outbox o
-        where o.id = v_id and o.state = 'ringing' and o.ended_at is null and not coalesce(o.declined ? v_user, false)
-          and (o.recipients @> jsonb_build_array(v_user) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user))));
-      if v_declined > 0 and clock_timestamp() >= p_until then
-        v_is_left := true;
-        exit;
-      end if;
-      perform from push.outbox o where o.id = v_id and o.state = 'ringing' and o.ended_at is null for no key update skip locked;
-      if not found then
-        v_is_left := true;
-        continue;
-      elsif not p_declines then
-        return false;
-      end if;
-      v_declined := v_declined + 1;
-      -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
-      perform from push.delivery d where d.outbox_id = v_id and d.user_id = v_user order by d.n for update;
-      perform push.hand_over(v_id, v_user);
-      if push.decline(v_id, v_user, 'declined', 'none-of-the-phones-declined', true) then
-        perform push.withdraw_decline(v_erasure.app, v_id, v_user);
-      end if;
-    end loop;
-    update push.erasure e
-      set waiting = v_calls, rang = array(select unnest(e.rang) union select unnest(v_calls)), is_known = e.is_known or v_found <> '{}',
-        has_devices = v_is_left or not v_is_end, rings_after = case when v_is_end then 0 else v_erasure.rings_after end
-      where e.id = v_erasure.id;
-  end loop;
-  return true;
-end
-$$;
-
-COMMENT ON FUNCTION push.decline_rings(p_erasures bigint[], p_user_ids text[], p_until timestamp with time zone, p_declines boolean) IS 'looks for calls that ring users who are being erased, notes them in push.erasure.waiting, and declines them in the users'' names. Locked calls are skipped. p_erasures: push.erasure.id; p_user_ids: the users'' ids in the same order, null where one is not known; p_until: stops then; p_declines: false declines nothing, and returns false, without a change but with a lock, if a call can be declined. has_devices of an erasure is false after it if no call is left. For push.erase_user and push.continue_erasure';
 
 CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_n integer, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint, p_user_id text, p_device text, p_attempts integer, p_sent_at timestamp with time zone) RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -1882,7 +1515,7 @@ CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, 
     'kind', (array['invite', 'cancel', 'missed_call', 'notification'])[p_kind + 1],
     'outcome', (array['delivered', 'delivered_late', 'void', 'expired', 'dead'])[p_outcome + 1],
     'reason', p_reason, 'status', p_status, 'userId', p_user_id, 'device', p_device, 'provider', p_provider,
-    'attempts', p_attempts, 'sentAt', push.webhook_time(p_sent_at))
+    'attempts', p_attempts, 'sentAt', push.iso_time(p_sent_at))
 $$;
 
 COMMENT ON FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_n integer, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint, p_user_id text, p_device text, p_attempts integer, p_sent_at timestamp with time zone) IS 'data of delivery.finished. p_app, p_provider: the lane; the others: columns of push.history';
@@ -1893,9 +1526,8 @@ CREATE FUNCTION push.device_token(p_app text, p_device text) RETURNS text
     SET enable_seqscan TO 'off'
     AS $_$
 declare
-  v_token text := coalesce(push.recipient_token(jsonb_build_object('apnsToken', p_device), 'apnsToken'),
-    push.recipient_token(jsonb_build_object('pushToken', p_device), 'pushToken'),
-    push.recipient_token(jsonb_build_object('fcmToken', p_device), 'fcmToken'), push.webpush_token(p_device));
+  v_token text := coalesce(push.channel_token('apns', p_device), push.channel_token('expo', p_device), push.channel_token('fcm', p_device),
+    push.channel_token('webpush', p_device));
 begin
   if v_token is null and p_device ~ '^[0-9]{1,18}$' then
     v_token := (select d.token from push.devices d where d.id = p_device::bigint and d.app = p_app);
@@ -1910,18 +1542,6 @@ end
 $_$;
 
 COMMENT ON FUNCTION push.device_token(p_app text, p_device text) IS 'the token of a device; raises an error if there is no such device. p_app: the app; p_device: a token, or push.devices.id; null gives null';
-
-CREATE FUNCTION push.devices_max() RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select 100 $$;
-
-COMMENT ON FUNCTION push.devices_max() IS 'maximum number of living devices of one user in one app';
-
-CREATE FUNCTION push.dirty_voip_tokens(p_recipients jsonb) RETURNS text[]
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select push.voip_tokens(p_recipients) $$;
-
-COMMENT ON FUNCTION push.dirty_voip_tokens(p_recipients jsonb) IS 'push.voip_tokens; to be removed in the next minor release';
 
 CREATE FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1938,7 +1558,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for deliveries that are claimed in the gateway''s name and that it does not know, because a fail-over has lost what it settled: those that people see end as dead (GatewayCrashed) unless the app is at_least_once, the others become ready. Arguments: as for push.settle. Returns how many';
+COMMENT ON FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for deliveries that are claimed in the gateway''s name and that it does not know, because a fail-over has lost what it settled: those that people see end as dead (GatewayCrashed) unless the app is at_least_once, the others become ready. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle. Returns how many';
 
 CREATE FUNCTION push.drop_all_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1964,22 +1584,6 @@ $$;
 
 COMMENT ON FUNCTION push.drop_all_calls() IS 'does after a TRUNCATE what push.drop_calls does after a DELETE';
 
-CREATE FUNCTION push.drop_belongings(p_outbox_id bigint[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-begin
-  delete from push.ring_reports r where r.outbox_id = any (p_outbox_id);
-  delete from push.escalations e where e.outbox_id = any (p_outbox_id);
-end
-$$;
-
-COMMENT ON FUNCTION push.drop_belongings(p_outbox_id bigint[]) IS 'deletes the remaining rows of calls that no longer exist. p_outbox_id: push.outbox.id';
-
 CREATE FUNCTION push.drop_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -1999,7 +1603,8 @@ begin
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
       jsonb_build_object('calls', (select count(*) from gone_calls), 'owed', (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;
-  perform push.drop_belongings(array(select g.id from gone_calls g));
+  delete from push.ring_reports r where r.outbox_id = any (array(select g.id from gone_calls g));
+  delete from push.escalations e where e.outbox_id = any (array(select g.id from gone_calls g));
   -- Deleted last, so that a session that waits for a key finds that the call is gone.
   delete from push.call_key k where k.ctid = any (array(
     select k.tid
@@ -2115,7 +1720,7 @@ begin
   where o.id = any (p_calls) and o.ended_at is null
     and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
     and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
+      select push.entry_user(e)
       from jsonb_array_elements(o.recipients) e where push.is_recipient(e)));
 end
 $_$;
@@ -2216,20 +1821,17 @@ CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFA
     AS $$
 #variable_conflict use_column
 declare
+  v_app   text := coalesce(enqueue_call.app, 'default');
   v_since timestamptz;
 begin
   enqueue_call.kind := coalesce(enqueue_call.kind, 'incoming_call');
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
   if pg_sequence_last_value('push.quota_id_seq') is not null
-    and exists (select from push.quota q where q.app = coalesce(enqueue_call.app, 'default'))
-    and push.is_own(coalesce(enqueue_call.app, 'default'))
-    and not push.has_room(coalesce(enqueue_call.app, 'default'), push.is_call(enqueue_call.kind)::int,
-      (not push.is_call(enqueue_call.kind))::int, push.recipients_in(enqueue_call.recipients))
+    and not push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients)) and push.is_own(v_app)
     and not exists (select from push.outbox o
-      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload) and o.app = coalesce(enqueue_call.app, 'default'))
+      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload) and o.app = v_app)
   then
-    perform push.has_room(coalesce(enqueue_call.app, 'default'), push.is_call(enqueue_call.kind)::int,
-      (not push.is_call(enqueue_call.kind))::int, push.recipients_in(enqueue_call.recipients), true);
+    perform push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients), true);
   end if;
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
     values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
@@ -2239,7 +1841,7 @@ begin
   if duplicate then
     select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o
       where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
-        and o.app = coalesce(enqueue_call.app, 'default');
+        and o.app = v_app;
     if not found then
       raise exception using errcode = 'serialization_failure',
         message = format('call %s was enqueued, or deleted, by another transaction meanwhile',
@@ -2281,26 +1883,18 @@ declare
 begin
   begin
     with asked as materialized (
-      select a.*, coalesce(push.given_call_id(a.kind, a.payload),
-        case when push.is_message(a.kind) then push.new_call_id() end) as call_id
-      from (
-        select c.ordinal::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind,
-          c.call -> 'payload' as payload, c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds,
-          c.call ->> 'traceparent' as traceparent
-        from jsonb_array_elements(calls) with ordinality c(call, ordinal)
-        offset 0
-      ) a
+      select a.* from push.asked_calls(enqueue_calls.calls) a
     ), refused as materialized (
       -- For the quota of its app, a call comes after those before it.
       select r.n
       from (
-        select a.n, a.app, sum(push.is_call(a.kind)::int) over w as calls, sum((not push.is_call(a.kind))::int) over w as notifications,
-          sum(push.recipients_in(a.recipients)) over w as recipients
+        select a.n, a.app, array[sum(push.is_call(a.kind)::int) over w, sum((not push.is_call(a.kind))::int) over w,
+          sum(push.recipients_in(a.recipients)) over w] as counts
         from asked a join push.quota q on q.app = a.app
         where v_is_limited
         window w as (partition by a.app order by a.n)
       ) r
-      where not push.has_room(r.app, r.calls, r.notifications, r.recipients)
+      where not push.has_room(r.app, r.counts)
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (
@@ -2392,24 +1986,32 @@ COMMENT ON FUNCTION push.ensure_partitions(p_days_ahead integer) IS 'makes the m
 CREATE FUNCTION push.entry_platform(p_provider text, p_entry jsonb) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-  select case p_provider when 'apns' then 1::smallint when 'webpush' then 3::smallint else push.recipient_platform(p_entry) end
+  select case p_provider when 'apns' then 1 when 'webpush' then 3 else
+    case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
+      when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end end::smallint
 $$;
 
-COMMENT ON FUNCTION push.entry_platform(p_provider text, p_entry jsonb) IS 'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel, p_provider';
+COMMENT ON FUNCTION push.entry_platform(p_provider text, p_entry jsonb) IS 'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel, p_provider. An entry with an APNs token is an iPhone unless its platform is android';
 
 CREATE FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) RETURNS TABLE(rank integer, provider text, token text)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select t.rank, t.provider, t.token
   from (values
-    (1, 'apns', push.recipient_token(p_entry, case when p_is_call then 'voipPushToken' else 'apnsToken' end)),
-    (2, 'fcm', push.recipient_token(p_entry, 'fcmToken')),
-    (3, 'expo', push.recipient_token(p_entry, 'pushToken')),
-    (4, 'webpush', push.recipient_token(p_entry, 'webPushSubscription'))) t(rank, provider, token)
+    (1, 'apns', push.channel_token('apns', p_entry ->> case when p_is_call then 'voipPushToken' else 'apnsToken' end)),
+    (2, 'fcm', push.channel_token('fcm', p_entry ->> 'fcmToken')),
+    (3, 'expo', push.channel_token('expo', p_entry ->> 'pushToken')),
+    (4, 'webpush', push.channel_token('webpush', p_entry ->> 'webPushSubscription'))) t(rank, provider, token)
   where t.token is not null
 $$;
 
 COMMENT ON FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) IS 'the tokens of an entry of recipients that have the right form. p_is_call: the VoIP token, not the alert token. rank: of the channel';
+
+CREATE FUNCTION push.entry_user(p_entry jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case jsonb_typeof(p_entry) when 'string' then p_entry #>> '{}' else p_entry ->> 'userId' end $$;
+
+COMMENT ON FUNCTION push.entry_user(p_entry jsonb) IS 'the user that an entry of recipients names';
 
 CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2417,136 +2019,173 @@ CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
 
 COMMENT ON FUNCTION push.epoch_ms(p_time timestamp with time zone) IS 'a time, p_time, in milliseconds since 1970';
 
-CREATE FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION push.erase_elsewhere(p_erasure push.erasure) RETURNS push.erasure
+    LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'on'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET max_parallel_workers_per_gather TO '0'
+    AS $_$
+declare
+  v_user    constant text := p_erasure.user_id;
+  v_table   record;
+  v_batch   push.receipt_batch;
+  v_kept    bigint[];
+  v_hashes  bigint[];
+  v_seen    bigint;
+  v_removed bigint := 0;
+  v_masked  bigint;
+begin
+  for v_batch in select r.* from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id) for update skip locked loop
+    v_kept := array(select i from unnest(v_batch.user_id) with ordinality t(u, i) where t.u <> v_user order by i);
+    v_removed := v_removed + cardinality(v_batch.ticket) - cardinality(v_kept);
+    p_erasure.token_hashes := array(
+      select unnest(p_erasure.token_hashes)
+      union
+      select hashtextextended(t.token, 0) from unnest(v_batch.user_id, v_batch.token) t(u, token) where t.u = v_user);
+    perform push.keep_receipts(v_batch.id, v_kept);
+  end loop;
+  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('receipt_batch', array[v_removed, 0]));
+
+  p_erasure.has_locked := false;
+  for v_table in select * from (values
+    ('devices', 'x.token', 'x.user_id = $2 and x.registered_at <= $4'),
+    ('token_invalidations', 'x.token', '(x.user_id = $2 or x.user_id is null and hashtextextended(x.token, 0) = any ($3))'),
+    ('quarantined_tokens', 'x.token', '(x.user_id = $2 or x.user_id is null and hashtextextended(x.token, 0) = any ($3))'),
+    ('webhook_event', 'x.data ->> ''token''', 'x.type = ''token.dead'' and (x.user_id = $2 or x.user_id is null '
+      'and hashtextextended(x.data ->> ''token'', 0) = any ($3))')
+  ) t(name, token, is_users) loop
+    execute format('with seen as materialized (select x.ctid as tid from push.%1$I x where x.app = $1 and %3$s), gone as (
+        delete from push.%1$I x where x.ctid = any (array(select l.ctid from push.%1$I l
+          where l.ctid = any (array(select s.tid from seen s)) for update skip locked)) returning hashtextextended(%2$s, 0) as hash)
+      select (select count(*) from seen), count(*), coalesce(array_agg(g.hash), ''{}'') from gone g',
+      v_table.name, v_table.token, v_table.is_users)
+      into v_seen, v_removed, v_hashes using p_erasure.app, v_user, p_erasure.token_hashes, p_erasure.asked_at;
+    p_erasure.token_hashes := array(select unnest(p_erasure.token_hashes) union select unnest(v_hashes));
+    p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object(v_table.name, array[v_removed, 0]));
+    p_erasure.has_locked := p_erasure.has_locked or v_removed < v_seen;
+  end loop;
+
+  -- Events that were not acknowledged yet.
+  update push.webhook_event t
+    set user_id = '[erased]', data = t.data || case when t.data ? 'answeredBy' then '{"answeredBy": "[erased]"}'
+      when t.data ? 'device' then '{"userId": "[erased]", "device": "…"}' else '{"userId": "[erased]"}' end::jsonb
+    where t.id = any (array(
+      select x.id from push.webhook_event x where x.app = p_erasure.app and x.user_id = v_user for no key update skip locked));
+  get diagnostics v_masked = row_count;
+  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('webhook_event', array[0, v_masked]));
+  p_erasure.has_locked := p_erasure.has_locked
+    or exists (select from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id))
+    or exists (select from push.webhook_event x where x.app = p_erasure.app and x.user_id = v_user);
+  return p_erasure;
+end
+$_$;
+
+COMMENT ON FUNCTION push.erase_elsewhere(p_erasure push.erasure) IS 'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in the other events of webhooks. Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables. p_erasure: the erasure';
+
+CREATE FUNCTION push.erase_from_audit(p_erasure push.erasure) RETURNS push.erasure
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'on'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET max_parallel_workers_per_gather TO '0'
     AS $$
 declare
-  v_call  push.outbox;
-  v_since timestamptz;
-  v_free  tid[];
-  v_said  jsonb;
-  v_n     int[];
-  v_count bigint;
-  v_was   text := coalesce(current_setting('push.erasing', true), '');
+  v_user   constant text := p_erasure.user_id;
+  v_app    constant text := p_erasure.app;
+  v_quoted constant text := to_jsonb(v_user)::text;
+  v_masks  constant boolean := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
+  -- Members of push.audit.detail that the actions write themselves.
+  c_own    constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
+  v_masked bigint;
 begin
-  select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update skip locked;
-  if not found and exists (select from push.outbox o where o.id = p_outbox_id) then
-    is_done := false;
-    return;
-  end if;
-  perform push.hand_over(p_outbox_id, p_user_id);
-  -- Of a call that was deleted, only the history is left.
-  v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
-  p_hashes := array(
-    select unnest(p_hashes)
-    union
-    select hashtextextended(t.token, 0)
-      from jsonb_array_elements(v_call.recipients) e
-      cross join unnest(array[true, false]) c(is_call)
-      cross join lateral push.entry_tokens(e, c.is_call) t
-      where e ->> 'userId' = p_user_id
-    union
-    select coalesce(hashtextextended(h.token, 0), h.token_hash) from push.history h
-      where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id
-        and (h.token is not null or h.token_hash is not null));
-
-  -- Unsent deliveries are never sent, except cancels: a phone must not ring without an end.
-  v_free := array(
-    select d.ctid from push.delivery d
-    where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.state in (0, 2)
-      and d.kind <> 1 and (d.kind <> 0 or v_call.ended_at is not null or v_call.declined ? p_user_id)
-    for update skip locked);
-  with gone as (
-    delete from push.delivery d where d.ctid = any (v_free) returning d.*
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, 2, 'UserErased', g.attempt = 0, count(*) from gone g group by 2, 3, 6
+  p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
+  with line as (
+    select x.id, case when v_masks and x.action in ('void_call', 'requeue')
+        then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
+      push.mask_user(x.detail - c_own, v_user, true)
+        || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
+    from push.audit x
+    where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
+      and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(v_quoted, 2, length(v_quoted) - 2)) > 0)
+    for no key update skip locked
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, device, reason,
-    failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, '[erased]', '…', 'UserErased', g.failures,
-    g.fallback_of
-  from gone g;
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'delivery', v_count, 0);
-
-  if exists (select from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = p_user_id)
-    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id)
-    -- While the call rings, a decline without the user's id would let the gateway ring the user's phones on another
-    -- channel.
-    or v_call.id is not null and v_call.ended_at is null then
-    is_done := false;
-    return;
-  end if;
-  is_done := true;
-
-  v_n := array(
-    select h.n from push.history h
-    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id
-    for no key update skip locked);
-  update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
-      provider_message_id = null
-    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.n = any (v_n);
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'history', 0, v_count);
-  if exists (select from push.history h
-    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id) then
-    is_done := false;
-  end if;
-
-  delete from push.ring_reports r where r.outbox_id = p_outbox_id and r.user_id = p_user_id;
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'ring_reports', v_count, 0);
-  update push.escalations e set user_id = '[erased]' where e.outbox_id = p_outbox_id and e.user_id = p_user_id;
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'escalations', 0, v_count);
-
-  if v_call.id is null then
-    return;
-  end if;
-  v_said := v_call.declined;
-  v_call.recipients := push.mask_recipients(v_call.recipients, p_user_id);
-  v_call.declined := case when v_call.declined ? p_user_id
-    then push.mask_user(v_call.declined #- array[p_user_id, 'device'], p_user_id) else v_call.declined end;
-  if v_call.answered_by = p_user_id or hashtextextended(v_call.answered_device, 0) = any (p_hashes) then
-    v_call.answered_device := null;
-  end if;
-  if v_call.answered_by = p_user_id then
-    v_call.answered_by := '[erased]';
-  end if;
-  if v_call.payload - 'callId' <> push.mask_user(v_call.payload - 'callId', p_user_id) then
-    -- The phones of the other users show the caller.
-    if exists (select from push.delivery d where d.outbox_id = p_outbox_id) then
-      is_done := false;
-    else
-      v_call.payload := push.mask_payload(v_call.payload, p_user_id);
-    end if;
-  end if;
-  -- Not in the function's header: there, only superusers may set a parameter that belongs to no loaded extension.
-  perform set_config('push.erasing', 'on', true);
-  update push.outbox o
-    set recipients = v_call.recipients, declined = v_call.declined, answered_by = v_call.answered_by,
-      answered_device = v_call.answered_device, payload = v_call.payload
-    where o.id = p_outbox_id
-      and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload)
-        is distinct from (v_call.recipients, v_call.declined, v_call.answered_by, v_call.answered_device, v_call.payload);
-  get diagnostics v_count = row_count;
-  perform set_config('push.erasing', v_was, true);
-  if v_said is distinct from v_call.declined and not coalesce(v_said ? '[erased]', false) then
-    perform push.withdraw_decline(v_call.app, p_outbox_id, '[erased]');
-  end if;
-  p_counts := push.add_counts(p_counts, 'outbox', 0, v_count);
+  update push.audit a set target = l.target, detail = l.detail
+    from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail);
+  get diagnostics v_masked = row_count;
+  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('audit', array[0, v_masked]));
+  return p_erasure;
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'masks one user in one call, its history and its other rows. The user''s ready and waiting deliveries become void. p_outbox_id: push.outbox.id; p_user_id: the user; p_counts, p_hashes: push.erasure.counts and token_hashes, which are added to. is_done: false if a delivery is still owed or a row is locked. For push.erase_user';
+COMMENT ON FUNCTION push.erase_from_audit(p_erasure push.erasure) IS 'masks the user in push.audit, if the app had such a user. p_erasure: the erasure';
+
+CREATE FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) RETURNS push.erasure
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_user   constant text := p_erasure.user_id;
+  v_call   push.outbox;
+  v_masked push.outbox;
+  v_since  timestamptz;
+  v_gone   push.delivery[];
+  v_is_recipient boolean;
+begin
+  -- It waits, unless it is masked below.
+  p_erasure.waiting := array_remove(p_erasure.waiting, p_outbox_id) || p_outbox_id;
+  select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update skip locked;
+  if not found and exists (select from push.outbox o where o.id = p_outbox_id) or not push.hand_over(v_call, v_user) then
+    return p_erasure;
+  end if;
+  -- Of a call that was deleted, only the history is left.
+  v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
+  p_erasure.token_hashes := array_remove(array(
+    select unnest(p_erasure.token_hashes)
+    union
+    select hashtextextended(t.token, 0)
+      from jsonb_array_elements(v_call.recipients) e cross join unnest(array[true, false]) c(is_call)
+      cross join lateral push.entry_tokens(e, c.is_call) t
+      where e ->> 'userId' = v_user
+    union
+    select coalesce(hashtextextended(h.token, 0), h.token_hash) from push.history h
+      where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = v_user), null);
+  v_is_recipient := coalesce(v_call.recipients @> jsonb_build_array(v_user)
+    or v_call.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)), false);
+  p_erasure.is_known := p_erasure.is_known or v_is_recipient
+    or coalesce(v_call.declined ? v_user or v_call.answered_by = v_user or v_call.payload ->> 'from' = v_user, false);
+  update push.outbox o
+    set declined = coalesce(o.declined, '{}')
+      || jsonb_build_object(v_user, jsonb_build_object('reason', 'declined', 'at', clock_timestamp(), 'erases', true))
+    where o.id = p_outbox_id and o.ended_at is null and v_is_recipient and not coalesce(o.declined ? v_user, false);
+  -- Unsent notifications and missed calls are never sent. Invites become void as after every decline, and cancels are sent: a phone
+  -- must not ring without an end.
+  with gone as (
+    delete from push.delivery d where d.ctid = any (array(
+      select x.ctid from push.delivery x
+      where x.outbox_id = p_outbox_id and x.user_id = v_user and x.state in (0, 2) and x.kind in (2, 3) for update skip locked))
+    returning d
+  )
+  select array_agg(g.d) into v_gone from gone g;
+  p_erasure.counts := push.add_counts(p_erasure.counts,
+    jsonb_build_object('delivery', array[coalesce(push.bury(v_gone, 2, 'UserErased'), 0), 0]));
+
+  v_masked := push.mask_call(v_call, v_user, p_erasure.token_hashes);
+  if v_call.id is not null and v_call.ended_at is null
+    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
+    -- A payload that names the user goes to the phones of the others.
+    or exists (select from push.delivery d
+      where d.outbox_id = p_outbox_id and (d.user_id = v_user or v_masked.payload is distinct from v_call.payload))
+  then
+    return p_erasure;
+  end if;
+  return push.mask_rows(p_erasure, p_outbox_id, v_since, v_masked);
+end
+$$;
+
+COMMENT ON FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) IS 'masks the user in one call, its history and its other rows, if the call has ended and nothing is owed that needs the user; otherwise the call waits. Declines it if it rings, and ends the user''s unsent notifications. p_erasure: the erasure, which is returned with what has changed; p_outbox_id: push.outbox.id';
 
 CREATE FUNCTION push.erase_receipts(p_outbox_id bigint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2570,139 +2209,23 @@ $$;
 
 COMMENT ON FUNCTION push.erase_receipts(p_outbox_id bigint[]) IS 'deletes the tickets of these calls, with their tokens; returns how many. p_outbox_id: push.outbox.id. Reads all batches. For removing calls by hand';
 
-CREATE FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'on'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET max_parallel_workers_per_gather TO '0'
-    AS $$
-declare
-  v_batch  push.receipt_batch;
-  v_kept   bigint[];
-  v_gone   bigint[];
-  v_number bigint;
-  v_count  bigint;
-begin
-  is_done := true;
-  for v_number in
-    select r.id from push.receipt_batch r
-    where r.app = p_app and exists (select from unnest(r.user_id) u where push.user_digest(u) = p_user_digest)
-  loop
-    select r.* into v_batch from push.receipt_batch r where r.id = v_number for update skip locked;
-    if not found then
-      is_done := false;
-      continue;
-    end if;
-    v_kept := array(
-      select i from unnest(v_batch.user_id) with ordinality t(u, i) where push.user_digest(t.u) <> p_user_digest order by i);
-    p_hashes := array(
-      select unnest(p_hashes)
-      union
-      select hashtextextended(t.token, 0) from unnest(v_batch.user_id, v_batch.token) t(u, token)
-      where push.user_digest(t.u) = p_user_digest);
-    p_counts := push.add_counts(p_counts, 'receipt_batch', cardinality(v_batch.ticket) - cardinality(v_kept), 0);
-    perform push.keep_receipts(v_number, v_kept);
-  end loop;
-
-  with gone as (
-    delete from push.devices d
-    where d.ctid = any (array(
-      select x.ctid from push.devices x
-      where p_devices and x.app = p_app and push.user_digest(x.user_id) = p_user_digest and x.registered_at <= p_asked_at
-      for update skip locked))
-    returning hashtextextended(d.token, 0) as hash
-  )
-  select coalesce(array_agg(g.hash), '{}') into v_gone from gone g;
-  p_hashes := array(select unnest(p_hashes) union select unnest(v_gone));
-  p_counts := push.add_counts(p_counts, 'devices', cardinality(v_gone), 0);
-
-  -- Tokens without a device have no known user; they are found by their hash.
-  delete from push.token_invalidations t
-    where t.ctid = any (array(
-      select x.ctid from push.token_invalidations x
-      where x.app = p_app and (push.user_digest(x.user_id) = p_user_digest
-        or x.user_id is null and hashtextextended(x.token, 0) = any (p_hashes))
-      for update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'token_invalidations', v_count, 0);
-  delete from push.quarantined_tokens t
-    where t.ctid = any (array(
-      select x.ctid from push.quarantined_tokens x
-      where x.app = p_app and (push.user_digest(x.user_id) = p_user_digest
-        or x.user_id is null and hashtextextended(x.token, 0) = any (p_hashes))
-      for update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'quarantined_tokens', v_count, 0);
-
-  -- Events of webhooks that were not acknowledged yet. An event about a token of nobody known is found by its hash.
-  delete from push.webhook_event t
-    where t.id = any (array(
-      select x.id from push.webhook_event x
-      where x.app = p_app and x.type = 'token.dead' and (push.user_digest(x.user_id) = p_user_digest
-        or x.user_id is null and hashtextextended(x.data ->> 'token', 0) = any (p_hashes))
-      for update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'webhook_event', v_count, 0);
-  update push.webhook_event t
-    set user_id = '[erased]', data = t.data || case when t.data ? 'answeredBy' then '{"answeredBy": "[erased]"}'
-      when t.data ? 'device' then '{"userId": "[erased]", "device": "…"}' else '{"userId": "[erased]"}' end::jsonb
-    where t.id = any (array(
-      select x.id from push.webhook_event x
-      where x.app = p_app and x.type <> 'token.dead' and push.user_digest(x.user_id) = p_user_digest
-      for no key update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'webhook_event', 0, v_count);
-
-  if exists (select from push.devices d
-      where p_devices and d.app = p_app and push.user_digest(d.user_id) = p_user_digest and d.registered_at <= p_asked_at)
-    or exists (select from push.token_invalidations x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
-    or exists (select from push.quarantined_tokens x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
-    or exists (select from push.webhook_event x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest) then
-    is_done := false;
-  end if;
-end
-$$;
-
-COMMENT ON FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in the other events of webhooks. p_app: the app; p_user_digest: as push.erasure.user_digest; p_asked_at: devices registered later are kept; p_devices: false keeps all devices (there may be millions to read); p_counts, p_hashes: push.erasure.counts and token_hashes, which are added to. is_done: false if a row was locked. Reads whole tables. For push.erase_user and push.finish_erasures';
-
 CREATE FUNCTION push.erase_user(user_id text, app text, max_ms integer DEFAULT 1000) RETURNS TABLE(place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
-    AS $_$
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
+    AS $$
 #variable_conflict use_column
 declare
-  v_begun   timestamptz := clock_timestamp();
-  v_user    text := erase_user.user_id;
-  v_app     text := erase_user.app;
-  v_until   timestamptz := v_begun + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
-  -- Every call of this function makes progress, however little time it has.
-  v_steps   int := 0;
-  v_digest  bytea := push.user_digest(v_user);
-  v_text    text := to_jsonb(v_user)::text;
+  v_user    constant text := erase_user.user_id;
+  v_app     constant text := erase_user.app;
+  v_until   constant timestamptz := clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
+  v_rings   constant bigint := coalesce((
+    select min(o.id) from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = v_app), 0);
   v_erasure push.erasure;
   v_is_new  boolean;
-  c_word    constant text := '(?<![[:alnum:]_])';
-  c_end     constant text := '(?![[:alnum:]_])';
-  -- Members of push.audit.detail that the actions write themselves; they are not masked.
-  c_own     constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
-  v_lanes   smallint[] := array(select l.id from push.lane l where l.app = v_app);
-  v_calls   bigint[];
-  v_id      bigint;
-  v_last    bigint;
-  v_pages   bigint;
-  v_step    int := 100;
-  v_done    boolean;
-  v_tokens  boolean := false;
-  v_known   boolean;
-  v_masks   boolean;
-  v_table   text;
-  v_from    timestamptz;
-  v_count   bigint;
 begin
   if v_user is null or length(v_user) not between 1 and 256 or v_user = '[erased]' then
     raise exception using errcode = 'invalid_parameter_value', message = 'user_id: must have 1 to 256 characters',
@@ -2710,7 +2233,7 @@ begin
   elsif not coalesce(push.is_app(v_app), false) then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
-  elsif v_lanes = '{}' and not exists (select from push.apps a where a.app = v_app)
+  elsif not exists (select from push.lane l where l.app = v_app) and not exists (select from push.apps a where a.app = v_app)
     and not exists (select from push.devices d where d.app = v_app) and not exists (select from push.outbox o where o.app = v_app)
   then
     raise exception using errcode = 'no_data_found',
@@ -2719,201 +2242,31 @@ begin
         'No gateway has served any app yet.');
   end if;
   -- Two erasures of one user run one after the other.
-  insert into push.erasure as e (app, user_digest) values (v_app, v_digest) on conflict (user_digest, app) do nothing;
-  select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = v_digest for update;
-  v_is_new := v_erasure.scanned_at is not null or v_erasure.until_id = 0;
+  insert into push.erasure (app, user_digest) values (v_app, push.user_digest(v_user)) on conflict on constraint erasure_of_user do nothing;
+  select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = push.user_digest(v_user) for update;
+  v_is_new := v_erasure.user_id is null or v_erasure.scanned_at is not null and v_erasure.found = '{}';
   if v_is_new then
-    v_erasure.asked_at := clock_timestamp();
-    v_erasure.after_id := 0;
-    v_erasure.until_id := coalesce((select max(o.id) from push.outbox o), 0);
-    v_erasure.after_table := '';
-    v_erasure.after_page := 0;
-    v_erasure.scanned_at := null;
-    v_erasure.finished_at := null;
-    v_erasure.counts := '{}';
+    update push.erasure e
+      set user_id = v_user, asked_at = clock_timestamp(), after_id = v_rings - 1, until_id = v_rings, after_table = '', after_page = 0,
+        scanned_at = null, finished_at = null, counts = '{}', rang = e.rang || e.waiting, waiting = '{}'
+      where e.id = v_erasure.id returning e.* into v_erasure;
   end if;
-
-  -- Calls, in the order of their numbers. No index finds the calls that name a user.
-  while v_erasure.after_id < v_erasure.until_id and (v_steps = 0 or clock_timestamp() < v_until) loop
-    v_steps := v_steps + 1;
-    v_from := clock_timestamp();
-    select max(b.id), array_agg(b.id order by b.id) filter (where b.is_named), coalesce(bool_or(b.is_known), false)
-      into v_last, v_calls, v_known
-      from (
-        select o.id, o.app = v_app and (o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0
-          or strpos(o.payload::text, v_text) > 0) as is_named,
-          o.app = v_app and (o.answered_by = v_user or o.declined ? v_user or o.recipients @> jsonb_build_array(v_user)
-            or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)) or o.payload ->> 'from' = v_user) as is_known
-        from push.outbox o
-        where o.id > v_erasure.after_id and o.id <= v_erasure.until_id
-        order by o.id
-        limit v_step
-      ) b;
-    v_erasure.after_id := coalesce(v_last, v_erasure.until_id);
-    v_erasure.is_known := v_erasure.is_known or v_known;
-    foreach v_id in array coalesce(v_calls, '{}') loop
-      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-      if not v_done then
-        v_erasure.waiting := v_erasure.waiting || v_id;
-      end if;
-      -- A hundred large calls take seconds.
-      if clock_timestamp() >= v_until and v_id < v_calls[cardinality(v_calls)] then
-        v_erasure.after_id := v_id;
-        exit;
-      end if;
-    end loop;
-    v_step := case when clock_timestamp() - v_from > interval '20 ms' then greatest(v_step / 2, 1) else least(v_step * 2, 5000) end;
-  end loop;
-
-  -- The history of calls that were deleted: partition by partition, 1,000 pages at a time.
-  while v_erasure.after_id >= v_erasure.until_id and v_erasure.scanned_at is null
-    and (v_steps = 0 or clock_timestamp() < v_until)
-  loop
-    v_steps := v_steps + 1;
-    v_table := (
-      select min(c.relname::text) from pg_inherits i join pg_class c on c.oid = i.inhrelid
-      where i.inhparent = 'push.history'::regclass
-        and (c.relname > v_erasure.after_table or c.relname = v_erasure.after_table and v_erasure.after_page > 0));
-    if v_table is null then
-      v_erasure.scanned_at := clock_timestamp();
-      exit;
-    end if;
-    if v_table <> v_erasure.after_table then
-      v_erasure.after_page := 0;
-    end if;
-    v_pages := pg_relation_size(format('push.%I', v_table)::regclass) / current_setting('block_size')::int;
-    execute format('select array_agg(distinct h.outbox_id order by h.outbox_id) from push.%I h '
-      'where h.ctid >= $1 and h.ctid < $2 and h.user_id = $3 and h.lane = any ($4)', v_table)
-      into v_calls
-      using format('(%s,0)', v_erasure.after_page)::tid, format('(%s,0)', v_erasure.after_page + 1000)::tid, v_user, v_lanes;
-    foreach v_id in array coalesce(v_calls, '{}') loop
-      continue when v_id = any (v_erasure.waiting);
-      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-      if not v_done then
-        v_erasure.waiting := v_erasure.waiting || v_id;
-      end if;
-    end loop;
-    v_erasure.after_table := v_table;
-    v_erasure.after_page := case when v_erasure.after_page + 1000 < v_pages then v_erasure.after_page + 1000 else 0 end;
-  end loop;
-
-  -- However much time the scan took, the calls that ring get some.
-  v_until := greatest(v_until, clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 4000.0));
-  update push.erasure e set waiting = v_erasure.waiting, rang = v_erasure.rang, is_known = v_erasure.is_known where e.id = v_erasure.id;
-  perform push.decline_rings(array[v_erasure.id], array[v_user], v_until, true);
-  select e.waiting, e.rang, e.is_known, e.has_devices into v_calls, v_erasure.rang, v_erasure.is_known, v_erasure.has_devices
-    from push.erasure e where e.id = v_erasure.id;
-  v_erasure.waiting := '{}';
-  v_steps := 0;
-  foreach v_id in array v_calls loop
-    exit when v_steps > 0 and clock_timestamp() >= v_until;
-    v_steps := v_steps + 1;
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-      from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-    if not v_done then
-      v_erasure.waiting := v_erasure.waiting || v_id;
-    end if;
-  end loop;
-  v_erasure.waiting := v_calls[v_steps + 1:] || v_erasure.waiting;
-
-  -- A call that could not be declined may need the devices for its cancels.
-  if not v_erasure.has_devices then
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_tokens
-      from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
-    v_erasure.has_devices := not v_tokens;
+  v_erasure := push.continue_erasure(v_erasure, v_until);
+  is_complete := v_erasure.scanned_at is not null and v_erasure.found = '{}';
+  if v_is_new or is_complete then
+    perform push.note_audit('erase_user', v_app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
+      jsonb_build_object('counts', v_erasure.counts, 'waiting', cardinality(v_erasure.waiting || v_erasure.found), 'complete', is_complete));
   end if;
-
-  -- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing;
-  -- otherwise operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is
-  -- the id of a call.
-  v_erasure.is_known := v_erasure.is_known or v_erasure.counts ?| '{devices,delivery,history,ring_reports,escalations,receipt_batch,'
-    'token_invalidations,quarantined_tokens,webhook_event}';
-  v_masks := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
-  v_text := c_word || push.quote_pattern(v_user) || c_end;
-  with line as (
-    select x.id,
-      case when v_masks and x.action in ('void_call', 'requeue')
-        then v_app || '/' || regexp_replace(substr(x.target, length(v_app) + 2), v_text, '[erased]', 'g') else x.target end as target,
-      push.mask_words(x.detail - c_own, v_text)
-        || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
-    from push.audit x
-    where v_erasure.is_known and split_part(x.target, '/', 1) = v_app
-      and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(to_jsonb(v_user)::text, 2, length(to_jsonb(v_user)::text) - 2)) > 0)
-      and x.action not in ('erase_user', 'finish_erasure')
-    for no key update skip locked
-  )
-  update push.audit a set target = l.target, detail = l.detail
-    from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail);
-  get diagnostics v_count = row_count;
-  v_erasure.counts := push.add_counts(v_erasure.counts, 'audit', 0, v_count);
-
-  if v_is_new or v_erasure.scanned_at is not null then
-    perform push.note_audit('erase_user', v_app || '/sha256:' || left(encode(v_digest, 'hex'), 16),
-      jsonb_build_object('counts', v_erasure.counts, 'waiting', cardinality(v_erasure.waiting),
-        'complete', v_erasure.scanned_at is not null and not v_erasure.has_devices));
-  end if;
-  update push.erasure e
-    set asked_at = v_erasure.asked_at, after_id = v_erasure.after_id, until_id = greatest(v_erasure.until_id, 1),
-      after_table = v_erasure.after_table, after_page = v_erasure.after_page, scanned_at = v_erasure.scanned_at,
-      waiting = v_erasure.waiting, rang = v_erasure.rang, has_devices = v_erasure.has_devices, is_known = v_erasure.is_known,
-      token_hashes = v_erasure.token_hashes, counts = v_erasure.counts,
-      finished_at = v_erasure.finished_at
-    where e.id = v_erasure.id;
   return query
     select t.name, coalesce((v_erasure.counts -> t.name ->> 0)::bigint, 0), coalesce((v_erasure.counts -> t.name ->> 1)::bigint, 0),
-      case when t.name = 'outbox' then cardinality(v_erasure.waiting)::bigint
-        when t.name = 'devices' then (not v_tokens)::int::bigint else 0 end,
-      v_erasure.scanned_at is not null
+      case t.name when 'outbox' then cardinality(v_erasure.waiting || v_erasure.found) when 'devices' then v_erasure.has_locked::int
+        else 0 end::bigint, is_complete
     from unnest('{devices,delivery,outbox,history,ring_reports,escalations,receipt_batch,token_invalidations,quarantined_tokens,webhook_event,'
-      'audit}'::text[]) with ordinality t(name, i)
-    order by t.i;
+      'audit}'::text[]) with ordinality t(name, i) order by t.i;
 end
-$_$;
+$$;
 
-COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a delivery of the user that is still owed, or that there was no time for; for devices, 1 if a device is locked or is kept for calls that ring and are locked or not yet looked at. Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new pass';
-
-CREATE FUNCTION push.erased_user(p_outbox_id bigint, p_user_digest bytea) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $_$
-declare
-  v_call push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
-begin
-  return (
-    select n.name
-    from (
-      select d.user_id as name from push.delivery d where d.outbox_id = p_outbox_id
-      union
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
-        from jsonb_array_elements(v_call.recipients) e
-      union
-      select s.value #>> '{}' from jsonb_path_query(v_call.recipients, 'strict $.** ? (@.type() == "string")') s(value)
-      union
-      select s.value #>> '{}' from jsonb_path_query(v_call.payload, 'strict $.** ? (@.type() == "string")') s(value)
-      union
-      select jsonb_object_keys(v_call.declined)
-      union
-      select v_call.answered_by
-      union
-      select h.user_id from push.history h
-        where h.outbox_id = p_outbox_id and h.finished_at >= coalesce(v_call.created_at - interval '1 hour', '-infinity')
-      union
-      select r.user_id from push.ring_reports r where r.outbox_id = p_outbox_id
-      union
-      select e.user_id from push.escalations e where e.outbox_id = p_outbox_id
-    ) n
-    where push.user_digest(n.name) = p_user_digest
-    limit 1);
-end
-$_$;
-
-COMMENT ON FUNCTION push.erased_user(p_outbox_id bigint, p_user_digest bytea) IS 'the id of the user that a digest stands for, if a call still contains it, else null. p_outbox_id: push.outbox.id; p_user_digest: as push.erasure.user_digest';
+COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a delivery of the user that is still owed, or that there was no time for; for devices, 1 if rows outside of calls are locked. Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new pass';
 
 CREATE FUNCTION push.expire(p_max integer DEFAULT 5000, p_slack interval DEFAULT '00:00:00'::interval, p_since timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3031,16 +2384,12 @@ begin
   -- Refused before there are deliveries. The last trigger counts (tally.sql). As long as no app has ever had a quota, its
   -- table is not read.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
-    perform push.has_room(u.app, u.calls, u.notifications, u.recipients, true), set_config('push.counts_quota', 'on', true)
-    from (
-      select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
-        sum(push.recipients_in(n.recipients)) as recipients
+    perform push.has_room(n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
+        sum(push.recipients_in(n.recipients))], true)
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
-      group by n.app
-    ) u;
+      group by n.app;
   end if;
-  -- "offset 0" keeps a subquery from being merged into the query around it: its columns are computed once, and its rows are
-  -- checked before they are used. Only the sort stores rows, so a large COPY stays in memory.
+  -- Only the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
     user_id, token, locale, data)
   select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
@@ -3050,100 +2399,25 @@ begin
     -- A token that occurs twice in a call gets one delivery.
     select distinct on (t.id, t.lane, t.token) t.*
     from (
-      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, e.user_id,
-        v.environment, v.platform, v.locale, e.data,
-        case when e.size_faults[v.rank] is null
-          then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
+      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, push.entry_user(e.entry) as user_id,
+        v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
+        case when e.size_faults[v.rank] is null then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
           else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
       from (
-        select e.id, e.app, e.call_id, e.created_at, e.deadline_at, e.is_call, e.size_faults, e.ordinal, e.entry,
-          case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end as user_id,
-          e.apns_token, e.fcm_token, e.expo_token, e.webpush_token, e.providers,
-          -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by
-          -- its index: "not exists" could be planned as a hash of all dead tokens.
-          case
-            when e.apns_token is not null
-              and (select true from push.token_invalidations x
-                where x.token = e.apns_token and x.app = e.app and x.provider = 'apns') is null
-              -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-              and (e.is_call
-                or e.apns_token <> all (e.voip_tokens)
-                  and (select true from push.devices x
-                    where sha256(x.token::bytea) = sha256(e.apns_token::bytea) and x.app = e.app
-                      and x.provider = 'apns' and x.voip) is null)
-              then 1
-            when e.fcm_token is not null and (select true from push.token_invalidations x
-              where x.token = e.fcm_token and x.app = e.app and x.provider = 'fcm') is null then 2
-            when e.expo_token is not null and (select true from push.token_invalidations x
-              where x.token = e.expo_token and x.app = e.app and x.provider = 'expo') is null then 3
-            when e.webpush_token is not null and (select true from push.token_invalidations x
-              where x.token = e.webpush_token and x.app = e.app and x.provider = 'webpush') is null then 4
-          end as rank,
-          jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry) as inline,
-          case when e.entry ? 'data' then push.recipient_data(e.entry) end as data
+        select c.*, r.entry, r.ordinal
         from (
-          -- Usable tokens: they have the right form and belong to a provider that the app has (push.recipient_token).
-          select t.id, t.app, t.call_id, t.created_at, t.deadline_at, t.is_call, t.size_faults, t.recipients,
-            t.voip_tokens, t.providers, t.entry, t.ordinal,
-            case when push.is_apns_token(t.apns_text) and push.serves(t.providers, 'apns') then t.apns_text end as apns_token,
-            case when push.is_fcm_token(t.fcm_text) and push.serves(t.providers, 'fcm') then t.fcm_text end as fcm_token,
-            case when push.is_expo_token(t.expo_text) and push.serves(t.providers, 'expo') then t.expo_text end as expo_token,
-            case when t.entry ? 'webPushSubscription' and push.serves(t.providers, 'webpush')
-              then push.webpush_token(t.entry ->> 'webPushSubscription') end as webpush_token
-          from (
-            select c.*, r.entry, r.ordinal,
-              translate(case when c.is_call then r.entry ->> 'voipPushToken' else r.entry ->> 'apnsToken' end,
-                E'<> \t\r\n', '') as apns_text,
-              btrim(r.entry ->> 'fcmToken', E' \t\r\n') as fcm_text,
-              btrim(r.entry ->> 'pushToken', E' \t\r\n') as expo_text
-            from (
-              select c.id, c.app, c.call_id, c.created_at, c.deadline_at, c.recipients, c.is_call,
-                c.kind = 'missed_call'
-                  and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = c.app), false) as is_unwanted,
-                (select a.providers from push.apps a where a.app = c.app) as providers,
-                case when not c.is_call then push.voip_tokens(c.recipients) end as voip_tokens,
-                -- Below 880 bytes no provider's limit can be reached, whatever the payload contains.
-                case when c.bytes > 880 then push.size_faults(c.payload, c.is_call) end as size_faults
-              from (
-                -- A payload with a fault is not made text: it may be thousands of times as long.
-                select n.*, case when n.fault is null then octet_length(n.payload::text) end as bytes, push.is_call(n.kind) as is_call
-                from (
-                  select n.*, push.call_fault(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds) as fault
-                  from new_calls n where n.created_at >= statement_timestamp() offset 0
-                ) n
-                offset 0
-              ) c
-              where case
-                when c.fault is not null then push.refuse(c.call_id, c.fault)
-                when (select true from push.lane l where l.app = c.app limit 1) is null
-                  then push.refuse_unserved(c.call_id, c.app)
-                when c.bytes > 16384
-                  then push.refuse(c.call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
-                else true end
-              offset 0
-            ) c cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
-            where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false'
-              and not c.is_unwanted
-            offset 0
-          ) t offset 0
-        ) e
+          select n.id, n.app, n.call_id, n.created_at, n.deadline_at, n.recipients, a.*
+          from new_calls n
+          cross join lateral push.accept(n.app, n.kind, n.call_id, n.payload, n.recipients, n.ring_seconds, n.traceparent) a
+          where n.created_at >= statement_timestamp()
+          offset 0
+        ) c
+        cross join lateral jsonb_array_elements(c.recipients) with ordinality r(entry, ordinal)
+        where push.is_recipient(r.entry) and r.entry -> 'notificationEnabled' is distinct from 'false' and not c.is_unwanted
         offset 0
       ) e
-      -- An entry with tokens is one device. An entry that only names a user stands for the user's registered devices.
-      cross join lateral (
-        select e.rank, case e.rank when 1 then e.apns_token when 2 then e.fcm_token when 3 then e.expo_token
-            else e.webpush_token end as token,
-          case when e.entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint as environment,
-          push.entry_platform(push.channel_of(e.rank), e.entry) as platform,
-          push.recipient_locale(e.entry) as locale
-        where e.inline and e.rank is not null
-        union all
-        select d.rank, d.token, d.environment, d.platform, d.locale
-        from push.reachable_devices(e.app, e.user_id, e.is_call, e.providers) d
-        where not e.inline
-      ) v
-      left join push.lane l
-        on l.app = e.app and l.provider = push.channel_of(v.rank)
+      cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
+      left join push.lane l on l.app = e.app and l.provider = push.channel_of(v.rank)
     ) t
     order by t.id, t.lane, t.token, t.ordinal
   ) d;
@@ -3165,7 +2439,7 @@ CREATE FUNCTION push.fill_call() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
-    AS $$
+    AS $_$
 begin
   -- Too long or missing values are cut or replaced so that the row can be inserted; the statement trigger refuses it.
   new.app := left(coalesce(new.app, 'default'), 65);
@@ -3201,7 +2475,8 @@ begin
   if new.deadline_at is not null and new.created_at < statement_timestamp() then
     return new;
   end if;
-  if not push.is_traceparent(new.traceparent) then
+  -- Of version 00 (w3.org/TR/trace-context).
+  if new.traceparent !~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' then
     new.traceparent := '';
   end if;
   new.created_at := greatest(clock_timestamp(), statement_timestamp());
@@ -3222,7 +2497,7 @@ begin
   new.deadline_at := new.created_at + make_interval(secs => new.ring_seconds);
   return new;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.fill_call() IS 'fills in the columns that the backend leaves out and skips a call that exists. Leaves calls unchanged that are restored from a dump';
 
@@ -3273,66 +2548,106 @@ $$;
 
 COMMENT ON FUNCTION push.find_calls(p_call_ids text[], p_apps text[]) IS 'which of these calls this database has, of the apps that the caller may act for: their positions from 0. p_call_ids, p_apps: columns of push.outbox; an app that is null stands for all';
 
-CREATE FUNCTION push.finish_erasures(p_max integer DEFAULT 10) RETURNS bigint
+CREATE FUNCTION push.finish_erasures() RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_begun   timestamptz := clock_timestamp();
-  v_id      bigint;
-  v_done    boolean;
-  v_touched bigint := 0;
-begin
-  foreach v_id in array array(
+  v_begun   constant timestamptz := clock_timestamp();
+  v_last    constant timestamptz := v_begun - interval '10 minutes';
+  v_ids     bigint[] := array(
     select e.id from push.erasure e
-    where e.finished_at is null
-      and (e.waiting <> '{}' or e.has_devices or e.scanned_at is not null and e.asked_at < clock_timestamp() - interval '10 minutes')
-    order by e.looked_at
-    limit p_max)
-  loop
-    exit when v_touched > 0 and clock_timestamp() >= v_begun + interval '1.5 s';
-    v_done := true;
-    begin
-      -- Only the first one may decline a call, and so wait for locks: see push.decline_rings. Another one that has a call to decline
-      -- stays where it is in the line, and is the first next time.
-      v_done := push.continue_erasure(v_id, clock_timestamp() + interval '500 ms', v_touched = 0);
-      if not v_done then
-        raise exception 'its locks are given back';
-      end if;
-    exception when query_canceled or others then
-      continue when not v_done;
-      -- The limit of a statement counts from its begin, so only the first has had nearly all of it. A shorter time is someone who
-      -- cancels.
-      if sqlstate = '57014' and (v_touched > 0 or clock_timestamp() < v_begun + interval '1 s') then
-        if v_touched = 0 then
-          raise;
-        end if;
-        exit;
-      end if;
-      update push.erasure e set looked_at = clock_timestamp()
-        where e.id = (select x.id from push.erasure x where x.id = v_id for no key update skip locked);
-      raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_id, sqlstate;
-      v_touched := v_touched + 1;
-      exit when sqlstate = '57014';
-      continue;
-    end;
-    v_touched := v_touched + 1;
-  end loop;
-  return v_touched;
+    where e.finished_at is null and e.looked_at < v_begun - interval '10 s' and (e.user_id is not null or e.scanned_at is not null)
+      and (e.scanned_at is null or e.found || e.waiting <> '{}' or e.asked_at < v_last)
+    order by e.looked_at limit 2 for update skip locked);
+  v_erasure push.erasure;
+begin
+  update push.erasure e set looked_at = v_begun where e.id = v_ids[1] returning e.* into v_erasure;
+  if not found then
+    return false;
+  end if;
+  begin
+    -- The last look is at all calls that have ever waited.
+    v_erasure.rang := array(select unnest(v_erasure.rang) union select unnest(v_erasure.waiting));
+    v_erasure.found := v_erasure.found || case when v_erasure.asked_at < v_last then v_erasure.rang else v_erasure.waiting end;
+    v_erasure.rang := case when v_erasure.asked_at < v_last then '{}' else v_erasure.rang end;
+    v_erasure.waiting := '{}';
+    perform push.continue_erasure(v_erasure, v_begun + interval '500 ms');
+  exception when query_canceled or others then
+    raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_erasure.id, sqlstate;
+  end;
+  return cardinality(v_ids) > 1;
 end
 $$;
 
-COMMENT ON FUNCTION push.finish_erasures(p_max integer) IS 'continues at most p_max erasures that wait (push.erasure), for about 1.5 s: declines calls that ring and were locked, then removes devices, and masks calls that have ended and owe the user nothing more. Ten minutes after push.erase_user, it checks the calls that rang once more and removes what was stored about the user''s tokens meanwhile. Returns how many erasures it worked on. It waits for locks as push.decline_call does';
+COMMENT ON FUNCTION push.finish_erasures() IS 'the job "erase": continues one erasure, for about 500 ms: looks at the calls that wait, and at all that have waited, once more, ten minutes after push.erase_user. Returns whether there is another one to continue';
 
 CREATE FUNCTION push.first_channels() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select '{apns,fcm,expo}'::text[] $$;
 
 COMMENT ON FUNCTION push.first_channels() IS 'the channels that every gateway knows: those of release 0.1.0. An app whose providers are unknown has these';
+
+CREATE FUNCTION push.first_events(p_app text, p_now timestamp with time zone, p_room integer) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  -- Maximum number of due events that are examined.
+  c_scan constant int := 500;
+  v_mine bigint[];
+begin
+  with due as materialized (
+    select e.id, e.outbox_id from push.webhook_event e
+    where e.app = p_app and e.due_at <= p_now
+    order by e.due_at
+    limit c_scan
+  ), judged as materialized (
+    select d.id, coalesce(f.id, d.id) as first_id, coalesce(f.due_at, p_now) as first_due_at
+    from due d left join lateral (
+      select f.id, f.due_at from push.webhook_event f
+      where f.outbox_id = d.outbox_id
+      order by f.outbox_id, f.id
+      limit 1
+    ) f on true
+  ), behind as (
+    update push.webhook_event e set due_at = b.first_due_at
+    from (
+      select x.id, j.first_due_at
+      from judged j cross join lateral (
+        select x.id from push.webhook_event x where x.id = j.id and x.due_at <= p_now for no key update skip locked
+      ) x
+      where j.first_id <> j.id and j.first_due_at > p_now
+    ) b
+    where e.id = b.id
+  )
+  select array_agg(m.id) into v_mine
+  from (
+    select x.id
+    from (select distinct j.first_id, j.first_due_at from judged j where j.first_due_at <= p_now) j
+    cross join lateral (
+      select x.id, x.due_at from push.webhook_event x where x.id = j.first_id and x.due_at <= p_now for no key update skip locked
+    ) x
+    order by j.first_due_at, x.id
+    limit p_room
+  ) m;
+  return v_mine;
+end
+$$;
+
+COMMENT ON FUNCTION push.first_events(p_app text, p_now timestamp with time zone, p_room integer) IS 'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none. p_now: the time; p_room: maximum number of events';
+
+CREATE FUNCTION push.first_few(p_names text[]) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select array_to_string(p_names[:5], ', ') || case when cardinality(p_names) > 5 then format(', and %s more', cardinality(p_names) - 5) else '' end
+$$;
+
+COMMENT ON FUNCTION push.first_few(p_names text[]) IS 'the first five of a list, and how many more there are; null: the list is null';
 
 CREATE FUNCTION push.follow(p_notes push.noted[]) RETURNS void
     LANGUAGE plpgsql
@@ -3351,8 +2666,11 @@ declare
 begin
   if v_gone <> '{}' then
     delete from push.delivery d where d.outbox_id = any (v_gone);
-    perform push.drop_belongings(v_gone);
+    delete from push.ring_reports r where r.outbox_id = any (v_gone);
+    delete from push.escalations e where e.outbox_id = any (v_gone);
   end if;
+  -- The last decline ends the call, and its phones are told at once.
+  perform push.end_declined(array(select n.outbox_id from unnest(p_notes) n where n.why = 'declined' and n.outbox_id = any (v_calls)));
   if v_quiet <> '{}' then
     perform push.void_unsent(v_quiet);
     perform push.cancel_rings(v_quiet);
@@ -3362,7 +2680,6 @@ begin
   loop
     case v_noted.why
       when 'ended' then perform push.tell_missed(v_noted.calls);
-      when 'declined' then perform push.end_declined(v_noted.calls);
       when 'untold' then perform push.tell_untold(v_noted.calls);
       when 'failed', 'unheard', 'stuck' then perform push.next_channels(v_noted.calls, v_noted.why);
       else null;
@@ -3389,25 +2706,68 @@ CREATE FUNCTION push.follow_up(p_urgent boolean DEFAULT false, p_max integer DEF
 declare
   v_since timestamptz := statement_timestamp() - p_within;
   v_notes push.noted[];
+  v_from  int := 1;
+  v_size  int;
 begin
   -- Calls from before a restore neither ring nor are announced (push.put_away).
   if push.restored_at() is not null then
     return 0;
   end if;
-  v_notes := push.take_notes(p_urgent, p_max, v_since);
-  if v_notes = '{}' then
-    return 0;
-  end if;
-  begin
-    perform push.follow(v_notes);
-  exception when query_canceled or others then
-    perform push.put_off(v_notes, sqlstate);
-  end;
+  v_notes := array(
+    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
+    where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
+    order by f.due_at limit p_max for update skip locked);
+  v_size := cardinality(v_notes);
+  while v_from <= cardinality(v_notes) loop
+    begin
+      perform push.follow(v_notes[v_from:v_from + v_size - 1]);
+      v_from := v_from + v_size;
+      v_size := v_size * 4;
+    exception when query_canceled or others then
+      if v_size = 1 or sqlstate = '57014' then
+        perform push.put_off(v_notes[v_from:v_from + v_size - 1], sqlstate);
+        exit when sqlstate = '57014';
+        v_from := v_from + 1;
+      end if;
+      v_size := greatest(v_size / 4, 1);
+    end;
+  end loop;
   return cardinality(v_notes);
 end
 $$;
 
 COMMENT ON FUNCTION push.follow_up(p_urgent boolean, p_max integer, p_within interval) IS 'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took. p_urgent: notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
+
+CREATE FUNCTION push.follow_up_again() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  v_note push.noted[];
+begin
+  if push.restored_at() is not null then
+    return 0;
+  end if;
+  v_note := array(
+    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
+    where f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit 1 for update skip locked);
+  if v_note <> '{}' then
+    begin
+      perform push.follow(v_note);
+    exception when query_canceled or others then
+      perform push.put_off(v_note, sqlstate);
+    end;
+  end if;
+  return cardinality(v_note);
+end
+$$;
+
+COMMENT ON FUNCTION push.follow_up_again() IS 'push.follow_up for a note that has failed, or that was among others when they took too long. Returns how many notes it took: 0 or 1';
 
 CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3684,76 +3044,58 @@ declare
     'push_ops', 'operators: read everything, tokens masked, and intervene (schema push)',
     'push_keys', 'those who manage keys of the HTTP API: create, list and revoke them (schema push)',
     'push_gateway', 'the push-gateway service (schema push)');
+  c_insert constant text := 'insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent)';
   -- All columns of a call except payload and recipients, which contain tokens.
-  c_call_columns constant text :=
-    'id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, '
-    'traceparent';
-  c_calls constant text := 'push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, push.drop_device, '
-    'push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, '
+  c_select constant text :=
+    'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
+  c_calls constant text := 'execute on function push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, '
+    'push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, '
     'push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
   v_role    text;
-  v_missing text[] := '{}';
+  v_right   text;
+  v_missing text[];
 begin
-  for v_role in select jsonb_object_keys(c_roles) loop
-    if to_regrole(v_role) is null then
-      begin
-        execute format('create role %I nologin', v_role);
-        execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
-      exception
-        when duplicate_object or unique_violation then null;
-        when insufficient_privilege then v_missing := v_missing || v_role;
-      end;
-    end if;
+  for v_role in select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null loop
+    begin
+      execute format('create role %I nologin', v_role);
+      execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
+    exception when duplicate_object or unique_violation or insufficient_privilege then null;
+    end;
+  end loop;
+  v_missing := array(select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null);
+  for v_role, v_right in
+    select r, 'usage on schema push' from jsonb_object_keys(c_roles) r
+    union all select r, c_calls from unnest('{push_enqueuer,push_tenant,push_gateway}'::text[]) r
+    union all values
+      ('push_enqueuer', c_insert || ', update (state, answered_by, end_reason), ' || c_select || ' on push.outbox'),
+      -- No right to read or update push.outbox: see tenants.sql.
+      ('push_tenant', c_insert || ' on push.outbox'),
+      ('push_ops', c_select || ', select (voided) on push.outbox'),
+      ('push_ops', 'select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, push.deliveries, '
+        'push.delivery_history, push.dead_devices, push.quarantined_devices, push.registered_devices, push.keys, push.apps, '
+        'push.lane_status, push.audit, push.job, push.app_grants, push.quotas, push.webhooks'),
+      ('push_ops', 'update (paused, note) on push.lanes'),
+      ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
+        'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
+        'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
+        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks'),
+      ('push_keys', 'select on push.keys, push.apps'),
+      ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
+      ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
+        'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
+        'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
+        'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
+        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, '
+        'push.dead_tokens, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
+        'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
+        'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '
+        'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses')
+    -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
+    union all select 'push_gateway', 'select on push.' || t from unnest('{schema_migration,schema_functions}'::text[]) t
+      where to_regclass('push.' || t) is not null
+  loop
     continue when v_role = any (v_missing);
-    execute format('grant usage on schema push to %I', v_role);
-    case v_role
-      when 'push_enqueuer' then
-        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent), '
-          'update (state, answered_by, end_reason), select (%s) on push.outbox to %I', c_call_columns, v_role);
-        execute format('grant execute on function %s to %I', c_calls, v_role);
-      when 'push_tenant' then
-        -- No right to read or update push.outbox: see tenants.sql.
-        execute format('grant insert (app, kind, call_id, payload, recipients, ring_seconds, state, traceparent) on push.outbox to %I',
-          v_role);
-        execute format('grant execute on function %s to %I', c_calls, v_role);
-      when 'push_ops' then
-        execute format('grant select (%s, voided) on push.outbox to %I', c_call_columns, v_role);
-        execute format('grant select on push.summary, push.lanes, push.stuck, push.failures, push.replicas, push.health, '
-          'push.deliveries, push.delivery_history, push.dead_devices, push.quarantined_devices, '
-          'push.registered_devices, push.keys, push.apps, push.lane_status, push.audit, push.job, push.app_grants, push.quotas, '
-          'push.webhooks to %I', v_role);
-        execute format('grant update (paused, note) on push.lanes to %I', v_role);
-        execute format('grant execute on function push.timeline, push.call, push.requeue, push.void_call, '
-          'push.pause_lane, push.resume_lane, push.resume_invalidation, push.set_quota, push.quota_uses, '
-          'push.skipped_recipients, push.oldest_ringing, push.check_health, '
-          'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-          'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks to %I', v_role);
-        -- A new partition locks the default one until the transaction ends, and every end of a call waits for it.
-        execute format('revoke execute on function push.ensure_partitions from %I', v_role);
-        -- Before 0013, operators could create keys, and so could the service, which has their rights.
-        execute format('revoke execute on function push.create_api_key, push.revoke_api_key from %I', v_role);
-      when 'push_keys' then
-        execute format('grant select on push.keys, push.apps to %I', v_role);
-        execute format('grant execute on function push.create_api_key, push.revoke_api_key to %I', v_role);
-      when 'push_gateway' then
-        execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
-          'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
-          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.ended_for, push.disown, push.follow_up, push.sync, push.take_job, push.run_job, '
-          'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
-          'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
-          'push.give_up_receipts, push.promote, push.expire, push.miss, push.prune, '
-          'push.ensure_partitions, push.drop_partitions, push.oldest_ringing, push.find_api_key, '
-          'push.look_up_api_key, push.good_api_keys, push.note_api_key_uses, push.take_tally, push.settled, push.observe, push.operate_lane, '
-          'push.lock_table_used, push.enqueue_calls, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, '
-          'push.observe_webhooks, push.dead_tokens, push.compare_recipients to %I', c_calls, v_role);
-        -- Created by push-gateway migrate. A schema that was applied with psql does not have these tables.
-        if to_regclass('push.schema_migration') is not null then
-          execute format('grant select on push.schema_migration to %I', v_role);
-        end if;
-        if to_regclass('push.schema_functions') is not null then
-          execute format('grant select on push.schema_functions to %I', v_role);
-        end if;
-    end case;
+    execute format('grant %s to %I', v_right, v_role);
   end loop;
   if v_missing <> '{}' then
     raise notice 'roles are missing: %; % may not create roles', array_to_string(v_missing, ', '), current_user
@@ -3780,51 +3122,130 @@ $$;
 
 COMMENT ON FUNCTION push.granted_apps(p_role name) IS 'the apps that were granted to a role, or to roles that it is a member of. p_role: its name';
 
-CREATE FUNCTION push.hand_over(p_outbox_id bigint, p_user_id text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE TABLE push.outbox (
+    id bigint NOT NULL,
+    app text DEFAULT 'default'::text NOT NULL,
+    kind text DEFAULT 'incoming_call'::text NOT NULL,
+    call_id text NOT NULL,
+    payload jsonb NOT NULL,
+    recipients jsonb NOT NULL,
+    ring_seconds integer NOT NULL,
+    state text DEFAULT 'ringing'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deadline_at timestamp with time zone NOT NULL,
+    answered_by text,
+    ended_at timestamp with time zone,
+    end_reason text,
+    voided boolean DEFAULT false NOT NULL,
+    traceparent text,
+    answered_device text,
+    declined jsonb,
+    erased_at timestamp with time zone,
+    CONSTRAINT outbox_state_known CHECK ((state = ANY (ARRAY['ringing'::text, 'answered'::text, 'ended'::text, 'missed'::text]))),
+    CONSTRAINT outbox_traceparent_form CHECK ((traceparent ~ '^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$'::text))
+)
+WITH (fillfactor='90', vacuum_truncate=off, autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='500000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_threshold='100000');
+ALTER TABLE ONLY push.outbox ALTER COLUMN payload SET STATISTICS 0;
+ALTER TABLE ONLY push.outbox ALTER COLUMN recipients SET STATISTICS 0;
+ALTER TABLE ONLY push.outbox ALTER COLUMN traceparent SET STATISTICS 0;
+ALTER TABLE ONLY push.outbox ALTER COLUMN declined SET STATISTICS 0;
+
+COMMENT ON TABLE push.outbox IS 'one call, or one notification, as the backend wrote it: insert (app, payload, recipients [, kind, ring_seconds]), the rest is filled in';
+
+COMMENT ON COLUMN push.outbox.id IS 'number of the call; unique, but not in order of insertion';
+
+COMMENT ON COLUMN push.outbox.app IS 'which app''s phones ring: the key under apps in the gateway''s configuration';
+
+COMMENT ON COLUMN push.outbox.kind IS 'incoming_call, video_call, or one of the notifications message, group_message, group_invite, missed_call';
+
+COMMENT ON COLUMN push.outbox.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
+
+COMMENT ON COLUMN push.outbox.payload IS 'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata optional; never a text of the message';
+
+COMMENT ON COLUMN push.outbox.recipients IS 'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, webPushSubscription, platform, environment, locale, data, notificationEnabled}';
+
+COMMENT ON COLUMN push.outbox.ring_seconds IS 'calls: ring window in seconds, 1 to 600; the app''s (else 60) unless given. Notifications: time to live in seconds, 1 to 2419200; 14400 unless given';
+
+COMMENT ON COLUMN push.outbox.state IS 'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or end_call; a notification is ended from the start';
+
+COMMENT ON COLUMN push.outbox.created_at IS 'when it was enqueued, by the database''s clock';
+
+COMMENT ON COLUMN push.outbox.deadline_at IS 'end of the ring window, or of the time to live: nothing leaves after it';
+
+COMMENT ON COLUMN push.outbox.answered_by IS 'the user who answered, as far as known: their devices are told nothing';
+
+COMMENT ON COLUMN push.outbox.ended_at IS 'when the state ceased to be ringing; null while it rings';
+
+COMMENT ON COLUMN push.outbox.end_reason IS 'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call; notification: it never was a call';
+
+COMMENT ON COLUMN push.outbox.voided IS 'ended by push.void_call: nobody is told of a missed call';
+
+COMMENT ON COLUMN push.outbox.traceparent IS 'W3C trace context of whoever enqueued the call, 00-TRACE-SPAN-FLAGS; null: none. The gateway logs its trace id';
+
+COMMENT ON COLUMN push.outbox.answered_device IS 'token of the phone that answered, as far as known: it is told nothing, the same user''s other phones are';
+
+COMMENT ON COLUMN push.outbox.declined IS 'object: each user who declined or is busy, with {"reason", "at", "device"}: their phones ring no more; null: nobody. Written by push.decline_call';
+
+COMMENT ON COLUMN push.outbox.erased_at IS 'when push.erase_user last masked a user in it; null: never';
+
+CREATE FUNCTION push.hand_over(p_call push.outbox, p_user_id text) RETURNS boolean
+    LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
+declare
+  v_since constant timestamptz := p_call.created_at - interval '1 hour';
+  v_owed  constant tid[] := array(
+    select d.ctid from push.delivery d
+    where d.outbox_id = p_call.id and d.user_id = p_user_id
+      and (d.kind = 0 and p_call.ended_at is null or d.kind in (2, 3) and d.state <> 1)
+    for update skip locked);
+  -- While the call rings, its cancels go to the user that history names.
+  v_sent  constant int[] := array(
+    select h.n from push.history h
+    where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0
+    for no key update skip locked);
 begin
+  if p_call.ended_at is null and exists (
+    select from push.delivery d where d.outbox_id = p_call.id and d.user_id = p_user_id and d.kind = 0 and d.ctid <> all (v_owed)
+    union all
+    select from push.history h
+      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0 and h.n <> all (v_sent)) then
+    return false;
+  end if;
   with other as materialized (
-    select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data,
-      case when o.ended_at is null then o.created_at - interval '1 hour' else 'infinity' end as since
-    from push.outbox o
-      cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, i)
+    select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data
+    from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)
       cross join lateral (select case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end) n(name)
       cross join lateral (
         select k.token, push.recipient_locale(e.entry) as locale
         from unnest(array[true, false]) c(is_call) cross join lateral push.entry_tokens(e.entry, c.is_call) k
         union all
         select d.token, d.locale from push.devices d
-        where d.user_id = n.name and d.app = o.app and d.enabled and d.invalidated_at is null) t
-    where o.id = p_outbox_id and not coalesce(o.declined ? p_user_id, false) and push.is_recipient(e.entry)
-      and n.name <> p_user_id and not coalesce(o.declined ? n.name, false)
+        where d.user_id = n.name and d.app = p_call.app and d.enabled and d.invalidated_at is null) t
+    where push.is_recipient(e.entry) and n.name <> p_user_id and not coalesce(p_call.declined ? n.name, false)
       and e.entry -> 'notificationEnabled' is distinct from 'false'
     order by t.token, e.i
-  ), owed as materialized (
-    select d.ctid as tid, d.token from push.delivery d
-    where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.kind <> 1
-    for update skip locked
-  ), handed as (
-    update push.delivery d set user_id = x.name, locale = x.locale, data = x.data
-    from owed w join other x on x.token = w.token
-    where d.ctid = w.tid
+  ), told as (
+    update push.history h set user_id = x.name, locale = x.locale, data = x.data from other x
+      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.n = any (v_sent)
+        and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0))
+  ), gone as (
+    delete from push.delivery d using other x where d.ctid = any (v_owed) and d.token = x.token
+      returning d.*, x.name, x.locale as said, x.data as given
   )
-  -- For a call that rings: the cancels go to the user that history names.
-  update push.history h set user_id = x.name
-    from other x
-    where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
-      and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0));
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
+    locale, data)
+  select g.outbox_id, (select max(p.last_n) from push.pushes_of(array[p_call.id]) p) + row_number() over (order by g.n), g.kind,
+    clock_timestamp(), clock_timestamp(), g.deadline_at, g.lane, g.lane, g.environment, g.platform, g.name, g.token, g.said, g.given
+  from gone g;
+  if found then
+    perform push.ring_doorbell();
+  end if;
+  return true;
 end
 $$;
 
-COMMENT ON FUNCTION push.hand_over(p_outbox_id bigint, p_user_id text) IS 'gives deliveries of one user in one call to another recipient who has the same token and has not declined. For a call that rings, the history of invites that were sent is changed in the same way. Locked rows are skipped. p_outbox_id: push.outbox.id; p_user_id: the user who is erased';
+COMMENT ON FUNCTION push.hand_over(p_call push.outbox, p_user_id text) IS 'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call that rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked. p_call: the row; p_user_id: the user who is erased';
 
 CREATE FUNCTION push.has_long_number(p_value jsonb) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -3857,26 +3278,20 @@ $$;
 
 COMMENT ON FUNCTION push.has_recipient_fault(p_entry jsonb) IS 'whether an entry of recipients may have a fault';
 
-CREATE FUNCTION push.has_room(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint, p_refuses boolean DEFAULT false) RETURNS boolean
+CREATE FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 declare
   v_quota push.quota;
   v_what  text;
-  v_limit int;
-  v_count bigint;
 begin
   select q.* into v_quota from push.quota q where q.app = p_app;
-  if not found then
-    return true;
-  end if;
-  foreach v_what in array array['calls', 'notifications', 'recipients'] loop
-    v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
-    v_count := case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end;
-    continue when v_limit is null or v_count = 0;
-    continue when push.meter(v_quota.id, v_what) is null or push.meter_used(push.meter_value(v_quota.id, v_what)) + v_count <= v_limit;
+  for v_i in 1..3 loop
+    continue when v_quota.limits[v_i] is null or p_counts[v_i] = 0;
+    v_what := (push.meter_names())[v_i];
+    continue when push.meter(v_quota.id, v_what) is null or push.quota_used(v_quota.id, v_what) + p_counts[v_i] <= v_quota.limits[v_i];
     if p_refuses then
-      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count);
+      perform push.refuse_quota(v_quota, v_i, p_counts[v_i]);
     end if;
     return false;
   end loop;
@@ -3884,13 +3299,225 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.has_room(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint, p_refuses boolean) IS 'whether the quota of an app has room for what a statement enqueues; counts nothing. p_app: the app; p_calls, p_notifications, p_recipients: what the statement has of it; p_refuses: whether it raises the error instead of returning false';
+COMMENT ON FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean) IS 'whether the quota of an app has room for what a statement enqueues; counts nothing. p_app: the app; p_counts: calls, notifications and recipients of the statement; p_refuses: whether it raises the error instead of returning false';
 
 CREATE FUNCTION push.has_token_member(p_entry jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;
 
 COMMENT ON FUNCTION push.has_token_member(p_entry jsonb) IS 'whether an entry of recipients has a member for a token. Such an entry is one device; others name a user';
+
+CREATE FUNCTION push.health_of_apps() RETURNS TABLE(item text, value text, state text, hint text)
+    LANGUAGE plpgsql STABLE
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
+        case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
+        'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
+      from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
+        where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
+    union all
+    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
+        'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
+      from (select count(*) from push.quarantined_tokens) q
+    union all
+    select 'webhooks',
+        coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
+          ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
+          case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting) order by w.app)), 'all arrive'),
+        case when bool_or(w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours') then 'bad'
+          when count(*) > 0 then 'warn' else 'ok' end,
+        'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
+        'push.resume_webhooks sends again.'
+      from push.webhooks w
+      where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes'
+        or w.state <> 'off' and w.oldest > interval '1 hour' or w.replicas_differ
+    union all
+    select 'API keys',
+        coalesce(push.first_few(array_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date)
+          order by k.expires_at, k.id)), 'none expires soon'),
+        case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+        'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
+        'revoke this one (push.revoke_api_key).'
+      from push.expiring_api_keys() k
+    union all
+    select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
+        case when count(*) > 0 then 'warn' else 'ok' end,
+        'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
+        'a minute; the one that registered last is right.'
+      from push.quota_troubles() q;
+end
+$$;
+
+COMMENT ON FUNCTION push.health_of_apps() IS 'checks of receipts, tokens, webhooks, keys and quotas; for push.health';
+
+CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, state text, hint text)
+    LANGUAGE plpgsql STABLE
+    AS $_$
+#variable_conflict use_column
+begin
+  return query
+    select 'ends that failed',
+        coalesce(push.first_few(array_agg(format('%s/%s', o.app, o.call_id) order by e.noted_at, e.outbox_id)), 'none'),
+        case when count(*) = 0 then 'ok' else 'bad' end,
+        'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
+        'See docs/operations.md, "Ends that failed".'
+      from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 0 group by x.outbox_id) e
+      -- A call that was deleted has nobody to tell. Its row is removed at its next try.
+      cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
+    union all
+    -- Calls from before a restore are left as they are.
+    select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
+          c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
+        case when c.count = 0 then 'ok' else 'bad' end,
+        'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
+      from (
+        select count(*) as count, max(now() - o.deadline_at) as age
+        from (
+          select o.deadline_at from push.outbox o
+          where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
+          order by o.deadline_at limit 1000
+        ) o
+      ) c
+    union all
+    select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn' else 'bad' end,
+        'A replica makes them every hour. What fails is in the replicas'' logs.'
+      from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+          and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p
+    union all
+    select 'history without a partition', case when h.some then 'some' else 'none' end, case when h.some then 'bad' else 'ok' end,
+        'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
+        '"History without a partition".'
+      from (select exists (select from push.history_default) as some) h;
+end
+$_$;
+
+COMMENT ON FUNCTION push.health_of_calls() IS 'checks of calls and their history; for push.health';
+
+CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, state text, hint text)
+    LANGUAGE plpgsql STABLE
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+    select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
+        'Nothing is sent without one: push.replicas says how the last ones ended.'
+      from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
+    union all
+    select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
+        case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
+        'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
+      from push.restored_at() r(at)
+    union all
+    select 'lanes',
+        coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.provider, t.trouble) order by not t.is_bad, t.app, t.provider)),
+          case when exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') then 'all send'
+            else 'wait for a replica' end),
+        case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+        'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
+        'the configuration of a replica; a throttled one sends again by itself; for the others see push.lanes, push.failures and the '
+        'replicas'' logs.'
+      from push.lane_troubles() t
+    union all
+    -- Overdue since the due time, but not from before there was a gateway.
+    select 'housekeeping',
+        case when m.names is not null then format('no row in push.job: %s', m.names)
+          when g.since is null then 'waits for a replica'
+          when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
+        case when m.names is null and j.late is null then 'ok' else 'bad' end,
+        case when m.names is null
+          then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+          else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
+      from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
+      cross join (
+        select string_agg(n.name, ', ') as names
+        from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire', 'prune',
+          'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
+        where not exists (select from push.job j where j.name = n.name)
+      ) m
+      left join lateral (
+        select j.name, now() - greatest(j.due_at, g.since) as late from push.job j
+        where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
+        order by 2 desc limit 1
+      ) j on g.since is not null
+    union all
+    select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
+        case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
+        'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
+      from (select push.oldest_ringing() as age) o;
+end
+$$;
+
+COMMENT ON FUNCTION push.health_of_replicas() IS 'checks of the replicas and of what they send; for push.health';
+
+CREATE FUNCTION push.health_of_server() RETURNS TABLE(item text, value text, state text, hint text)
+    LANGUAGE plpgsql STABLE
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+    (select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
+        case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn' else 'bad' end,
+        'A long transaction keeps vacuum from removing them: see "oldest transaction".'
+      from pg_stat_all_tables t
+      where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
+      order by t.relname)
+    union all
+    select 'oldest transaction',
+        case when t.pid is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', t.age), t.pid) end
+          || case when r.sees_all then '' else ', of this role only' end,
+        case when t.age > interval '5 minutes' then 'bad' when t.age > interval '30 s' then 'warn' else 'ok' end,
+        case when r.sees_all then 'End it with: select pg_terminate_backend(pid), as a role in pg_signal_backend, or a superuser.'
+          else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end
+      from (select pg_has_role(current_user, 'pg_read_all_stats', 'usage') as sees_all) r
+      left join (
+        select now() - a.xact_start as age, a.pid from pg_stat_activity a
+        where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+        order by a.xact_start limit 1
+      ) t on true
+    union all
+    select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
+        'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
+      from (select count(*) from pg_prepared_xacts) p
+    union all
+    select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
+        case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
+        'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
+      from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d
+    union all
+    select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
+        case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
+        'Gateways are not notified and poll instead. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+      from (select pg_notification_queue_usage() as usage) q
+    union all
+    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
+          select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
+          from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
+            from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
+        case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
+        'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
+        'in pg_signal_backend, or a superuser.'
+      from (select push.lock_table_used() as used) l
+    union all
+    select 'other logins', coalesce(push.first_few(array_agg(r.rolname::text order by r.rolname)) || ' may connect', 'none may connect'),
+        case when count(*) = 0 then 'ok' else 'warn' end,
+        'These logins can use up all connections and locks, which stops calls. A superuser prevents that with deploy/psql/harden.sql.'
+      from pg_roles r cross join pg_database d
+      where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
+        -- Only logins that may connect through PUBLIC. A login that was granted the right itself has it on purpose.
+        and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
+          where a.grantee = 0 and a.privilege_type = 'CONNECT')
+        and not exists (select from pg_roles p
+          where (p.rolname in ('push_enqueuer', 'push_tenant', 'push_ops', 'push_keys', 'push_gateway', 'pg_monitor')
+              or p.oid = (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+            and pg_has_role(r.oid, p.oid, 'member'));
+end
+$$;
+
+COMMENT ON FUNCTION push.health_of_server() IS 'checks of the server that all apps share; for push.health';
 
 CREATE FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3964,6 +3591,28 @@ end
 $$;
 
 COMMENT ON FUNCTION push.hurry_webhooks(p_calls bigint[], p_waits boolean) IS 'makes the first event of each call due now, if it was never taken. p_calls: push.outbox.id; p_waits: whether to wait for transactions that hold such events, or leave these out. For push.settle_webhooks';
+
+CREATE FUNCTION push.ignored_members(p_entry jsonb) RETURNS TABLE(member text, remedy text)
+    LANGUAGE sql STABLE
+    AS $$
+  select m.member, m.remedy
+  from (values
+    ('platform',
+      p_entry ->> 'platform' not in ('ios', 'android')
+        and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription'),
+      'must be ios or android, or left out; it was ignored'),
+    ('environment', p_entry ->> 'environment' not in ('production', 'sandbox', 'development'),
+      'must be production or sandbox, or left out; it was ignored'),
+    ('locale', p_entry -> 'locale' <> 'null' and push.recipient_locale(p_entry) is null,
+      'must be a string of at most 64 characters, or left out; it was ignored'),
+    ('missedCall', jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null'),
+      'must be true or false, or left out; it was ignored'),
+    ('data', p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null,
+      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
+  where m.is_bad
+$$;
+
+COMMENT ON FUNCTION push.ignored_members(p_entry jsonb) IS 'members of an entry of recipients, other than tokens, that cannot be used, and what they must be';
 
 CREATE FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_since timestamp with time zone[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4146,12 +3795,6 @@ $$;
 
 COMMENT ON FUNCTION push.is_recipient(p_entry jsonb) IS 'whether an entry of recipients names a user; its tokens are checked separately';
 
-CREATE FUNCTION push.is_traceparent(p_text text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $_$ select p_text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' $_$;
-
-COMMENT ON FUNCTION push.is_traceparent(p_text text) IS 'whether a text is a traceparent of version 00: 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2, neither id all zeros (w3.org/TR/trace-context)';
-
 CREATE FUNCTION push.is_urgent(p_job text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select p_job in ('promote', 'escalate', 'follow_up_urgent') $$;
@@ -4308,37 +3951,6 @@ CREATE FUNCTION push.length_ms(p_length interval) RETURNS bigint
 
 COMMENT ON FUNCTION push.length_ms(p_length interval) IS 'an interval, p_length, in milliseconds';
 
-CREATE FUNCTION push.limit_devices() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-begin
-  -- The update runs this trigger once more.
-  if exists (select from changed c where c.enabled and c.invalidated_at is null) then
-    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
-    where d.ctid = any (array(
-      select x.tid
-      from (select distinct c.user_id, c.app from changed c where c.enabled and c.invalidated_at is null) u
-      cross join lateral (
-        select o.ctid as tid from push.devices o
-        where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
-        order by o.registered_at desc, o.id desc
-        offset push.devices_max()
-      ) x
-      cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
-  end if;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.limit_devices() IS 'of a user with more than push.devices_max() living devices in an app, puts aside those that were registered longest ago';
-
 CREATE FUNCTION push.lock_table_used() RETURNS double precision
     LANGUAGE sql STABLE
     AS $$
@@ -4349,6 +3961,54 @@ CREATE FUNCTION push.lock_table_used() RETURNS double precision
 $$;
 
 COMMENT ON FUNCTION push.lock_table_used() IS 'the locks held or waited for in all databases of the server, divided by the number that Postgres guarantees room for. From 0.5 on the lock table may be full: statements of every session then fail with 53200';
+
+CREATE FUNCTION push.look_further(p_erasure push.erasure) RETURNS push.erasure
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $_$
+declare
+  v_user  constant text := p_erasure.user_id;
+  v_text  constant text := to_jsonb(v_user)::text;
+  v_lanes constant smallint[] := array(select l.id from push.lane l where l.app = p_erasure.app);
+  v_first bigint;
+  v_last  bigint;
+  v_table text;
+begin
+  select max(o.id), min(o.id), coalesce(array_agg(o.id order by o.id < p_erasure.until_id, o.id) filter (where o.app = p_erasure.app and (
+      o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0 or strpos(o.payload::text, v_text) > 0)), '{}')
+    into v_last, v_first, p_erasure.found
+    from ((select * from push.outbox x where x.id > p_erasure.after_id order by x.id limit 100)
+      union all (select * from push.outbox x where x.id < p_erasure.until_id order by x.id desc limit 100)) o;
+  if v_last is not null then
+    p_erasure.after_id := greatest(v_last, p_erasure.after_id);
+    p_erasure.until_id := least(v_first, p_erasure.until_id);
+    return p_erasure;
+  end if;
+  v_table := (
+    select min(c.relname::text) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'push.history'::regclass
+      and (c.relname > p_erasure.after_table or c.relname = p_erasure.after_table and p_erasure.after_page > 0));
+  if v_table is null then
+    p_erasure.scanned_at := clock_timestamp();
+    return p_erasure;
+  elsif v_table <> p_erasure.after_table then
+    p_erasure.after_table := v_table;
+    p_erasure.after_page := 0;
+  end if;
+  execute format('select array(select distinct h.outbox_id from push.%I h where h.ctid >= $1 and h.ctid < $2 and h.user_id = $3 '
+    'and h.lane = any ($4) and h.outbox_id <> all ($5))', v_table)
+    into p_erasure.found
+    using format('(%s,0)', p_erasure.after_page)::tid, format('(%s,0)', p_erasure.after_page + 1000)::tid, v_user, v_lanes,
+      p_erasure.waiting;
+  p_erasure.after_page := p_erasure.after_page + 1000;
+  if p_erasure.after_page >= pg_relation_size(format('push.%I', v_table)::regclass) / current_setting('block_size')::int then
+    p_erasure.after_page := 0;
+  end if;
+  return p_erasure;
+end
+$_$;
+
+COMMENT ON FUNCTION push.look_further(p_erasure push.erasure) IS 'takes the next bite of an erasure''s look through all calls and history: found: the calls in it that name the user. scanned_at is set at the end. p_erasure: the erasure';
 
 CREATE FUNCTION push.look_up_api_key(p_id integer) RETURNS TABLE(id integer, app text, scopes text[], hash bytea, addresses cidr[], state text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4371,10 +4031,7 @@ declare
   v_what text;
 begin
   foreach v_what in array push.meter_names() loop
-    continue when push.meter(p_id, v_what) is not null;
-    execute format('create sequence push.%I minvalue 0 start 0', 'meter_' || p_id || '_' || v_what);
-    execute format('comment on sequence push.%I is %L', 'meter_' || p_id || '_' || v_what,
-      replace(v_what, '_', ' ') || ' that push.quota ' || p_id || ' has counted: see functions/quotas.sql');
+    execute format('create sequence if not exists push.%I minvalue 0 start 0', 'meter_' || p_id || '_' || v_what);
   end loop;
 end
 $$;
@@ -4394,62 +4051,98 @@ CREATE FUNCTION push.mask(p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
 
-COMMENT ON FUNCTION push.mask(p_token text) IS 'a token as people see it: its first and last four characters';
+COMMENT ON FUNCTION push.mask(p_token text) IS 'a token, p_token, as people see it: its first and last four characters';
 
-CREATE FUNCTION push.mask_payload(p_payload jsonb, p_user_id text) RETURNS jsonb
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION push.mask_call(p_call push.outbox, p_user_id text, p_hashes bigint[]) RETURNS push.outbox
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'push', 'pg_temp'
     AS $$
-  select coalesce((
-    select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, p_user_id) end)
-    from jsonb_each(p_payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}')
-$$;
-
-COMMENT ON FUNCTION push.mask_payload(p_payload jsonb, p_user_id text) IS 'a payload that names the user, reduced to callId, messageId, chatId and from; the user is masked in all of them except callId. p_payload: push.outbox.payload; p_user_id: the user';
-
-CREATE FUNCTION push.mask_recipients(p_recipients jsonb, p_user_id text) RETURNS jsonb
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-  select case when jsonb_typeof(p_recipients) <> 'array' then push.mask_user(p_recipients, p_user_id) else coalesce((
+begin
+  p_call.recipients := coalesce((
     select jsonb_agg(case when p_user_id = case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end
-        then '"[erased]"'::jsonb else push.mask_user(e.entry, p_user_id) end order by e.i)
-    from jsonb_array_elements(p_recipients) with ordinality e(entry, i)), '[]') end
+        then '"[erased]"' else push.mask_user(e.entry, p_user_id) end order by e.i)
+    from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)), p_call.recipients);
+  if p_call.declined ? p_user_id then
+    p_call.declined := push.mask_user(p_call.declined #- array[p_user_id, 'device'], p_user_id);
+  end if;
+  if p_call.answered_by = p_user_id or hashtextextended(p_call.answered_device, 0) = any (p_hashes) then
+    p_call.answered_device := null;
+  end if;
+  if p_call.answered_by = p_user_id then
+    p_call.answered_by := '[erased]';
+  end if;
+  if p_call.payload - 'callId' <> push.mask_user(p_call.payload - 'callId', p_user_id) then
+    p_call.payload := coalesce((
+      select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, p_user_id) end)
+      from jsonb_each(p_call.payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}');
+  end if;
+  return p_call;
+end
 $$;
 
-COMMENT ON FUNCTION push.mask_recipients(p_recipients jsonb, p_user_id text) IS 'recipients of a call with this user''s entries reduced to [erased]: tokens, locale and data are removed. p_recipients: push.outbox.recipients; p_user_id: the user';
+COMMENT ON FUNCTION push.mask_call(p_call push.outbox, p_user_id text, p_hashes bigint[]) IS 'a call in which the user is masked: entries of recipients without tokens, locale and data; a payload that names the user reduced to its ids. p_call: the row; p_user_id: the user; p_hashes: push.erasure.token_hashes';
 
-CREATE FUNCTION push.mask_user(p_value jsonb, p_user_id text) RETURNS jsonb
+CREATE FUNCTION push.mask_rows(p_erasure push.erasure, p_call bigint, p_since timestamp with time zone, p_masked push.outbox) RETURNS push.erasure
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_user   constant text := p_erasure.user_id;
+  v_counts jsonb;
+begin
+  with history as (
+    update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
+        provider_message_id = null
+      where h.outbox_id = p_call and h.finished_at >= p_since and h.user_id = v_user and h.n = any (array(
+        select x.n from push.history x where x.outbox_id = p_call and x.finished_at >= p_since and x.user_id = v_user
+        for no key update skip locked))
+      returning 1
+  ), reports as (
+    delete from push.ring_reports r where r.outbox_id = p_call and r.user_id = v_user returning 1
+  ), escalated as (
+    update push.escalations e set user_id = '[erased]' where e.outbox_id = p_call and e.user_id = v_user returning 1
+  ), call as (
+    update push.outbox o
+      set recipients = p_masked.recipients, declined = p_masked.declined, answered_by = p_masked.answered_by,
+        answered_device = p_masked.answered_device, payload = p_masked.payload, erased_at = clock_timestamp()
+      where o.id = p_call and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload) is distinct from
+        (p_masked.recipients, p_masked.declined, p_masked.answered_by, p_masked.answered_device, p_masked.payload)
+      returning 1
+  )
+  select jsonb_build_object('history', array[0, (select count(*) from history)], 'ring_reports', array[(select count(*) from reports), 0],
+      'escalations', array[0, (select count(*) from escalated)], 'outbox', array[0, (select count(*) from call)])
+    into v_counts;
+  p_erasure.counts := push.add_counts(p_erasure.counts, v_counts);
+  if not exists (select from push.history h where h.outbox_id = p_call and h.finished_at >= p_since and h.user_id = v_user) then
+    p_erasure.waiting := array_remove(p_erasure.waiting, p_call);
+  end if;
+  return p_erasure;
+end
+$$;
+
+COMMENT ON FUNCTION push.mask_rows(p_erasure push.erasure, p_call bigint, p_since timestamp with time zone, p_masked push.outbox) IS 'masks the rows of a call, for push.erase_from_call, which has it locked. If a row of history is locked, the call waits. p_call: push.outbox.id; p_since: history since then; p_masked: push.mask_call of the call';
+
+CREATE FUNCTION push.mask_user(p_value jsonb, p_user_id text, p_words boolean DEFAULT false) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
 begin
   return case jsonb_typeof(p_value)
     when 'object' then coalesce((
-      select jsonb_object_agg(case when m.key = p_user_id then '[erased]' else m.key end, push.mask_user(m.value, p_user_id))
+      select jsonb_object_agg(case when m.key = p_user_id and not p_words then '[erased]' else m.key end,
+        push.mask_user(m.value, p_user_id, p_words))
       from jsonb_each(p_value) m), '{}')
     when 'array' then coalesce((
-      select jsonb_agg(push.mask_user(e.value, p_user_id) order by e.i)
+      select jsonb_agg(push.mask_user(e.value, p_user_id, p_words) order by e.i)
       from jsonb_array_elements(p_value) with ordinality e(value, i)), '[]')
-    when 'string' then case when p_value #>> '{}' = p_user_id then '"[erased]"' else p_value end
+    when 'string' then case
+      when p_words then to_jsonb(regexp_replace(p_value #>> '{}', '(?<![[:alnum:]_])'
+        || regexp_replace(p_user_id, '([^[:alnum:]_[:space:]])', '\\\1', 'g') || '(?![[:alnum:]_])', '[erased]', 'g'))
+      when p_value #>> '{}' = p_user_id then '"[erased]"' else p_value end
     else p_value end;
 end
 $$;
 
-COMMENT ON FUNCTION push.mask_user(p_value jsonb, p_user_id text) IS 'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value';
-
-CREATE FUNCTION push.mask_words(p_value jsonb, p_pattern text) RETURNS jsonb
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-    AS $$
-begin
-  return case jsonb_typeof(p_value)
-    when 'object' then coalesce((select jsonb_object_agg(m.key, push.mask_words(m.value, p_pattern)) from jsonb_each(p_value) m), '{}')
-    when 'array' then coalesce((
-      select jsonb_agg(push.mask_words(e.value, p_pattern) order by e.i)
-      from jsonb_array_elements(p_value) with ordinality e(value, i)), '[]')
-    when 'string' then to_jsonb(regexp_replace(p_value #>> '{}', p_pattern, '[erased]', 'g'))
-    else p_value end;
-end
-$$;
-
-COMMENT ON FUNCTION push.mask_words(p_value jsonb, p_pattern text) IS 'a JSON value in whose strings, but not in its keys, every match is replaced by [erased]. p_value: the value; p_pattern: a regular expression';
+COMMENT ON FUNCTION push.mask_user(p_value jsonb, p_user_id text, p_words boolean) IS 'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value; p_words: instead, within strings, every such word';
 
 CREATE FUNCTION push.message_text_fault(p_payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4490,68 +4183,9 @@ COMMENT ON FUNCTION push.meter_at(p_value bigint, p_minute bigint) IS 'the value
 
 CREATE FUNCTION push.meter_names() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select '{calls,notifications,recipients,calls_returned,notifications_returned,recipients_returned,refusals}'::text[] $$;
+    AS $$ select '{calls,notifications,recipients,calls_returned,notifications_returned,recipients_returned,refusals,refusals_seen}'::text[] $$;
 
-COMMENT ON FUNCTION push.meter_names() IS 'what the meters of a quota count';
-
-CREATE FUNCTION push.meter_rest(p_counted bigint, p_returned bigint) RETURNS bigint
-    LANGUAGE plpgsql PARALLEL SAFE
-    AS $$
-declare
-  v_counted  bigint := push.meter_at(coalesce(p_counted, 0), floor(date_part('epoch', clock_timestamp()) / 60)::bigint);
-  v_returned bigint := push.meter_at(coalesce(p_returned, 0), v_counted >> 44);
-begin
-  return ((v_counted >> 44) << 44)
-    | (greatest(0, ((v_counted >> 22) & 4194303) - ((v_returned >> 22) & 4194303)) << 22)
-    | greatest(0, (v_counted & 4194303) - (v_returned & 4194303));
-end
-$$;
-
-COMMENT ON FUNCTION push.meter_rest(p_counted bigint, p_returned bigint) IS 'the value of a meter without what was returned. p_counted: its value; p_returned: value of the meter of what was returned, read before the other one, so that the difference is never too small';
-
-CREATE FUNCTION push.meter_used(p_value bigint) RETURNS integer
-    LANGUAGE plpgsql PARALLEL SAFE
-    AS $$
-declare
-  v_minutes double precision := date_part('epoch', clock_timestamp()) / 60;
-  v_value   bigint := push.meter_at(coalesce(p_value, 0), floor(v_minutes)::bigint);
-begin
-  return ceil(((v_value >> 22) & 4194303) * (1 - v_minutes + floor(v_minutes)))::int + (v_value & 4194303)::int;
-end
-$$;
-
-COMMENT ON FUNCTION push.meter_used(p_value bigint) IS 'what a meter has counted in the last minute, an estimate. p_value: its value; null: nothing was ever counted';
-
-CREATE FUNCTION push.meter_value(p_id integer, p_what text) RETURNS bigint
-    LANGUAGE plpgsql
-    AS $$
-declare
-  v_returned bigint := pg_sequence_last_value(push.meter(p_id, p_what || '_returned'));
-begin
-  return push.meter_rest(pg_sequence_last_value(push.meter(p_id, p_what)), v_returned);
-end
-$$;
-
-COMMENT ON FUNCTION push.meter_value(p_id integer, p_what text) IS 'the value of a meter, without what was returned. p_id: push.quota.id; p_what: calls, notifications or recipients';
-
-CREATE FUNCTION push.meter_wait(p_value bigint, p_room integer) RETURNS integer
-    LANGUAGE plpgsql PARALLEL SAFE
-    AS $$
-declare
-  v_minutes double precision := date_part('epoch', clock_timestamp()) / 60;
-  v_value   bigint := push.meter_at(coalesce(p_value, 0), floor(v_minutes)::bigint);
-  v_before  double precision := (v_value >> 22) & 4194303;
-  v_count   double precision := v_value & 4194303;
-  v_part    double precision := v_minutes - floor(v_minutes);
-begin
-  -- The minute before is forgotten during this one, and this one during the next.
-  return greatest(1, ceil(60 * (case
-    when v_count <= p_room then greatest(0, 1 - (p_room - v_count) / greatest(v_before, 1)) - v_part
-    else 1 - v_part + 1 - p_room / v_count end)))::int;
-end
-$$;
-
-COMMENT ON FUNCTION push.meter_wait(p_value bigint, p_room integer) IS 'seconds, at least 1, until the use of the last minute has gone down to p_room if nothing more is counted. p_value: the value of the meter; null: nothing was ever counted';
+COMMENT ON FUNCTION push.meter_names() IS 'what the meters of a quota count; the first three are its limits. refusals_seen: what the meter of refusals was when it was last read';
 
 CREATE FUNCTION push.minutes(p_since timestamp with time zone) RETURNS TABLE(minute timestamp with time zone, invites bigint, delivered bigint, late bigint, expired bigint, dead bigint, p50_ms double precision, p99_ms double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4600,6 +4234,38 @@ end
 $$;
 
 COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks at most p_max calls as missed that still ring after their deadline. What follows is done by push.follow_up. Returns how many';
+
+CREATE FUNCTION push.named_limits(p_limits integer[]) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select jsonb_object_agg(l.name, l.value) from unnest((push.meter_names())[:3], p_limits) l(name, value) $$;
+
+COMMENT ON FUNCTION push.named_limits(p_limits integer[]) IS 'limits for push.audit. p_limits: as push.quota.limits';
+
+CREATE FUNCTION push.nearest_owed(p_each integer, p_most integer, p_past timestamp with time zone, p_near timestamp with time zone, p_with_past boolean) RETURNS TABLE(lane smallint, range integer, kind smallint, state smallint, owner integer, created_at timestamp with time zone, deadline_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    AS $$
+  select l.id as lane, r.range, d.kind, d.state, d.owner, d.created_at, d.deadline_at
+  from (values (0, '-infinity', p_past), (1, p_past, p_near), (2, p_near, 'infinity')) r(range, after, until)
+  cross join push.lane l
+  cross join lateral (
+    select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+    where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
+    order by d.deadline_at
+    limit p_each
+  ) d
+  where r.range > 0 or p_with_past
+  union all
+  (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+    where d.ready_lane is null and d.due_at > case when p_with_past then '-infinity' else p_past end and d.crashes < 2
+    order by d.due_at
+    limit p_most)
+  union all
+  (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+    where d.crashes >= 2
+    limit p_most)
+$$;
+
+COMMENT ON FUNCTION push.nearest_owed(p_each integer, p_most integer, p_past timestamp with time zone, p_near timestamp with time zone, p_with_past boolean) IS 'the deliveries with the earliest deadlines, for push.count_owed: at most p_each of each lane and range, and p_most that wait. range: 0 past (only with p_with_past), 1 until p_near, 2 later, 3 waiting, 4 suspects';
 
 CREATE FUNCTION push.new_call_id() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4733,6 +4399,113 @@ end
 $$;
 
 COMMENT ON FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb) IS 'records an intervention in push.audit, in the transaction of the intervention';
+
+CREATE FUNCTION push.note_devices() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  -- Whatever looks up the devices of a user costs as much as there are.
+  c_max constant int := 100;
+begin
+  -- The update runs this trigger once more.
+  if exists (select from changed c where c.enabled and c.invalidated_at is null) then
+    update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
+    where d.ctid = any (array(
+      select x.tid
+      from (select distinct c.user_id, c.app from changed c where c.enabled and c.invalidated_at is null) u
+      cross join lateral (
+        select o.ctid as tid from push.devices o
+        where o.user_id = u.user_id and o.app = u.app and o.enabled and o.invalidated_at is null
+        order by o.registered_at desc, o.id desc
+        offset c_max
+      ) x
+      cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
+  end if;
+  delete from push.token_invalidations x
+  where x.ctid = any (array(
+    select dead.tid
+    from changed d cross join lateral (
+      select x.ctid as tid from push.token_invalidations x
+      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
+      offset 0
+    ) dead
+    where d.invalidated_at is null));
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.note_devices() IS 'runs when devices are registered or change: of a user with more than 100 living devices in an app, puts aside those that were registered longest ago; and removes tokens of living devices from push.token_invalidations';
+
+CREATE FUNCTION push.note_tokens() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  insert into push.tally (what, lane, app, count)
+  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
+  from new_tokens t
+  group by t.app, t.provider;
+  if tg_argv[0] = 'invalidated' and exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, user_id, at, data)
+    select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
+      t.user_id, t.invalidated_at,
+      jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
+    from new_tokens t
+    where push.wants_event(t.app, 'token.dead')
+    on conflict do nothing;
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION push.note_tokens() IS 'notes how many tokens were invalidated or quarantined (the trigger''s argument), and records token.dead for those that were invalidated';
+
+CREATE FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  c_open     constant int := 5;
+  c_probe    constant interval := '5 s';
+  c_wait_max constant interval := '5 minutes';
+begin
+  if p_is_alive and not p_is_gone then
+    update push.webhook w
+      set failures = 0, failing_since = null, last_status = p_status, last_reason = p_reason, last_at = clock_timestamp(),
+        retry_at = greatest(
+          case when w.failures < c_open and w.retry_at > clock_timestamp() then w.retry_at end,
+          case when w.url_digest = p_url_digest then clock_timestamp() + p_pause_ms * interval '1 ms' end)
+      where w.app = p_app
+        and (w.failures > 0 or p_pause_ms is not null or w.last_status is distinct from p_status
+          or w.last_reason is distinct from p_reason or w.last_at < clock_timestamp() - interval '10 s');
+  else
+    update push.webhook w
+      set failures = case when w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe
+          then least(w.failures + p_failures, greatest(w.failures + 1, c_open)) else w.failures end,
+        failing_since = coalesce(w.failing_since, clock_timestamp()),
+        last_status = p_status, last_reason = p_reason, last_at = clock_timestamp(),
+        gone_at = case when p_is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
+        -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
+        retry_at = greatest(
+          case when w.failures < c_open or not p_is_probe then w.retry_at end,
+          clock_timestamp() + p_pause_ms * interval '1 ms',
+          case when w.failures + p_failures >= c_open
+              and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or p_is_probe) then
+            clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
+      where w.app = p_app and w.url_digest = p_url_digest;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) IS 'notes the results of requests to the webhook of an app, for push.settle_webhooks. p_is_alive: one was acknowledged; p_is_gone: one was answered with 410; p_failures: how many failed; p_pause_ms: for how long the receiver asked not to be sent anything; p_is_probe: one was a probe; p_status, p_reason: of the last one';
 
 CREATE FUNCTION push.notify(p_channel text, p_payload text) RETURNS boolean
     LANGUAGE plpgsql
@@ -5097,6 +4870,36 @@ $$;
 
 COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[]) IS 'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones';
 
+CREATE FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_ids bigint[]) RETURNS TABLE(event text, type text, outbox_id bigint, user_id text, at timestamp with time zone, data jsonb)
+    LANGUAGE sql STABLE
+    AS $$
+  select push.webhook_id('delivery', p_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
+    'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
+    push.delivery_data(p_app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
+      coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at) as data
+  from push.lane l cross join lateral (
+    select * from push.history h
+    where h.lane = l.id and h.finished_at >= p_from and (p_ids is null or h.outbox_id = any (p_ids))
+    offset 0) h
+  left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at
+  where l.app = p_app
+  union all
+  select push.webhook_id('call', p_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id,
+    o.answered_by, o.ended_at,
+    push.call_data(p_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
+  from push.outbox o
+  where o.app = p_app and o.state <> 'ringing' and push.is_call(o.kind)
+    and case when p_ids is null then o.ended_at >= p_from else o.id = any (p_ids) end
+  union all
+  select push.webhook_id('token', p_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null,
+    t.user_id, t.invalidated_at,
+    jsonb_build_object('app', p_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
+  from push.token_invalidations t
+  where p_ids is null and t.app = p_app and t.invalidated_at >= p_from
+$$;
+
+COMMENT ON FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_ids bigint[]) IS 'the events of an app''s past, as they were recorded: of these calls, or, with p_ids null, since p_from. p_ids: push.outbox.id; p_from: not later than they were enqueued';
+
 CREATE FUNCTION push.pause_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -5126,6 +4929,145 @@ $$;
 
 COMMENT ON FUNCTION push.pause_webhooks(app text, note text) IS 'stops sending the events of an app; they are recorded and kept for at most 24 hours. app: name of the app; note: the reason, for people. Returns whether this changed anything, and a sentence. Running it twice is harmless';
 
+CREATE FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text)
+    LANGUAGE sql STABLE
+    AS $$
+  select e.rank, case e.rank when 1 then e.apns when 2 then e.fcm when 3 then e.expo else e.webpush end,
+    case when p_entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint,
+    push.entry_platform(push.channel_of(e.rank), p_entry), push.recipient_locale(p_entry)
+  from (
+    -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by its index: "not
+    -- exists" could be planned as a hash of all dead tokens.
+    select t.*, case
+      when t.apns is not null
+        and (select true from push.token_invalidations x where x.token = t.apns and x.app = p_app and x.provider = 'apns') is null
+        -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
+        and (p_is_call or t.apns <> all (p_voip_tokens) and (select true from push.devices x
+          where sha256(x.token::bytea) = sha256(t.apns::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
+        then 1
+      when t.fcm is not null
+        and (select true from push.token_invalidations x where x.token = t.fcm and x.app = p_app and x.provider = 'fcm') is null then 2
+      when t.expo is not null
+        and (select true from push.token_invalidations x where x.token = t.expo and x.app = p_app and x.provider = 'expo') is null then 3
+      when t.webpush is not null
+        and (select true from push.token_invalidations x where x.token = t.webpush and x.app = p_app and x.provider = 'webpush') is null
+        then 4 end as rank
+    from (
+      -- Usable tokens: they have the right form (as push.channel_token) and belong to a provider that the app has.
+      select case when push.is_apns_token(t.apns) and push.serves(p_providers, 'apns') then t.apns end as apns,
+        case when push.is_fcm_token(t.fcm) and push.serves(p_providers, 'fcm') then t.fcm end as fcm,
+        case when push.is_expo_token(t.expo) and push.serves(p_providers, 'expo') then t.expo end as expo,
+        case when p_entry ? 'webPushSubscription' and push.serves(p_providers, 'webpush')
+          then push.webpush_token(p_entry ->> 'webPushSubscription') end as webpush
+      from (
+        select translate(case when p_is_call then p_entry ->> 'voipPushToken' else p_entry ->> 'apnsToken' end, E'<> \t\r\n', '') as apns,
+          btrim(p_entry ->> 'fcmToken', E' \t\r\n') as fcm, btrim(p_entry ->> 'pushToken', E' \t\r\n') as expo
+        where jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry)
+        offset 0
+      ) t
+      offset 0
+    ) t
+    offset 0
+  ) e
+  where e.rank is not null
+  union all
+  select d.rank, d.token, d.environment, d.platform, d.locale
+  from push.reachable_devices(p_app, push.entry_user(p_entry), p_is_call, p_providers) d
+  where not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry))
+$$;
+
+COMMENT ON FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) IS 'the phones that an entry of recipients stands for. p_entry: the entry; the others: as push.accept gives them. rank: push.channel_rank';
+
+CREATE FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[]) RETURNS tid[]
+    LANGUAGE plpgsql
+    AS $$
+declare
+  v_near    timestamptz := p_first + interval '10 minutes';
+  v_paused  smallint[] := array(select l.id from push.lane l where l.paused);
+  v_ringing smallint[];
+  v_tids    tid[];
+  v_suspect tid;
+  v_of_lane smallint;
+  v_is_late boolean;
+  v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
+begin
+  if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2) then
+    select s.place, s.lane, s.is_later into v_suspect, v_of_lane, v_is_late
+      from push.pick_suspect(p_gateway, p_lanes, p_max, p_later_max, v_paused, p_first, v_near, p_background) s;
+    if v_suspect is not null then
+      p_total := p_total - 1;
+      p_background := p_background - v_is_late::int;
+      p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
+    end if;
+  end if;
+  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
+  select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
+  from (
+    select near.tid, u.lane
+    from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
+    cross join lateral (
+      select d.ctid as tid from push.delivery d
+      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near
+        and d.state = 0
+      order by d.deadline_at
+      limit u.most
+      for no key update skip locked
+    ) near
+    where u.most > 0 and u.lane <> all (v_paused)
+    limit p_total
+  ) pick;
+  p_background := least(p_background, p_total - coalesce(cardinality(v_tids), 0));
+  if p_background > 0 then
+    v_ringing := array(select distinct unnest(v_ringing));
+    v_tids := v_tids || array(
+      select later.tid
+      from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
+      cross join lateral (
+        select d.ctid as tid from push.delivery d
+        where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
+        order by d.deadline_at
+        limit least(u.most, u.later_most)
+        for no key update skip locked
+      ) later
+      where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
+      limit p_background
+    );
+  end if;
+  perform set_config('push.entries_scanned',
+    (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
+  return case when v_suspect is null then v_tids else v_tids || v_suspect end;
+end
+$$;
+
+COMMENT ON FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'locks the ready deliveries that a claim takes, and returns where they are stored; null or empty: none. p_first: the earliest deadline; the others: as for push.claim';
+
+CREATE FUNCTION push.pick_suspect(p_gateway integer, p_lanes smallint[], p_max integer[], p_later_max integer[], p_paused smallint[], p_first timestamp with time zone, p_near timestamp with time zone, p_later bigint, OUT place tid, OUT lane smallint, OUT is_later boolean) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  -- At most one at a time.
+  if exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
+    return;
+  end if;
+  select suspect.tid, u.lane, suspect.is_later into place, lane, is_later
+    from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
+    cross join lateral (
+      select d.ctid as tid, d.deadline_at > p_near as is_later from push.delivery d
+      where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
+        and (d.deadline_at <= p_near or least(u.most, u.later_most, p_later) > 0)
+      order by d.deadline_at
+      limit 1
+      for no key update skip locked
+    ) suspect
+    where u.most > 0 and u.lane <> all (p_paused)
+    limit 1;
+end
+$$;
+
+COMMENT ON FUNCTION push.pick_suspect(p_gateway integer, p_lanes smallint[], p_max integer[], p_later_max integer[], p_paused smallint[], p_first timestamp with time zone, p_near timestamp with time zone, p_later bigint, OUT place tid, OUT lane smallint, OUT is_later boolean) IS 'locks a ready suspect, unless the gateway has one. p_paused: lanes that are left out; p_first, p_near: the earliest deadline, and the latest one that is not p_later; the others: as for push.claim. is_later: whether it counts as p_background';
+
 CREATE FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS tid[]
     LANGUAGE plpgsql STABLE
     SET search_path TO 'push', 'pg_temp'
@@ -5149,37 +5091,11 @@ $$;
 
 COMMENT ON FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'where claimed deliveries are stored, looked up by key: null for those that are no longer claimed under their lease. Arguments: as for push.settle';
 
-CREATE FUNCTION push.plan_escalation() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  -- Usually no app escalates, which is quickly checked.
-  if exists (select from push.apps a where a.escalate_after_seconds is not null) then
-    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
-    select c.id, 'unheard', true, c.created_at + make_interval(secs => a.escalate_after_seconds)
-    from new_calls c
-    cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
-    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
-  end if;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.plan_escalation() IS 'notes when to look whether a phone of each user rings, for calls of an app that escalates';
-
 CREATE FUNCTION push.platform_code(p_platform text) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select case p_platform when 'ios' then 1 when 'android' then 2 when 'web' then 3 else 0 end::smallint $$;
 
 COMMENT ON FUNCTION push.platform_code(p_platform text) IS 'the code of a platform in push.delivery.platform; 0: unknown';
-
-CREATE FUNCTION push.platform_name(p_code smallint) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select case p_code when 1 then 'ios' when 2 then 'android' when 3 then 'web' end $$;
-
-COMMENT ON FUNCTION push.platform_name(p_code smallint) IS 'the platform with a code of push.delivery.platform; null: unknown';
 
 CREATE FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5248,7 +5164,6 @@ declare
   -- takes about 10 to 20 % of it: a call may have a thousand reports.
   c_bite   constant interval := '25 ms';
   c_pause  constant interval := '10 minutes';
-  c_keep_tokens constant interval := '90 days';
   -- A day longer than their history, which is found through the calls. A notification may be owed for longer.
   v_before timestamptz := (date_trunc('day', now() at time zone 'UTC')
     - make_interval(days => greatest(p_keep_days, 1))) at time zone 'UTC';
@@ -5263,43 +5178,7 @@ declare
   v_done   bigint[];
   v_pruned bigint := 0;
 begin
-  -- At most 250 rows of each of the other tables, every time this runs.
-  delete from push.audit a where a.id = any (array(
-    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
-    for update skip locked));
-  -- Dead tokens. A token that is tried again is found dead again.
-  delete from push.token_invalidations t where t.ctid = any (array(
-    select x.ctid from push.token_invalidations x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
-    for update skip locked));
-  delete from push.devices d where d.ctid = any (array(
-    select x.ctid from push.devices x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
-    for update skip locked));
-  delete from push.quarantined_tokens q where q.ctid = any (array(
-    select x.ctid from push.quarantined_tokens x where x.quarantined_at < now() - c_keep_tokens order by x.quarantined_at limit 250
-    for update skip locked));
-  delete from push.provider_tokens t where t.ctid = any (array(
-    select x.ctid from push.provider_tokens x where x.expires_at < now() - interval '1 day' limit 250 for update skip locked));
-  -- Expo no longer has these receipts. Usually the app's gateway has given them up; an app that is no longer configured has
-  -- no gateway.
-  delete from push.receipt_batch r where r.ctid = any (array(
-    select x.tid from push.lane l cross join lateral (
-      select r.ctid as tid from push.receipt_batch r
-      where r.app = l.app and r.due_at < now() - interval '1 day' and r.give_up_at < now() - interval '1 day'
-      limit 25 for update skip locked
-    ) x
-    where l.provider = 'expo'));
-  -- Events that no receiver has acknowledged.
-  perform push.trim_webhooks();
-  delete from push.erasure e where e.id = any (array(
-    select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
-  delete from push.lane_status s where s.ctid = any (array(
-    select x.ctid from push.lane_status x where not exists (select from push.gateways g
-      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
-  -- Not while a delivery may still be claimed by the gateway.
-  delete from push.gateways g where g.id = any (array(
-    select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
-    limit 250 for update skip locked));
-
+  perform push.prune_others();
   select c.* into v_cursor from push.prune_cursor c for update skip locked;
   if not found
     or v_cursor.after_id = 0 and v_cursor.until = v_before and v_cursor.ended_at > v_begun - c_pause then
@@ -5345,6 +5224,96 @@ end
 $$;
 
 COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and have no deliveries, with their other rows. Also deletes interventions (push.audit), dead and quarantined tokens and finished erasures older than 90 days, and expired provider tokens, tickets that were given up and replicas that ended, all older than one day, and events of webhooks (push.trim_webhooks). Returns how many calls were deleted. It stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows are left for the next pass';
+
+CREATE FUNCTION push.prune_others() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  c_keep_tokens constant interval := '90 days';
+begin
+  delete from push.audit a where a.id = any (array(
+    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
+    for update skip locked));
+  -- Dead tokens. A token that is tried again is found dead again.
+  delete from push.token_invalidations t where t.ctid = any (array(
+    select x.ctid from push.token_invalidations x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
+    for update skip locked));
+  delete from push.devices d where d.ctid = any (array(
+    select x.ctid from push.devices x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
+    for update skip locked));
+  delete from push.quarantined_tokens q where q.ctid = any (array(
+    select x.ctid from push.quarantined_tokens x where x.quarantined_at < now() - c_keep_tokens order by x.quarantined_at limit 250
+    for update skip locked));
+  delete from push.provider_tokens t where t.ctid = any (array(
+    select x.ctid from push.provider_tokens x where x.expires_at < now() - interval '1 day' limit 250 for update skip locked));
+  -- Expo no longer has these receipts. Usually the app's gateway has given them up; an app that is no longer configured has
+  -- no gateway.
+  delete from push.receipt_batch r where r.ctid = any (array(
+    select x.tid from push.lane l cross join lateral (
+      select r.ctid as tid from push.receipt_batch r
+      where r.app = l.app and r.due_at < now() - interval '1 day' and r.give_up_at < now() - interval '1 day'
+      limit 25 for update skip locked
+    ) x
+    where l.provider = 'expo'));
+  -- Events that no receiver has acknowledged.
+  perform push.trim_webhooks();
+  delete from push.erasure e where e.id = any (array(
+    select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
+  delete from push.lane_status s where s.ctid = any (array(
+    select x.ctid from push.lane_status x where not exists (select from push.gateways g
+      where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
+  -- Not while a delivery may still be claimed by the gateway.
+  delete from push.gateways g where g.id = any (array(
+    select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
+    limit 250 for update skip locked));
+end
+$$;
+
+COMMENT ON FUNCTION push.prune_others() IS 'deletes what is too old in other tables than that of calls, at most 250 rows of each and 25 batches of tickets of an app. For push.prune';
+
+CREATE FUNCTION push.push_events(p_outbox_id bigint, p_since timestamp with time zone, p_first_n integer, p_last_n integer) RETURNS TABLE(at timestamp with time zone, step integer, n integer, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text)
+    LANGUAGE sql STABLE
+    AS $$
+  with owed as (
+    select d.* from push.deliveries d
+    where d.outbox_id = p_outbox_id and (p_first_n is null or d.n >= p_first_n) and (p_last_n is null or d.n <= p_last_n)
+  ), done as (
+    select h.* from push.delivery_history h
+    where h.outbox_id = p_outbox_id and h.finished_at >= p_since
+      and (p_first_n is null or h.n >= p_first_n) and (p_last_n is null or h.n <= p_last_n)
+  ), push as (
+    select d.created_at, d.n, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures from owed d
+    union all
+    select h.created_at, h.n, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures from done h
+  )
+  -- Another channel replaced one that failed, or one whose phones did not report that they ring.
+  select f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider, f.kind, f.user_id, null::int,
+    case when e.n is null then h.status end, case when e.n is null then h.reason else 'NotRinging' end, f.device
+  from push f left join done h on h.n = f.fallback_of left join push.escalations e on e.outbox_id = p_outbox_id and e.n = f.n
+  where f.fallback_of is not null
+  union all
+  -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
+  select case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider, d.kind, d.user_id, d.attempt, null,
+    d.last_reason, d.device
+  from owed d
+  union all
+  select (f ->> 'at')::timestamptz, 4, p.n, 'attempt failed', p.provider, p.kind, p.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int,
+    f ->> 'reason', p.device
+  from push p cross join lateral jsonb_array_elements(p.failures) f
+  union all
+  -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
+  select h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id,
+    coalesce((
+      select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
+    ), h.attempts), null, null, h.device
+  from done h where h.sent_at is not null
+  union all
+  select coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind, h.user_id, h.attempts, h.status, h.reason, h.device
+  from done h
+$$;
+
+COMMENT ON FUNCTION push.push_events(p_outbox_id bigint, p_since timestamp with time zone, p_first_n integer, p_last_n integer) IS 'the events of the pushes of a call, for push.timeline. p_outbox_id: push.outbox.id; p_since: when it was created; p_first_n, p_last_n: as there. step: the order of events of one time';
 
 CREATE FUNCTION push.pushes_of(p_calls bigint[]) RETURNS TABLE(id bigint, n integer, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint, locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of integer, deadline_at timestamp with time zone, bypassed boolean, last_n integer)
     LANGUAGE plpgsql STABLE
@@ -5451,15 +5420,16 @@ CREATE FUNCTION push.put_off(p_notes push.noted[], p_state text) RETURNS void
     AS $$
 declare
   c_life constant interval := '4 hours';
-  v_lost push.follow_ups;
+  v_tries int := greatest(p_notes[1].tries, 0);
+  v_lost  push.follow_ups;
 begin
   if cardinality(p_notes) > 1 then
-    update push.follow_ups f set tries = 1, due_at = clock_timestamp() from unnest(p_notes) n where f.ctid = n.tid;
+    update push.follow_ups f set tries = -1, due_at = clock_timestamp() from unnest(p_notes) n where f.ctid = n.tid;
     return;
   end if;
   delete from push.follow_ups f where f.ctid = p_notes[1].tid and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
   update push.follow_ups f
-    set tries = f.tries + 1, due_at = clock_timestamp() + least(interval '5 s' * power(4, least(f.tries, 10)), interval '30 minutes')
+    set tries = v_tries + 1, due_at = clock_timestamp() + least(interval '5 s' * power(4, least(v_tries, 10)), interval '30 minutes')
     where f.ctid = p_notes[1].tid;
   raise warning 'call %: what follows (%) failed (SQLSTATE %); %',
     coalesce((select o.call_id from push.outbox o where o.id = p_notes[1].outbox_id), p_notes[1].outbox_id::text), p_notes[1].why, p_state,
@@ -5467,68 +5437,69 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: notes are tried alone, and a note that has failed alone later. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
+COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: a note is tried again later, and several are tried alone. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
+
+CREATE FUNCTION push.quota_counts(p_kind text, p_recipients jsonb) RETURNS bigint[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select array[push.is_call(p_kind)::int, (not push.is_call(p_kind))::int, push.recipients_in(p_recipients)] $$;
+
+COMMENT ON FUNCTION push.quota_counts(p_kind text, p_recipients jsonb) IS 'what a quota counts for one call, as push.has_room takes it. p_kind, p_recipients: columns of push.outbox';
 
 CREATE FUNCTION push.quota_troubles() RETURNS TABLE(app text, trouble text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  select u.app, format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')
-      || case when max(u.refusals) > 0 then format('; %s refusals in the last minute', max(u.refusals)) else '' end)
-    from push.quota_uses() u
-    where u."limit" > 0 and (u.used >= u."limit" or u.refusals > 0
-      and not exists (select from push.quota q where q.id = u.id and 0 in (q.calls, q.notifications, q.recipients)))
+  with used as (
+    select u.*, 0 = any (array_agg(u."limit") over (partition by u.app)) as is_shut,
+      case when u.refusals > 0 then format('; %s refusals in the last minute', u.refusals) else '' end as refused
+    from push.quota_uses() u where u."limit" is not null
+  ), said as (
+    select r.* from push.quota_of_replica r where exists (select from push.gateways g where g.name = r.replica and g.alive)
+  )
+  select u.app, format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')) || max(u.refused)
+    from used u
+    where u."limit" > 0 and (u.used >= u."limit" or u.refusals > 0 and not u.is_shut)
     group by u.app
   union all
-  select u.app, format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no '))
-      || case when max(u.refusals) > 0 then format('; %s refusals in the last minute', max(u.refusals)) else '' end
-    from push.quota_uses() u
-    where u."limit" = 0
-    group by u.app
+  select u.app, format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no ')) || max(u.refused)
+    from used u where u."limit" = 0 group by u.app
   union all
-  select s.app, format('replicas differ on %s: %s', s.app, string_agg(format('%s/%s/%s (%s)', coalesce(s.calls::text, 'none'),
-      coalesce(s.notifications::text, 'none'), coalesce(s.recipients::text, 'none'), s.names), ', '))
-    from (
-      select r.app, r.calls, r.notifications, r.recipients, string_agg(r.replica, ', ' order by r.replica) as names
-      from push.quota_of_replica r
-      where exists (select from push.gateways g where g.name = r.replica and g.alive)
-      group by r.app, r.calls, r.notifications, r.recipients
-    ) s
+  select s.app, format('replicas differ on %s: %s', s.app, string_agg(format('%s (%s)', array_to_string(s.limits, '/', 'none'), s.names), ', '))
+    from (select s.app, s.limits, string_agg(s.replica, ', ' order by s.replica) as names from said s group by s.app, s.limits) s
     group by s.app having count(*) > 1
   union all
   select s.app, format('the quota of %s is not the one that %s has: register it again, by a restart', s.app, s.replica)
-    from (
-      select distinct on (r.app) r.* from push.quota_of_replica r
-      where exists (select from push.gateways g where g.name = r.replica and g.alive)
-      order by r.app, r.said_at desc
-    ) s
-    left join push.quota q on q.app = s.app
-    where (s.calls, s.notifications, s.recipients) is distinct from (q.configured_calls, q.configured_notifications, q.configured_recipients)
+    from (select distinct on (s.app) s.* from said s order by s.app, s.said_at desc) s left join push.quota q on q.app = s.app
+    where s.limits <> coalesce(q.configured, '{null,null,null}')
 $$;
 
 COMMENT ON FUNCTION push.quota_troubles() IS 'apps that are at their quota, apps with a quota of 0, apps to which living replicas give different quotas, and those whose last word was not taken over; for push.health';
 
-CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" integer, used integer, configured integer, set_to integer, refusals integer, refused_at timestamp with time zone, id integer)
+CREATE FUNCTION push.quota_used(p_id integer, p_what text) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+begin
+  return (push.read_meter(pg_sequence_last_value(push.meter(p_id, p_what || '_returned')),
+    pg_sequence_last_value(push.meter(p_id, p_what)))).used;
+end
+$$;
+
+COMMENT ON FUNCTION push.quota_used(p_id integer, p_what text) IS 'what was counted in the last minute. p_id, p_what: as for push.meter';
+
+CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" integer, used integer, refusals integer, refused_at timestamp with time zone, configured integer, set_to integer, set_at timestamp with time zone, set_by text, note text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  select q.app, k.what, k."limit", push.meter_used(push.meter_value(q.id, k.what)), k.configured, k.set_to,
-    push.meter_used(pg_sequence_last_value(push.meter(q.id, 'refusals'))), r.refused_at, q.id
+  select q.app, k.what, k."limit", push.quota_used(q.id, k.what), push.quota_used(q.id, 'refusals'),
+    least(to_timestamp(60 * (n.next - ((n.next - (pg_sequence_last_value(push.meter(q.id, 'refusals')) >> 44)) & 524287))), clock_timestamp()),
+    k.configured, k.set_to, q.set_at, q.set_by, q.note
   from push.quota q
-  cross join lateral (values ('calls', q.calls, q.configured_calls, q.set_calls),
-    ('notifications', q.notifications, q.configured_notifications, q.set_notifications),
-    ('recipients', q.recipients, q.configured_recipients, q.set_recipients)) k(what, "limit", configured, set_to)
-  left join push.quota_refusals r on r.id = q.id
+  cross join (select floor(date_part('epoch', clock_timestamp()) / 60)::bigint + 1) n(next)
+  cross join unnest((push.meter_names())[:3], q.limits, q.configured, q.set_to) k(what, "limit", configured, set_to)
   where not pg_is_in_recovery()
 $$;
 
 COMMENT ON FUNCTION push.quota_uses() IS 'the quotas and their use, one row for each app and limit, also where there is none now. For push.quotas and push.observe';
-
-CREATE FUNCTION push.quote_pattern(p_text text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select regexp_replace(p_text, '([^[:alnum:]_[:space:]])', '\\\1', 'g') $$;
-
-COMMENT ON FUNCTION push.quote_pattern(p_text text) IS 'a regular expression that matches exactly this text, p_text';
 
 CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text)
     LANGUAGE sql STABLE
@@ -5560,6 +5531,27 @@ $$;
 
 COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) IS 'the devices that receive a call, or a notification, to this user: on each platform those of the best channel, at most the ten newest in all, phones before browsers. rank: push.channel_rank. p_providers: push.apps.providers';
 
+CREATE FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer DEFAULT NULL::integer, OUT used integer, OUT wait integer) RETURNS record
+    LANGUAGE plpgsql PARALLEL SAFE
+    AS $$
+declare
+  v_minutes  double precision := date_part('epoch', clock_timestamp()) / 60;
+  v_part     double precision := v_minutes - floor(v_minutes);
+  v_counted  bigint := push.meter_at(coalesce(p_counted, 0), floor(v_minutes)::bigint);
+  v_returned bigint := push.meter_at(coalesce(p_returned, 0), v_counted >> 44);
+  v_before   double precision := greatest(0, ((v_counted >> 22) & 4194303) - ((v_returned >> 22) & 4194303));
+  v_count    double precision := greatest(0, (v_counted & 4194303) - (v_returned & 4194303));
+begin
+  used := ceil(v_before * (1 - v_part)) + v_count;
+  -- The minute before is forgotten during this one, and this one during the next.
+  wait := greatest(1, ceil(60 * (case
+    when v_count <= p_room then greatest(0, 1 - (p_room - v_count) / greatest(v_before, 1)) - v_part
+    else 1 - v_part + 1 - p_room / v_count end)));
+end
+$$;
+
+COMMENT ON FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer, OUT used integer, OUT wait integer) IS 'used: what a meter has counted in the last minute, an estimate; wait: seconds, at least 1, until that has gone down to p_room if nothing more is counted. p_counted: its value; p_returned: value of the meter of what was returned, read before, so that the difference is never too small; null: nothing was ever counted';
+
 CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -5583,7 +5575,7 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
       with ordinality e(entry, ordinal)
     where e.entry -> 'notificationEnabled' is distinct from 'false'
   ), token as materialized (
-    select e.*, t.*, push.recipient_token(e.entry, t.member) is not null as is_good,
+    select e.*, t.*, push.channel_token(t.provider, t.token) is not null as is_good,
       push.serves(a.providers, t.provider) as is_served
     from entry e
     cross join lateral (values
@@ -5613,35 +5605,13 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
   union all
   select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
   from entry e
-  cross join lateral (values
-    ('platform',
-      e.entry ->> 'platform' not in ('ios', 'android')
-        and not (e.entry ->> 'platform' = 'web' and e.entry ? 'webPushSubscription'),
-      'must be ios or android, or left out; it was ignored'),
-    ('environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'),
-      'must be production or sandbox, or left out; it was ignored'),
-    ('locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null,
-      'must be a string of at most 64 characters, or left out; it was ignored'),
-    ('missedCall', jsonb_typeof(e.entry -> 'missedCall') not in ('boolean', 'null'),
-      'must be true or false, or left out; it was ignored'),
-    ('data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
-      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
-  where e.is_usable and m.is_bad
+  cross join lateral push.ignored_members(e.entry) m
+  where e.is_usable
   union all
-  select t.i, t.user_id, case when r.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
+  select t.i, t.user_id, case when t.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
     t.path || '.' || t.member,
-    coalesce(r.home, push.token_form(t.provider))
-  from token t
-  cross join lateral (select case
-    when t.provider <> 'expo' and t.token like 'Expo%[%]' and push.is_expo_token(t.token)
-      then 'is an Expo push token; give it as pushToken'
-    when t.provider <> 'webpush' and push.webpush_token(t.token) is not null
-      then 'is a browser''s subscription; give it as webPushSubscription'
-    when t.provider in ('expo', 'webpush') and push.is_apns_token(t.token)
-      then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
-    when t.provider <> 'fcm' and push.is_fcm_token(t.token) and (t.provider in ('expo', 'webpush') or t.token like '%:%')
-      then 'has the form of an FCM registration token; give it as fcmToken' end as home) r
-  where not t.is_good
+    coalesce(t.home, push.token_form(t.provider))
+  from (select t.*, push.token_home(t.provider, t.token) as home from token t where not t.is_good) t
   union all
   -- Recipients that have no token that could be used.
   select t.i, t.user_id, 'ProviderNotConfigured', t.path || '.' || t.member,
@@ -5662,31 +5632,6 @@ $$;
 
 COMMENT ON FUNCTION push.recipient_locale(p_entry jsonb) IS 'the locale of an entry of recipients; null: it has none that can be used';
 
-CREATE FUNCTION push.recipient_platform(p_entry jsonb) RETURNS smallint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-  select case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
-    when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end::smallint
-$$;
-
-COMMENT ON FUNCTION push.recipient_platform(p_entry jsonb) IS 'the platform of an entry of recipients: 1 iOS, 2 Android, 0 unknown. An entry with an APNs token is an iPhone unless its platform is android';
-
-CREATE FUNCTION push.recipient_token(p_entry jsonb, p_member text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-  select case p_member
-    when 'fcmToken' then case when push.is_fcm_token(btrim(p_entry ->> 'fcmToken', E' \t\r\n'))
-      then btrim(p_entry ->> 'fcmToken', E' \t\r\n') end
-    when 'pushToken' then case when push.is_expo_token(btrim(p_entry ->> 'pushToken', E' \t\r\n'))
-      then btrim(p_entry ->> 'pushToken', E' \t\r\n') end
-    when 'webPushSubscription' then push.webpush_token(p_entry ->> 'webPushSubscription')
-    else case when push.is_apns_token(translate(p_entry ->> p_member, E'<> \t\r\n', ''))
-      then translate(p_entry ->> p_member, E'<> \t\r\n', '') end
-  end
-$$;
-
-COMMENT ON FUNCTION push.recipient_token(p_entry jsonb, p_member text) IS 'a token of an entry of recipients as it is used: an APNs token without the <, > and blanks with which phones print it, a subscription in its canonical form, other tokens without blanks around them. Null: there is none, or it has another form. p_member: one of push.token_member. push.fan_out does the same';
-
 CREATE FUNCTION push.recipients_in(p_recipients jsonb) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select case jsonb_typeof(p_recipients) when 'array' then jsonb_array_length(p_recipients) else 0 end $$;
@@ -5698,7 +5643,7 @@ CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id big
     SET search_path TO 'push', 'pg_temp'
     AS $$ select null::int, null::tid where false $$;
 
-COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) IS 'for gateways of release 0.1.0: nothing is claimed again';
+COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) IS 'for gateways of release 0.1.0: claims nothing again, whatever p_gateway, p_claim, p_outbox_id and p_n say';
 
 CREATE FUNCTION push.refuse(p_call_id text, p_fault text) RETURNS boolean
     LANGUAGE plpgsql
@@ -5729,42 +5674,69 @@ $$;
 
 COMMENT ON FUNCTION push.refuse_app(p_app text) IS 'raises the error for an app that the caller may not act for. p_app: its name';
 
-CREATE FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint) RETURNS void
+CREATE TABLE push.quota (
+    app text NOT NULL,
+    id integer NOT NULL,
+    configured integer[] DEFAULT '{NULL,NULL,NULL}'::integer[] NOT NULL,
+    set_to integer[] DEFAULT '{NULL,NULL,NULL}'::integer[] NOT NULL,
+    limits integer[] GENERATED ALWAYS AS (ARRAY[COALESCE(set_to[1], configured[1]), COALESCE(set_to[2], configured[2]), COALESCE(set_to[3], configured[3])]) STORED,
+    set_at timestamp with time zone,
+    set_by text,
+    note text,
+    CONSTRAINT quota_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
+    CONSTRAINT quota_range CHECK (((0 <= ALL ((configured || set_to))) AND (1000000 >= ALL ((configured || set_to)))))
+);
+
+COMMENT ON TABLE push.quota IS 'one app that has a quota, or once had one. Written only when a quota changes; its use is in the sequences push.meter_ID_…. People read push.quotas';
+
+COMMENT ON COLUMN push.quota.app IS 'name of the app';
+
+COMMENT ON COLUMN push.quota.id IS 'number in the names of its meters';
+
+COMMENT ON COLUMN push.quota.configured IS 'calls, notifications and recipients a minute, by the configuration of the gateway that registered last; null: no limit';
+
+COMMENT ON COLUMN push.quota.set_to IS 'the same by push.set_quota, which overrides the configuration; null: not set';
+
+COMMENT ON COLUMN push.quota.limits IS 'the same as enqueueing reads it';
+
+COMMENT ON COLUMN push.quota.set_at IS 'when push.set_quota was called; null: nothing is set';
+
+COMMENT ON COLUMN push.quota.set_by IS 'the login that called it';
+
+COMMENT ON COLUMN push.quota.note IS 'why, as given to push.set_quota';
+
+CREATE FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_refusals regclass := push.meter(p_id, 'refusals');
+  v_what     constant text := (push.meter_names())[p_place];
+  v_limit    constant int := p_quota.limits[p_place];
+  v_refusals constant regclass := push.meter(p_quota.id, 'refusals');
   v_wait     int;
 begin
   if v_refusals is not null then
     perform push.count_on_meter(v_refusals, 1);
   end if;
-  if p_count > p_limit and p_limit > 0 then
+  if p_count > v_limit and v_limit > 0 then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',
-        case p_what when 'recipients' then 'recipients' else 'app' end, p_count, p_what, p_app, p_limit),
+        case v_what when 'recipients' then 'recipients' else 'app' end, p_count, v_what, p_quota.app, v_limit),
       hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
-      schema = 'push', table = 'outbox', column = case p_what when 'recipients' then 'recipients' else 'app' end;
+      schema = 'push', table = 'outbox', column = case v_what when 'recipients' then 'recipients' else 'app' end;
   end if;
-  if p_limit = 0 then
-    -- The HTTP API needs a number for Retry-After.
-    raise exception using errcode = '53Q01', message = format('app: app %s may enqueue no %s: its quota is 0', p_app, p_what),
-      detail = 'retry_after_seconds=60',
-      hint = 'Nothing of this statement was enqueued. An operator ends that with push.set_quota.',
-      schema = 'push', table = 'outbox', column = 'app';
-  end if;
-  v_wait := push.meter_wait(push.meter_value(p_id, p_what), (p_limit - p_count)::int);
-  raise exception using errcode = '53Q01',
-    message = format('app: app %s has used up its quota of %s %s a minute', p_app, p_limit, p_what),
-    detail = format('retry_after_seconds=%s', v_wait),
-    hint = format('Nothing of this statement was enqueued. Enqueue less, and try again in %s s. push.quotas shows what is used, '
-      'and push.set_quota changes the quota.', v_wait),
-    schema = 'push', table = 'outbox', column = 'app';
+  -- If it is 0, the HTTP API needs a number for Retry-After, too.
+  v_wait := case v_limit when 0 then 60 else (push.read_meter(pg_sequence_last_value(push.meter(p_quota.id, v_what || '_returned')),
+    pg_sequence_last_value(push.meter(p_quota.id, v_what)), (v_limit - p_count)::int)).wait end;
+  raise exception using errcode = '53Q01', detail = format('retry_after_seconds=%s', v_wait), schema = 'push', table = 'outbox', column = 'app',
+    message = case v_limit when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_quota.app, v_what)
+      else format('app: app %s has used up its quota of %s %s a minute', p_quota.app, v_limit, v_what) end,
+    hint = 'Nothing of this statement was enqueued. ' || case v_limit when 0 then 'An operator ends that with push.set_quota.'
+      else format('Enqueue less, and try again in %s s. push.quotas shows what is used, and push.set_quota changes the quota.', v_wait) end;
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would never be taken. p_app, p_id: columns of push.quota; p_what: calls, notifications or recipients; p_limit: the quota; p_count: how many the statement has';
+COMMENT ON FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would never be taken. p_quota: the quota; p_place: which of its limits; p_count: how many the statement has';
 
 CREATE FUNCTION push.refuse_slots() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5909,7 +5881,7 @@ CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n intege
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_none   int[] := array_fill(null::int, array[cardinality(p_outbox_id)]);
+  v_none   int[] := array_fill(null::int, array[coalesce(cardinality(p_outbox_id), 0)]);
   v_parked bigint := push.park(p_gateway, p_outbox_id, p_n, p_lease, v_none, v_none, v_none::text[]);
 begin
   perform push.void_unsent(p_outbox_id);
@@ -5917,7 +5889,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for gateways of release 0.1.0: push.park without a delay and without the attempt. Invites of calls that have ended become void';
+COMMENT ON FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for gateways of release 0.1.0: push.park without a delay and without the attempt. Invites of calls that have ended become void. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle';
 
 CREATE FUNCTION push.report_lanes(p_gateway integer, p_lane smallint[], p_window integer[], p_capacity integer[], p_in_flight integer[], p_circuit text[], p_throttled_ms integer[], p_rate integer[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5951,8 +5923,14 @@ declare
   v_id bigint := push.find_call(call_id, app);
 begin
   perform push.check_recipient(v_id, call_id, user_id);
-  insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
-    on conflict on constraint ring_reports_pkey do nothing;
+  with made as (
+    insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
+      on conflict on constraint ring_reports_pkey do nothing
+      returning r.rang_at
+  )
+  -- How long it took.
+  insert into push.tally (what, app, seconds)
+  select 'rang', o.app, greatest(0, extract(epoch from m.rang_at - o.created_at)) from made m join push.outbox o on o.id = v_id;
   return found;
 end
 $$;
@@ -5996,6 +5974,20 @@ begin
       p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
     from last p
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
+      -- Its user may have logged out since.
+      and ((p.user_id, p.token) in (
+          select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+          where push.is_recipient(e))
+        or (select true from push.devices d
+          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.token = p.token and d.enabled
+            and d.invalidated_at is null))
+      -- Its user may have logged out since.
+      and ((p.user_id, p.token) in (
+          select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+          where push.is_recipient(e))
+        or (select true from push.devices d
+          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.token = p.token and d.enabled
+            and d.invalidated_at is null))
       and (select true from push.token_invalidations x
         where x.token = p.token and x.app = v_call.app and x.provider = p.provider) is null;
     get diagnostics v_made = row_count;
@@ -6058,31 +6050,7 @@ begin
   -- Of a time, the oldest c_max events are recorded, and those that happened at the same moment as the last of them, so that
   -- calling it again with the moment after it leaves none out, and comes to an end. Of a call, all of them are.
   with found as materialized (
-    select x.* from (
-      select push.webhook_id('delivery', v_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
-        'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
-        push.delivery_data(v_app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
-          coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at) as data
-      from push.lane l cross join lateral (
-        select * from push.history h
-        where h.lane = l.id and h.finished_at >= v_from and (v_ids is null or h.outbox_id = any (v_ids))
-        offset 0) h
-      left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at
-      where l.app = v_app
-      union all
-      select push.webhook_id('call', v_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id,
-        o.answered_by, o.ended_at,
-        push.call_data(v_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
-      from push.outbox o
-      where o.app = v_app and o.state <> 'ringing' and push.is_call(o.kind)
-        and case when v_ids is null then o.ended_at >= v_from else o.id = any (v_ids) end
-      union all
-      select push.webhook_id('token', v_app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), 'token.dead', null,
-        t.user_id, t.invalidated_at,
-        jsonb_build_object('app', v_app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-      from push.token_invalidations t
-      where v_ids is null and t.app = v_app and t.invalidated_at >= v_from
-    ) x
+    select x.* from push.past_events(v_app, v_from, v_ids) x
     where push.wants_event(v_app, x.type)
     order by x.at
     fetch first (case when v_ids is null then c_max else 2147483647 end) rows with ties
@@ -6244,32 +6212,6 @@ $$;
 
 COMMENT ON FUNCTION push.retire_gateway(p_gateway integer) IS 'the clean end of a gateway: the deliveries that it still holds become ready. p_gateway: what push.register_gateway returned';
 
-CREATE FUNCTION push.revive_tokens() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-begin
-  delete from push.token_invalidations x
-  where x.ctid = any (array(
-    select dead.tid
-    from changed d cross join lateral (
-      select x.ctid as tid from push.token_invalidations x
-      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
-      offset 0
-    ) dead
-    where d.invalidated_at is null));
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.revive_tokens() IS 'removes tokens of living devices from push.token_invalidations';
-
 CREATE FUNCTION push.revoke_api_key(id integer) RETURNS TABLE(revoked boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6336,54 +6278,6 @@ $$;
 
 COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit. It is a hint: they poll as well. Does nothing in the sessions of gateways, which have set push.is_gateway';
 
-CREATE FUNCTION push.rings_of(p_app text, p_user_digest bytea, p_until timestamp with time zone, INOUT p_user_id text, INOUT p_after bigint, OUT calls bigint[], OUT is_end boolean) RETURNS record
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-declare
-  -- Not in the order of their numbers at once: that could be planned as a walk through all calls.
-  v_ids  bigint[] := array(
-    select r.id
-    from (select o.id from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = p_app offset 0) r
-    where r.id > p_after
-    order by r.id);
-  v_id   bigint;
-  v_name text;
-begin
-  calls := '{}';
-  is_end := v_ids = '{}';
-  foreach v_id in array v_ids loop
-    if p_user_id is null then
-      select n.name into v_name
-        from push.outbox o
-          cross join lateral (select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as name
-            from jsonb_array_elements(o.recipients) e) n
-        where o.id = v_id and push.user_digest(n.name) = p_user_digest
-        limit 1;
-    else
-      -- A name is compared fifty times as fast as a digest is made.
-      select p_user_id into v_name
-        from push.outbox o
-        where o.id = v_id and (o.recipients @> jsonb_build_array(p_user_id)
-          or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id)));
-    end if;
-    if v_name is not null then
-      calls := calls || v_id;
-      p_user_id := v_name;
-    end if;
-    p_after := v_id;
-    is_end := v_id = v_ids[cardinality(v_ids)];
-    exit when clock_timestamp() >= p_until;
-  end loop;
-end
-$$;
-
-COMMENT ON FUNCTION push.rings_of(p_app text, p_user_digest bytea, p_until timestamp with time zone, INOUT p_user_id text, INOUT p_after bigint, OUT calls bigint[], OUT is_end boolean) IS 'the calls that ring a user, calls: push.outbox.id, as far as there is time to look. p_app: the app; p_user_digest: as push.erasure.user_digest; p_until: when to stop; p_user_id: the user''s id, null if it is not known, which takes longer; it is returned if a call has it; p_after: push.erasure.rings_after. is_end: all calls that ring were looked at';
-
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6401,6 +6295,7 @@ begin
     -- Notes of the last minute: cheap, even while vacuum is held back. follow_up_all takes older ones.
     when 'follow_up_urgent' then v_more := push.follow_up(true, 50, interval '1 minute') >= 50;
     when 'follow_up' then v_more := push.follow_up(false, 50, interval '1 minute') >= 50;
+    when 'follow_up_again' then v_more := push.follow_up_again() > 0;
     when 'follow_up_all' then v_more := push.follow_up(true, 50, interval '1 year') + push.follow_up(false, 50, interval '1 year') >= 50;
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
@@ -6413,8 +6308,7 @@ begin
       v_more := push.trim_webhooks() >= 5000;
       v_more := v_more or exists (select from push.prune_cursor c where c.after_id > 0);
     when 'erase' then
-      perform push.finish_erasures();
-      v_more := false;
+      v_more := push.finish_erasures();
     when 'ensure_partitions' then
       perform push.ensure_partitions();
       v_more := false;
@@ -6446,11 +6340,11 @@ CREATE FUNCTION push.set_planner() RETURNS void
 declare
   -- Every look-up has an index. A scan of the whole table is never right, even if the table is small when the plan is made.
   c_index constant jsonb := '{"enable_seqscan": "off"}';
-  -- Only for people. Compiling a statement takes seconds, and each of these runs for milliseconds.
-  c_show  constant jsonb := '{"jit": "off"}';
+  -- Compiling a statement takes seconds, and each of these runs for milliseconds.
+  c_uncompiled  constant jsonb := '{"jit": "off"}';
   -- Walks an index in its order, up to a limit: a bitmap scan would read and sort all that matches. The plan is the same for all
   -- arguments and never made again: planning takes longer than running.
-  c_walk  constant jsonb := c_index || c_show || '{"enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}';
+  c_walk  constant jsonb := c_index || c_uncompiled || '{"enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}';
   -- Looks up each row of a batch by its key: a hash or merge join would read the whole table or index for every batch.
   c_batch constant jsonb := c_walk || '{"enable_hashjoin": "off", "enable_mergejoin": "off"}';
   v_plan  record;
@@ -6458,30 +6352,30 @@ begin
   for v_plan in
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
-      (c_index, 'announce_calls, announce_tokens, answer_call, beat, call, check_recipient, compare_recipients, decline, decline_call, '
-        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, plan_escalation, register_device, report_lanes, '
-        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, tally_rings, void_call, withdraw_decline'),
-      (c_show, 'drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
-      (c_walk, 'claimed_by, continue_erasure, count_owed, decline_rings, disown, drop_belongings, drop_calls, enqueue_calls, '
-        'erased_user, finish_erasures, forget, give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
-        'prune, rings_of, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
-      (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, erase_from_call, '
-        'expire, free_claims, free_rows, hand_over, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, limit_devices, '
-        'own_calls, park, places, resume_invalidation, revive_tokens, settle, settle_receipts, settle_webhooks, settled, '
+      (c_index, 'announce_calls, answer_call, beat, call, check_recipient, compare_recipients, decline_call, '
+        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, note_tokens, register_device, report_lanes, '
+        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call'),
+      (c_uncompiled, 'check_health, drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_walk, 'claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
+        'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
+      (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
+        'expire, free_claims, free_rows, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, note_devices, '
+        'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
         'withdraw_tokens'),
-      (c_index || c_show, 'calls, enqueue_batch, minutes'),
+      (c_index || c_uncompiled, 'calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.
-      (c_index || c_show || '{"enable_bitmapscan": "off"}', 'erase_user, requeue, resend_webhooks, resume_webhooks'),
+      (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),
       -- Inside a statement that has the other settings.
       ('{"plan_cache_mode": "force_generic_plan"}', 'calls_that_skip'),
       -- The sort of a statement with many calls stays in memory.
       (c_batch || '{"work_mem": "64MB"}', 'fan_out'),
       -- Batches are joined with themselves: a nested loop would cost the square of their size.
-      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up'),
+      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, follow_up_again'),
       ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
       (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
       -- They read a whole table on purpose.
-      (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'claimed_places, erase_tokens')
+      (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'claimed_places, '
+        'erase_elsewhere, erase_from_audit')
     ) s(settings, names)) s
     full join (
       select p.proname as name, p.oid, coalesce(jsonb_object_agg(split_part(c, '=', 1), split_part(c, '=', 2)) filter (
@@ -6508,13 +6402,13 @@ CREATE FUNCTION push.set_quota(app text, calls_per_minute integer DEFAULT NULL::
     AS $$
 #variable_conflict use_column
 declare
+  v_set    constant int[] := array[calls_per_minute, notifications_per_minute, recipients_per_minute];
+  v_is_set constant boolean := num_nonnulls(variadic v_set) > 0;
   v_before push.quota;
   v_after  push.quota;
   v_fault  text := (
-    select format('%s: must be 0 to 1000000; null leaves it to the configuration', x.name)
-    from (values ('calls_per_minute', set_quota.calls_per_minute), ('notifications_per_minute', set_quota.notifications_per_minute),
-      ('recipients_per_minute', set_quota.recipients_per_minute)) x(name, value)
-    where x.value not between 0 and 1000000 limit 1);
+    select format('%s_per_minute: must be 0 to 1000000; null leaves it to the configuration', x.name)
+    from unnest((push.meter_names())[:3], v_set) x(name, value) where x.value not between 0 and 1000000 limit 1);
 begin
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault,
@@ -6527,36 +6421,26 @@ begin
       hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
         'No gateway has registered any.');
   end if;
-  if num_nonnulls(set_quota.calls_per_minute, set_quota.notifications_per_minute, set_quota.recipients_per_minute) > 0 then
+  if v_is_set then
     insert into push.quota (app) values (set_quota.app) on conflict do nothing;
   end if;
   select q.* into v_before from push.quota q where q.app = set_quota.app for update;
-  if v_before.app is null then
-    changed := false;
-    message := format('app %s: no limit; nothing was set', set_quota.app);
-    return next;
+  if not found then
+    return query select false, format('app %s: no limit; nothing was set', set_quota.app);
     return;
   end if;
   perform push.make_meters(v_before.id);
   update push.quota q
-    set set_calls = set_quota.calls_per_minute, set_notifications = set_quota.notifications_per_minute,
-      set_recipients = set_quota.recipients_per_minute, note = left(set_quota.note, 500), updated_at = clock_timestamp(),
-      set_at = case when num_nonnulls(set_quota.calls_per_minute, set_quota.notifications_per_minute,
-        set_quota.recipients_per_minute) > 0 then clock_timestamp() end,
-      set_by = case when num_nonnulls(set_quota.calls_per_minute, set_quota.notifications_per_minute,
-        set_quota.recipients_per_minute) > 0 then session_user end
-    where q.app = set_quota.app
-    returning q.* into v_after;
-  changed := (v_before.set_calls, v_before.set_notifications, v_before.set_recipients, v_before.note)
-    is distinct from (v_after.set_calls, v_after.set_notifications, v_after.set_recipients, v_after.note);
+    set set_to = v_set, note = left(set_quota.note, 500), set_at = case when v_is_set then clock_timestamp() end,
+      set_by = case when v_is_set then session_user end
+    where q.app = set_quota.app returning q.* into v_after;
+  changed := (v_before.set_to, v_before.note) is distinct from (v_after.set_to, v_after.note);
   message := format('app %s: %s', set_quota.app, (
     select string_agg(case when x.value is null then format('no limit of %s', x.name)
         else format('%s %s a minute (%s)', x.value, x.name, case when x.own is null then 'as configured' else 'set' end) end, ', ')
-    from (values ('calls', v_after.calls, v_after.set_calls), ('notifications', v_after.notifications, v_after.set_notifications),
-      ('recipients', v_after.recipients, v_after.set_recipients)) x(name, value, own)));
-  perform push.note_audit('set_quota', set_quota.app, jsonb_build_object('calls', set_quota.calls_per_minute,
-    'notifications', set_quota.notifications_per_minute, 'recipients', set_quota.recipients_per_minute,
-    'note', left(set_quota.note, 500), 'changed', changed));
+    from unnest((push.meter_names())[:3], v_after.limits, v_set) x(name, value, own)));
+  perform push.note_audit('set_quota', set_quota.app,
+    push.named_limits(v_set) || jsonb_build_object('note', left(set_quota.note, 500), 'changed', changed));
   return next;
 end
 $$;
@@ -6740,9 +6624,6 @@ CREATE FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest t
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  c_open     constant int := 5;
-  c_probe    constant interval := '5 s';
-  c_wait_max constant interval := '5 minutes';
   v_free   bigint[];
   v_probes bigint[];
   v_calls  bigint[];
@@ -6777,11 +6658,6 @@ begin
     from generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] > 0 and e.attempts = p_attempt[r.i]
       and e.id = any (v_free);
-  -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
-  -- if it comes from the URL that was registered last. An acknowledgement always counts.
-  -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
-  -- way at that time do not end it. After it, only the failure of a probe makes the next wait longer: the others are of
-  -- requests that were sent before the first wait began, and end one after the other.
   for v_app in
     select p_app[r.i] as app, p_url_digest[r.i] as url_digest, bool_or(p_result[r.i] = 0) as is_alive, bool_or(p_result[r.i] = 2) as is_gone,
       count(*) filter (where p_result[r.i] > 0)::int as failures, max(p_pause_ms[r.i]) as pause_ms,
@@ -6791,31 +6667,8 @@ begin
     group by 1, 2 order by 1, 2
   loop
     begin
-      if v_app.is_alive and not v_app.is_gone then
-        update push.webhook w
-          set failures = 0, failing_since = null, last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-            retry_at = greatest(
-              case when w.failures < c_open and w.retry_at > clock_timestamp() then w.retry_at end,
-              case when w.url_digest = v_app.url_digest then clock_timestamp() + v_app.pause_ms * interval '1 ms' end)
-          where w.app = v_app.app
-            and (w.failures > 0 or v_app.pause_ms is not null or w.last_status is distinct from v_app.status
-              or w.last_reason is distinct from v_app.reason or w.last_at < clock_timestamp() - interval '10 s');
-      else
-        update push.webhook w
-          set failures = case when w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or v_app.is_probe
-              then least(w.failures + v_app.failures, greatest(w.failures + 1, c_open)) else w.failures end,
-            failing_since = coalesce(w.failing_since, clock_timestamp()),
-            last_status = v_app.status, last_reason = v_app.reason, last_at = clock_timestamp(),
-            gone_at = case when v_app.is_gone then coalesce(w.gone_at, clock_timestamp()) else w.gone_at end,
-            -- After the fifth failure in a row: 5 s, 10 s, … 5 minutes. Requests that fail together are one step.
-            retry_at = greatest(
-              case when w.failures < c_open or not v_app.is_probe then w.retry_at end,
-              clock_timestamp() + v_app.pause_ms * interval '1 ms',
-              case when w.failures + v_app.failures >= c_open
-                  and (w.failures < c_open or coalesce(w.retry_at <= clock_timestamp(), true) or v_app.is_probe) then
-                clock_timestamp() + least(c_wait_max, c_probe * power(2, least(greatest(w.failures + 1 - c_open, 0), 10))) end)
-          where w.app = v_app.app and w.url_digest = v_app.url_digest;
-      end if;
+      perform push.note_webhook(v_app.app, v_app.url_digest, v_app.is_alive, v_app.is_gone, v_app.failures, v_app.pause_ms, v_app.is_probe,
+        v_app.status, v_app.reason);
     exception
       -- An operator has paused or resumed the app in a transaction that is open. The next result is noted. There may be
       -- many such apps: only for the first one it waits.
@@ -6943,6 +6796,21 @@ $_$;
 
 COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_payload: the payload; p_is_call: true for a VoIP push, which may be larger than an alert';
 
+CREATE FUNCTION push.skip_remedy(p_reason text, p_app text) RETURNS text
+    LANGUAGE sql STABLE
+    AS $_$
+  select case p_reason
+    when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
+    when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
+      p_app)
+    when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
+    when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
+      'configuration; add them', p_app)
+    else 'has no device for this; register one, or give a token' end
+$_$;
+
+COMMENT ON FUNCTION push.skip_remedy(p_reason text, p_app text) IS 'what to do when a user was skipped. p_reason: as push.skipped_recipients says; p_app: the app';
+
 CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text, field text, remedy text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6950,7 +6818,7 @@ CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_i
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
-    AS $_$
+    AS $$
 #variable_conflict use_column
 declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
@@ -6973,7 +6841,7 @@ begin
       select h.user_id, h.token from push.history h
       where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.kind in (0, 3)
     ), entry as materialized (
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as user_id,
+      select push.entry_user(e) as user_id,
         e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
       from jsonb_array_elements(v_call.recipients) with ordinality r(e, i)
       where push.is_recipient(e)
@@ -7008,20 +6876,13 @@ begin
       where not exists (select from token t join reached r on r.token = t.token where t.user_id = m.user_id)
       group by m.user_id
     )
-    select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
-        when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
-        when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
-          v_call.app)
-        when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
-        when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
-          'configuration; add them', v_call.app)
-        else 'has no device for this; register one, or give a token' end
+    select u.user_id, u.reason, format('recipients[%s]', u.i), push.skip_remedy(u.reason, v_call.app)
     from unreached u
     union all
     select f.user_id, f.reason, f.field, f.remedy from fault f
     order by 1, 3;
 end
-$_$;
+$$;
 
 COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'users and parts of recipients that a call skipped, as far as is known now. Users without a delivery: TokenInvalid, NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. Parts of recipients that could not be used: RecipientMalformed, TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is reached all the same). field: for example recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
 
@@ -7193,30 +7054,6 @@ $$;
 
 COMMENT ON FUNCTION push.take_job(p_gateway integer, p_urgent boolean) IS 'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent (push.is_urgent), or one that is not; null: any';
 
-CREATE FUNCTION push.take_notes(p_urgent boolean, p_max integer, p_since timestamp with time zone) RETURNS push.noted[]
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-declare
-  v_failed push.noted[] := array(
-    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
-    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries > 0
-    order by f.due_at limit 1 for update skip locked);
-  v_fresh push.noted[];
-begin
-  if v_failed <> '{}' and (select f.due_at from push.follow_ups f where f.ctid = v_failed[1].tid) < statement_timestamp() - interval '1 s' then
-    return v_failed;
-  end if;
-  v_fresh := array(
-    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
-    where f.is_urgent = p_urgent and f.due_at > p_since and f.due_at <= statement_timestamp() and f.tries = 0
-    order by f.due_at limit p_max for update skip locked);
-  return case when v_fresh <> '{}' then v_fresh else v_failed end;
-end
-$$;
-
-COMMENT ON FUNCTION push.take_notes(p_urgent boolean, p_max integer, p_since timestamp with time zone) IS 'locks the notes that are due first, for push.follow_up: several that have not failed, or one that has. p_urgent, p_max: as there; p_since: leaves out notes that were due before';
-
 CREATE FUNCTION push.take_receipts(p_app text, p_ticket text[]) RETURNS TABLE(batch bigint, ticket text, outbox_id bigint, n integer, user_id text, token text, sent_at timestamp with time zone, give_up_at timestamp with time zone, attempts integer)
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -7269,28 +7106,21 @@ CREATE FUNCTION push.take_refusals() RETURNS TABLE(app text, count bigint)
     AS $$
 #variable_conflict use_column
 declare
-  v_quota record;
+  v_id    int;
   v_value bigint;
   v_seen  bigint;
-  v_ages  bigint;
 begin
-  for v_quota in select q.id, q.app from push.quota q loop
-    v_value := pg_sequence_last_value(push.meter(v_quota.id, 'refusals'));
-    continue when v_value is null;
-    select r.seen into v_seen from push.quota_refusals r where r.id = v_quota.id;
-    continue when v_seen = v_value;
-    insert into push.quota_refusals (id) values (v_quota.id) on conflict do nothing;
-    select r.seen into v_seen from push.quota_refusals r where r.id = v_quota.id for update skip locked;
-    continue when not found or v_seen = v_value;
-    v_ages := ((v_value >> 44) - (v_seen >> 44)) & 524287;
-    app := v_quota.app;
-    count := greatest(0, case v_ages
-      when 0 then (v_value & 4194303) - (v_seen & 4194303)
-      when 1 then ((v_value >> 22) & 4194303) - (v_seen & 4194303) + (v_value & 4194303)
-      else ((v_value >> 22) & 4194303) + (v_value & 4194303) end);
-    update push.quota_refusals r
-      set seen = v_value, refusals = r.refusals + count, refused_at = case when count > 0 then clock_timestamp() else r.refused_at end
-      where r.id = v_quota.id;
+  for v_id, app in select q.id, q.app from push.quota q loop
+    v_value := pg_sequence_last_value(push.meter(v_id, 'refusals'));
+    continue when v_value is null or v_value = pg_sequence_last_value(push.meter(v_id, 'refusals_seen'));
+    perform from push.quota q where q.id = v_id for no key update skip locked;
+    continue when not found;
+    v_seen := coalesce(pg_sequence_last_value(push.meter(v_id, 'refusals_seen')), 0);
+    perform setval(push.meter(v_id, 'refusals_seen'), v_value);
+    count := greatest(0, (v_value & 4194303) + case ((v_value >> 44) - (v_seen >> 44)) & 524287
+      when 0 then - (v_seen & 4194303)
+      when 1 then ((v_value >> 22) & 4194303) - (v_seen & 4194303)
+      else (v_value >> 22) & 4194303 end);
     if count > 0 then
       return next;
     end if;
@@ -7336,14 +7166,20 @@ begin
   insert into push.tally (what, app, count)
   select 'enqueued', c.app, count(*) from new_calls c
   where push.is_call(c.kind) and c.created_at >= statement_timestamp() group by c.app;
-  -- Here, because no later trigger refuses the statement: what others refuse is not counted. push.fan_out sets this for apps
-  -- with a quota. Whoever else sets it gains nothing.
-  if current_setting('push.counts_quota', true) = 'on' then
-    perform set_config('push.counts_quota', '', true);
-    perform push.use_quota(array_agg(u.app), array_agg(u.calls), array_agg(u.notifications), array_agg(u.recipients))
+  -- Usually no app escalates, which is quickly checked.
+  if exists (select from push.apps a where a.escalate_after_seconds is not null) then
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+    select c.id, 'unheard', true, c.created_at + make_interval(secs => a.escalate_after_seconds)
+    from new_calls c
+    cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
+    where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
+  end if;
+  -- Here, because no later trigger refuses the statement: what others refuse is not counted.
+  if pg_sequence_last_value('push.quota_id_seq') is not null then
+    perform push.use_quota(array_agg(u.app), array_agg(u.counts))
     from (
-      select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
-        sum(push.recipients_in(n.recipients)) as recipients
+      select n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
+        sum(push.recipients_in(n.recipients))] as counts
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
       group by n.app
     ) u;
@@ -7352,38 +7188,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.tally_calls() IS 'notes how many calls were enqueued, also for the quota of their app';
-
-CREATE FUNCTION push.tally_rings() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  insert into push.tally (what, app, seconds)
-  select 'rang', o.app, greatest(0, extract(epoch from r.rang_at - o.created_at))
-  from new_reports r
-  cross join lateral (select o.app, o.created_at from push.outbox o where o.id = r.outbox_id offset 0) o;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.tally_rings() IS 'notes how long it took until a phone reported that it rings';
-
-CREATE FUNCTION push.tally_tokens() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  insert into push.tally (what, lane, app, count)
-  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
-  from new_tokens t
-  group by t.app, t.provider;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.tally_tokens() IS 'notes how many tokens were invalidated or quarantined (the trigger''s argument)';
+COMMENT ON FUNCTION push.tally_calls() IS 'notes how many calls were enqueued, also for the quota of their app, and when to look whether a phone of each user rings, for an app that escalates';
 
 CREATE FUNCTION push.tell_missed(p_calls bigint[]) RETURNS integer
     LANGUAGE plpgsql
@@ -7403,7 +7208,7 @@ begin
     where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy', 'notification'))
       and a.missed_calls is distinct from 'off'
   ), pushed as materialized (
-    select p.id, p.kind, p.last_n from push.pushes_of(array(select c.id from call c)) p
+    select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
   ), due as materialized (
     -- A token that several entries name is one phone.
     select distinct on (p.id, l.id, p.token) p.*, l.id as lane
@@ -7413,20 +7218,24 @@ begin
         least(c.ended_at, c.deadline_at) + c_life as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
-      where not coalesce(c.declined ? a.user_id, false) and c.id not in (select x.id from pushed x where x.kind = 2)
+      where not coalesce(c.declined ? a.user_id, false) and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
     ) p join push.lane l on l.app = p.app and l.provider = p.provider
     order by p.id, l.id, p.token, p.user_id
   ), told as (
     -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.
-    update push.delivery x set paired = true from call c
-    where x.outbox_id = c.id and x.kind = 1 and x.state = 0
-      and (x.outbox_id, x.lane, x.token) in (select d.id, d.lane, d.token from due d)
+    update push.delivery x set paired = true
+    where x.state = 0 and x.ctid = any (array(
+      select s.tid from call c
+      cross join lateral (
+        select s.ctid as tid, s.outbox_id, s.lane, s.token from push.delivery s where s.outbox_id = c.id and s.kind = 1 and s.state = 0 offset 0
+      ) s
+      where coalesce((s.outbox_id, s.lane, s.token) in (select d.id, d.lane, d.token from due d), false)))
     returning x.outbox_id, x.lane, x.token
   ), made as (
     insert into push.delivery (outbox_id, n, kind, paired, created_at, due_at, deadline_at, lane, ready_lane, environment, platform,
       user_id, token, locale, data)
-    select d.id, coalesce((select x.last_n from pushed x where x.id = d.id limit 1), -1)
+    select d.id, coalesce((select x.last_n from pushed x where x.id = d.id), -1)
         + row_number() over (partition by d.id order by d.user_id, d.lane, d.token), 2,
       (d.id, d.lane, d.token) in (select t.outbox_id, t.lane, t.token from told t),
       clock_timestamp(), clock_timestamp(), d.until, d.lane, d.lane, d.environment, d.platform, d.user_id, d.token, d.locale, d.data
@@ -7492,70 +7301,25 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
   with call as (
     select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
     from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
-  ), owed as (
-    select d.* from call c join push.deliveries d on d.outbox_id = c.id
-    where (timeline.first_n is null or d.n >= timeline.first_n) and (timeline.last_n is null or d.n <= timeline.last_n)
-  ), done as (
-    select h.* from call c join push.delivery_history h on h.outbox_id = c.id and h.finished_at >= c.created_at
-    where (timeline.first_n is null or h.n >= timeline.first_n) and (timeline.last_n is null or h.n <= timeline.last_n)
   ), event as (
-    select c.id, c.created_at as at, 0 as step, -1 as n, 'enqueued' as event, null as provider, c.kind, null as user_id,
-      null::int as attempt, null::int as status, null as reason, null as device, null as field
-    from call c where timeline.first_n is null
+    select c.id, p.*, null as field from call c
+    cross join lateral push.push_events(c.id, c.created_at, timeline.first_n, timeline.last_n) p
     union all
-    select c.id, c.created_at, 1, -1, 'skipped', null, c.kind, s.user_id, null, null, s.reason, null, s.field
-    from call c cross join lateral push.skipped_recipients(c.id) s where timeline.first_n is null
-    union all
-    -- Another channel replaced one that failed, or one whose phones did not report that they ring.
-    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider,
-      f.kind, f.user_id, null, case when e.n is null then h.status end,
-      case when e.n is null then h.reason else 'NotRinging' end, f.device, null
-    from (
-      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from owed
+    select c.id, e.at, e.step, -1, e.event, null, c.kind, e.user_id, e.attempt, null, e.reason, null, e.field
+    from call c cross join lateral (
+      select c.created_at as at, 0 as step, 'enqueued' as event, null as user_id, null::int as attempt, null as reason, null as field
       union all
-      select outbox_id, created_at, n, provider, kind, user_id, device, fallback_of from done
-    ) f
-    left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
-    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
-    where f.fallback_of is not null
-    union all
-    -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
-    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider,
-      d.kind, d.user_id, d.attempt, null, d.last_reason, d.device, null
-    from owed d
-    union all
-    select t.outbox_id, (f ->> 'at')::timestamptz, 4, t.n, 'attempt failed', t.provider, t.kind,
-      t.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int, f ->> 'reason', t.device, null
-    from (
-      select outbox_id, n, provider, kind, user_id, device, failures from owed
+      select c.created_at, 1, 'skipped', s.user_id, null, s.reason, s.field from push.skipped_recipients(c.id) s
       union all
-      select outbox_id, n, provider, kind, user_id, device, failures from done
-    ) t
-    cross join lateral jsonb_array_elements(t.failures) f
-    union all
-    -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
-    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id,
-      coalesce((
-        select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
-      ), h.attempts), null, null, h.device, null
-    from done h where h.sent_at is not null
-    union all
-    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind,
-      h.user_id, h.attempts, h.status, h.reason, h.device, null
-    from done h
-    union all
-    select c.id, r.rang_at, 7, -1, 'ringing', null, c.kind, r.user_id, null, null, null, null, null
-    from call c join push.ring_reports r on r.outbox_id = c.id where timeline.first_n is null
-    union all
-    select c.id, (s.said ->> 'at')::timestamptz, 7, -1, s.said ->> 'reason', null, c.kind, s.user_id, null, null, null, null,
-      null
-    from call c cross join lateral jsonb_each(c.declined) s(user_id, said) where timeline.first_n is null
-    union all
-    -- Listed at the time of its next try, like a delivery that waits.
-    select c.id, max(e.due_at), 8, -1, 'end failed', null, c.kind, null, max(e.tries), null, null, null, null
-    from call c join push.follow_ups e on e.outbox_id = c.id
-    where timeline.first_n is null and e.tries > 1
-    group by c.id, c.kind
+      select r.rang_at, 7, 'ringing', r.user_id, null, null, null from push.ring_reports r where r.outbox_id = c.id
+      union all
+      select (s.said ->> 'at')::timestamptz, 7, s.said ->> 'reason', s.user_id, null, null, null from jsonb_each(c.declined) s(user_id, said)
+      union all
+      -- Listed at the time of its next try, like a delivery that waits.
+      select max(f.due_at), 8, 'end failed', null, max(f.tries), null, null from push.follow_ups f
+      where f.outbox_id = c.id and f.tries <> 0 having count(*) > 0
+    ) e
+    where timeline.first_n is null
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
@@ -7579,14 +7343,21 @@ $$;
 
 COMMENT ON FUNCTION push.token_form(p_provider text) IS 'what a token of a provider must be, in words for messages';
 
-CREATE FUNCTION push.token_member(p_provider text, p_is_call boolean) RETURNS text
+CREATE FUNCTION push.token_home(p_provider text, p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-  select case p_provider when 'apns' then case when p_is_call then 'voipPushToken' else 'apnsToken' end
-    when 'fcm' then 'fcmToken' when 'expo' then 'pushToken' when 'webpush' then 'webPushSubscription' end
+  select case
+    when p_provider <> 'expo' and p_token like 'Expo%[%]' and push.is_expo_token(p_token)
+      then 'is an Expo push token; give it as pushToken'
+    when p_provider <> 'webpush' and push.webpush_token(p_token) is not null
+      then 'is a browser''s subscription; give it as webPushSubscription'
+    when p_provider in ('expo', 'webpush') and push.is_apns_token(p_token)
+      then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
+    when p_provider <> 'fcm' and push.is_fcm_token(p_token) and (p_provider in ('expo', 'webpush') or p_token like '%:%')
+      then 'has the form of an FCM registration token; give it as fcmToken' end
 $$;
 
-COMMENT ON FUNCTION push.token_member(p_provider text, p_is_call boolean) IS 'the member of an entry of recipients that has the token of a channel. p_is_call: the push rings';
+COMMENT ON FUNCTION push.token_home(p_provider text, p_token text) IS 'if a malformed token of a provider is one of another provider: which, in words for messages; else null';
 
 CREATE FUNCTION push.touch_lane() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7616,29 +7387,13 @@ declare
   c_age_max  constant interval := '24 hours';
   c_bite     constant int := 5000;
   c_time     constant interval := '250 ms';
-  -- How long a webhook stays on after the last claim of the last replica that has it.
-  c_lent     constant interval := '1 minute';
-  -- How long a webhook stays on while no replica serves its app.
-  c_unserved constant interval := '24 hours';
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
   v_gone     bigint;
   v_app      record;
 begin
-  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
-  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
-  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
-    update push.webhook w set off_at = v_begun, lent_at = v_begun
-      where w.app = any (array(select x.app from push.webhook x
-        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_unserved
-          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
-            where l.app = x.app and s.updated_at > v_begun - c_unserved)
-        for no key update skip locked));
-  end if;
-  update push.webhook w set is_on = false
-    where w.app = any (array(select x.app from push.webhook x
-      where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
+  perform push.turn_off_webhooks();
   -- Apps take turns, because counting the events of many may take longer than one step may. Each app's events are found by
   -- an index of their own, so that those of one app, which an operator may have locked, keep no others from being deleted.
   for v_app in
@@ -7686,6 +7441,35 @@ $$;
 
 COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. Turns off webhooks whose app no gateway has served for 24 hours. Returns how many were deleted. For push.prune and the job prune';
 
+CREATE FUNCTION push.turn_off_webhooks() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  -- How long a webhook stays on after the last claim of the last replica that has it.
+  c_lent     constant interval := '1 minute';
+  -- How long a webhook stays on while no replica serves its app.
+  c_unserved constant interval := '24 hours';
+  v_begun    timestamptz := clock_timestamp();
+begin
+  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
+  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
+  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
+    update push.webhook w set off_at = v_begun, lent_at = v_begun
+      where w.app = any (array(select x.app from push.webhook x
+        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_unserved
+          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
+            where l.app = x.app and s.updated_at > v_begun - c_unserved)
+        for no key update skip locked));
+  end if;
+  update push.webhook w set is_on = false
+    where w.app = any (array(select x.app from push.webhook x
+      where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
+end
+$$;
+
+COMMENT ON FUNCTION push.turn_off_webhooks() IS 'turns off the webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had';
+
 CREATE FUNCTION push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_user_id text, p_device text, p_hash bigint) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'push', 'pg_temp'
@@ -7702,43 +7486,36 @@ $$;
 
 COMMENT ON FUNCTION push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_user_id text, p_device text, p_hash bigint) IS 'the token of a push that a gateway of release 0.1.0 has settled, found among the recipients and devices by mask and hash. p_outbox_id, p_user_id, p_device, p_hash: columns of push.history; p_app, p_provider: of its lane';
 
-CREATE FUNCTION push.use_quota(p_app text[], p_calls bigint[], p_notifications bigint[], p_recipients bigint[]) RETURNS void
+CREATE FUNCTION push.use_quota(p_app text[], p_counts bigint[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
   v_quota    push.quota;
   v_what     text;
-  v_limit    int;
-  v_count    bigint;
-  v_meter    regclass;
   v_returned bigint;
   -- What was counted so far, by meter: the meters that give it back, and the counts.
   v_back     regclass[] := '{}';
   v_counts   bigint[] := '{}';
 begin
-  for v_i in 1..coalesce(cardinality(p_app), 0) loop
-    select q.* into v_quota from push.quota q where q.app = p_app[v_i];
-    continue when not found;
-    foreach v_what in array array['calls', 'notifications', 'recipients'] loop
-      v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
-      v_count := (case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end)[v_i];
-      continue when v_limit is null or v_count = 0;
-      v_meter := push.meter(v_quota.id, v_what);
-      continue when v_meter is null;
+  for v_app in 1..coalesce(cardinality(p_app), 0) loop
+    select q.* into v_quota from push.quota q where q.app = p_app[v_app];
+    for v_i in 1..3 loop
+      v_what := (push.meter_names())[v_i];
+      continue when v_quota.limits[v_i] is null or p_counts[v_app][v_i] = 0 or push.meter(v_quota.id, v_what) is null;
       v_back := v_back || push.meter(v_quota.id, v_what || '_returned');
-      v_counts := v_counts || v_count;
+      v_counts := v_counts || p_counts[v_app][v_i];
       v_returned := pg_sequence_last_value(v_back[cardinality(v_back)]);
-      if push.meter_used(push.meter_rest(push.count_on_meter(v_meter, v_count), v_returned)) > v_limit then
-        -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
-        perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
-        perform push.refuse_quota(p_app[v_i], v_quota.id, v_what, v_limit, v_count);
-      end if;
+      continue when (push.read_meter(v_returned, push.count_on_meter(push.meter(v_quota.id, v_what), p_counts[v_app][v_i]))).used
+        <= v_quota.limits[v_i];
+      -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
+      perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
+      perform push.refuse_quota(v_quota, v_i, p_counts[v_app][v_i]);
     end loop;
   end loop;
 end
 $$;
 
-COMMENT ON FUNCTION push.use_quota(p_app text[], p_calls bigint[], p_notifications bigint[], p_recipients bigint[]) IS 'counts what a statement enqueues. Raises the error of push.has_room if other sessions have used up a quota meanwhile; then nothing of the statement is counted. Arrays, by app, each as an argument of push.has_room';
+COMMENT ON FUNCTION push.use_quota(p_app text[], p_counts bigint[]) IS 'counts what a statement enqueues. Raises the error of push.has_room if other sessions have used up a quota meanwhile; then nothing of the statement is counted. By app: p_app; p_counts: as for push.has_room';
 
 CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval DEFAULT '16 days'::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7891,12 +7668,6 @@ CREATE FUNCTION push.webhook_id(VARIADIC p_parts text[]) RETURNS text
 
 COMMENT ON FUNCTION push.webhook_id(VARIADIC p_parts text[]) IS 'the id of an event. p_parts: what makes it unique, a time included, because numbers may repeat after a fail-over; an event that is recorded again has the same id';
 
-CREATE FUNCTION push.webhook_time(p_at timestamp with time zone) RETURNS text
-    LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$ select to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
-
-COMMENT ON FUNCTION push.webhook_time(p_at timestamp with time zone) IS 'a time as bodies of webhooks have it: UTC, with milliseconds';
-
 CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
@@ -7916,20 +7687,6 @@ CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
 $$;
 
 COMMENT ON FUNCTION push.webpush_token(p_token text) IS 'the token of a browser: its subscription in one canonical text (push.is_webpush_token). p_token: that text, or the PushSubscription that the browser gives, as JSON. Null: it is neither';
-
-CREATE FUNCTION push.withdraw_decline(p_app text, p_outbox_id bigint, p_user_id text) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  delete from push.webhook_event e
-    where e.event = (select push.webhook_id('decline', p_app, o.id::text, extract(epoch from o.created_at)::text, p_user_id)
-      from push.outbox o where o.id = p_outbox_id);
-end
-$$;
-
-COMMENT ON FUNCTION push.withdraw_decline(p_app text, p_outbox_id bigint, p_user_id text) IS 'deletes the event call.declined that this transaction has recorded because a user is being erased. p_app, p_outbox_id: the call; p_user_id: the user';
 
 CREATE FUNCTION push.withdraw_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8241,69 +7998,6 @@ COMMENT ON COLUMN push.lane.updated_at IS 'when the row last changed';
 COMMENT ON COLUMN push.lane.invalidation_held_at IS 'since when no token of this lane is invalidated, but quarantined; null: the ordinary state';
 
 COMMENT ON COLUMN push.lane.invalidation_note IS 'why invalidation is on hold';
-
-CREATE TABLE push.outbox (
-    id bigint NOT NULL,
-    app text DEFAULT 'default'::text NOT NULL,
-    kind text DEFAULT 'incoming_call'::text NOT NULL,
-    call_id text NOT NULL,
-    payload jsonb NOT NULL,
-    recipients jsonb NOT NULL,
-    ring_seconds integer NOT NULL,
-    state text DEFAULT 'ringing'::text NOT NULL,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    deadline_at timestamp with time zone NOT NULL,
-    answered_by text,
-    ended_at timestamp with time zone,
-    end_reason text,
-    voided boolean DEFAULT false NOT NULL,
-    traceparent text,
-    answered_device text,
-    declined jsonb,
-    CONSTRAINT outbox_state_known CHECK ((state = ANY (ARRAY['ringing'::text, 'answered'::text, 'ended'::text, 'missed'::text]))),
-    CONSTRAINT outbox_traceparent_form CHECK ((traceparent ~ '^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$'::text))
-)
-WITH (fillfactor='90', vacuum_truncate=off, autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='500000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_threshold='100000');
-ALTER TABLE ONLY push.outbox ALTER COLUMN payload SET STATISTICS 0;
-ALTER TABLE ONLY push.outbox ALTER COLUMN recipients SET STATISTICS 0;
-ALTER TABLE ONLY push.outbox ALTER COLUMN traceparent SET STATISTICS 0;
-ALTER TABLE ONLY push.outbox ALTER COLUMN declined SET STATISTICS 0;
-
-COMMENT ON TABLE push.outbox IS 'one call, or one notification, as the backend wrote it: insert (app, payload, recipients [, kind, ring_seconds]), the rest is filled in';
-
-COMMENT ON COLUMN push.outbox.id IS 'number of the call; unique, but not in order of insertion';
-
-COMMENT ON COLUMN push.outbox.app IS 'which app''s phones ring: the key under apps in the gateway''s configuration';
-
-COMMENT ON COLUMN push.outbox.kind IS 'incoming_call, video_call, or one of the notifications message, group_message, group_invite, missed_call';
-
-COMMENT ON COLUMN push.outbox.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
-
-COMMENT ON COLUMN push.outbox.payload IS 'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata optional; never a text of the message';
-
-COMMENT ON COLUMN push.outbox.recipients IS 'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, webPushSubscription, platform, environment, locale, data, notificationEnabled}';
-
-COMMENT ON COLUMN push.outbox.ring_seconds IS 'calls: ring window in seconds, 1 to 600; the app''s (else 60) unless given. Notifications: time to live in seconds, 1 to 2419200; 14400 unless given';
-
-COMMENT ON COLUMN push.outbox.state IS 'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or end_call; a notification is ended from the start';
-
-COMMENT ON COLUMN push.outbox.created_at IS 'when it was enqueued, by the database''s clock';
-
-COMMENT ON COLUMN push.outbox.deadline_at IS 'end of the ring window, or of the time to live: nothing leaves after it';
-
-COMMENT ON COLUMN push.outbox.answered_by IS 'the user who answered, as far as known: their devices are told nothing';
-
-COMMENT ON COLUMN push.outbox.ended_at IS 'when the state ceased to be ringing; null while it rings';
-
-COMMENT ON COLUMN push.outbox.end_reason IS 'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call; notification: it never was a call';
-
-COMMENT ON COLUMN push.outbox.voided IS 'ended by push.void_call: nobody is told of a missed call';
-
-COMMENT ON COLUMN push.outbox.traceparent IS 'W3C trace context of whoever enqueued the call, 00-TRACE-SPAN-FLAGS; null: none. The gateway logs its trace id';
-
-COMMENT ON COLUMN push.outbox.answered_device IS 'token of the phone that answered, as far as known: it is told nothing, the same user''s other phones are';
-
-COMMENT ON COLUMN push.outbox.declined IS 'object: each user who declined or is busy, with {"reason", "at", "device"}: their phones ring no more; null: nobody. Written by push.decline_call';
 
 CREATE VIEW push.deliveries AS
  SELECT d.outbox_id,
@@ -8628,66 +8322,6 @@ ALTER TABLE push.devices ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
-CREATE TABLE push.erasure (
-    id bigint NOT NULL,
-    app text NOT NULL,
-    user_digest bytea NOT NULL,
-    asked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    after_id bigint DEFAULT 0 NOT NULL,
-    until_id bigint DEFAULT 0 NOT NULL,
-    after_table text DEFAULT ''::text NOT NULL,
-    after_page bigint DEFAULT 0 NOT NULL,
-    scanned_at timestamp with time zone,
-    waiting bigint[] DEFAULT '{}'::bigint[] NOT NULL,
-    rang bigint[] DEFAULT '{}'::bigint[] NOT NULL,
-    has_devices boolean DEFAULT false NOT NULL,
-    is_known boolean DEFAULT false NOT NULL,
-    looked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    token_hashes bigint[] DEFAULT '{}'::bigint[] NOT NULL,
-    counts jsonb DEFAULT '{}'::jsonb NOT NULL,
-    finished_at timestamp with time zone,
-    rings_after bigint DEFAULT 0 NOT NULL,
-    CONSTRAINT erasure_digest_sha256 CHECK ((length(user_digest) = 32))
-);
-
-COMMENT ON TABLE push.erasure IS 'one user of one app whose data push.erase_user removes; it names the user and the tokens by digests only';
-
-COMMENT ON COLUMN push.erasure.id IS 'number of the erasure';
-
-COMMENT ON COLUMN push.erasure.app IS 'app whose user it is';
-
-COMMENT ON COLUMN push.erasure.user_digest IS 'SHA-256 of the backend''s id of the user';
-
-COMMENT ON COLUMN push.erasure.asked_at IS 'when push.erase_user began its last pass; what was registered later stays';
-
-COMMENT ON COLUMN push.erasure.after_id IS 'push.outbox.id up to which calls were looked at';
-
-COMMENT ON COLUMN push.erasure.until_id IS 'push.outbox.id at which the pass ends: the newest call when it began';
-
-COMMENT ON COLUMN push.erasure.after_table IS 'partition of push.history that is being looked at; empty: none yet';
-
-COMMENT ON COLUMN push.erasure.after_page IS 'page of it at which the next bite begins';
-
-COMMENT ON COLUMN push.erasure.scanned_at IS 'when all calls and all of history had been looked at; null: call push.erase_user again';
-
-COMMENT ON COLUMN push.erasure.waiting IS 'calls (push.outbox.id) that ring, of which something is still owed, or which were locked: a gateway masks them when they have ended and nothing is';
-
-COMMENT ON COLUMN push.erasure.rang IS 'calls (push.outbox.id) that have waited: looked at once more before it is finished';
-
-COMMENT ON COLUMN push.erasure.has_devices IS 'true: devices are left, as a call that rings was locked and not yet declined, or a device was locked: a gateway goes on';
-
-COMMENT ON COLUMN push.erasure.is_known IS 'whether there was such a user in the app: if not, nothing is masked in push.audit';
-
-COMMENT ON COLUMN push.erasure.looked_at IS 'when a gateway last looked at what waits';
-
-COMMENT ON COLUMN push.erasure.token_hashes IS 'hashes of the user''s tokens, as push.history.token_hash, until it is finished: a provider''s last word about them is removed, too';
-
-COMMENT ON COLUMN push.erasure.counts IS 'object: rows by table, as push.erase_user returns them: {"devices": [removed, masked]}';
-
-COMMENT ON COLUMN push.erasure.finished_at IS 'when nothing was left; removed 90 days later';
-
-COMMENT ON COLUMN push.erasure.rings_after IS 'push.outbox.id up to which this round has looked at calls that ring; 0: a round begins';
-
 ALTER TABLE push.erasure ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.erasure_id_seq
     START WITH 1
@@ -8791,7 +8425,7 @@ COMMENT ON COLUMN push.follow_ups.due_at IS 'when it is taken; after a failure, 
 
 COMMENT ON COLUMN push.follow_ups.noted_at IS 'when it was noted';
 
-COMMENT ON COLUMN push.follow_ups.tries IS 'how often it has failed';
+COMMENT ON COLUMN push.follow_ups.tries IS 'how often it has failed alone; -1: it was among others when they took too long, and is tried alone';
 
 CREATE TABLE push.gateways (
     id integer NOT NULL,
@@ -9186,58 +8820,6 @@ COMMENT ON COLUMN push.quarantined_devices.since IS 'the time from which the pro
 
 COMMENT ON COLUMN push.quarantined_devices.quarantined_at IS 'when the token was quarantined';
 
-CREATE TABLE push.quota (
-    app text NOT NULL,
-    id integer NOT NULL,
-    configured_calls integer,
-    configured_notifications integer,
-    configured_recipients integer,
-    set_calls integer,
-    set_notifications integer,
-    set_recipients integer,
-    set_at timestamp with time zone,
-    set_by text,
-    note text,
-    calls integer GENERATED ALWAYS AS (COALESCE(set_calls, configured_calls)) STORED,
-    notifications integer GENERATED ALWAYS AS (COALESCE(set_notifications, configured_notifications)) STORED,
-    recipients integer GENERATED ALWAYS AS (COALESCE(set_recipients, configured_recipients)) STORED,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT quota_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
-    CONSTRAINT quota_range CHECK ((((calls >= 0) AND (calls <= 1000000)) AND ((notifications >= 0) AND (notifications <= 1000000)) AND ((recipients >= 0) AND (recipients <= 1000000)) AND ((configured_calls >= 0) AND (configured_calls <= 1000000)) AND ((configured_notifications >= 0) AND (configured_notifications <= 1000000)) AND ((configured_recipients >= 0) AND (configured_recipients <= 1000000))))
-);
-
-COMMENT ON TABLE push.quota IS 'one app that has a quota, or once had one. Written only when a quota changes; its use is in the sequences push.meter_ID_…. People read push.quotas';
-
-COMMENT ON COLUMN push.quota.app IS 'name of the app';
-
-COMMENT ON COLUMN push.quota.id IS 'number in the names of its meters';
-
-COMMENT ON COLUMN push.quota.configured_calls IS 'calls a minute, by the configuration of the gateway that registered last; null: no limit';
-
-COMMENT ON COLUMN push.quota.configured_notifications IS 'notifications a minute, likewise';
-
-COMMENT ON COLUMN push.quota.configured_recipients IS 'recipients a minute, likewise';
-
-COMMENT ON COLUMN push.quota.set_calls IS 'calls a minute, by push.set_quota, which overrides the configuration; null: not set';
-
-COMMENT ON COLUMN push.quota.set_notifications IS 'notifications a minute, likewise';
-
-COMMENT ON COLUMN push.quota.set_recipients IS 'recipients a minute, likewise';
-
-COMMENT ON COLUMN push.quota.set_at IS 'when push.set_quota was called; null: nothing is set';
-
-COMMENT ON COLUMN push.quota.set_by IS 'the login that called it';
-
-COMMENT ON COLUMN push.quota.note IS 'why, as given to push.set_quota';
-
-COMMENT ON COLUMN push.quota.calls IS 'calls a minute, as enqueueing reads it; null: no limit';
-
-COMMENT ON COLUMN push.quota.notifications IS 'notifications a minute, likewise';
-
-COMMENT ON COLUMN push.quota.recipients IS 'entries of recipients a minute, of calls and notifications, likewise';
-
-COMMENT ON COLUMN push.quota.updated_at IS 'when the row was last changed';
-
 ALTER TABLE push.quota ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.quota_id_seq
     START WITH 1
@@ -9250,9 +8832,7 @@ ALTER TABLE push.quota ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 CREATE TABLE push.quota_of_replica (
     app text NOT NULL,
     replica text NOT NULL,
-    calls integer,
-    notifications integer,
-    recipients integer,
+    limits integer[] NOT NULL,
     said_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
@@ -9262,31 +8842,9 @@ COMMENT ON COLUMN push.quota_of_replica.app IS 'name of the app';
 
 COMMENT ON COLUMN push.quota_of_replica.replica IS 'push.gateways.name of the replica';
 
-COMMENT ON COLUMN push.quota_of_replica.calls IS 'calls a minute; null: no limit';
-
-COMMENT ON COLUMN push.quota_of_replica.notifications IS 'notifications a minute; null: no limit';
-
-COMMENT ON COLUMN push.quota_of_replica.recipients IS 'recipients a minute; null: no limit';
+COMMENT ON COLUMN push.quota_of_replica.limits IS 'as push.quota.configured';
 
 COMMENT ON COLUMN push.quota_of_replica.said_at IS 'when the replica registered the app';
-
-CREATE TABLE push.quota_refusals (
-    id integer NOT NULL,
-    seen bigint DEFAULT 0 NOT NULL,
-    refusals bigint DEFAULT 0 NOT NULL,
-    refused_at timestamp with time zone
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
-
-COMMENT ON TABLE push.quota_refusals IS 'how many refusals of one app the job tally has passed on to the metrics';
-
-COMMENT ON COLUMN push.quota_refusals.id IS 'push.quota.id';
-
-COMMENT ON COLUMN push.quota_refusals.seen IS 'value of the meter of refusals when it was last read';
-
-COMMENT ON COLUMN push.quota_refusals.refusals IS 'refusals in all';
-
-COMMENT ON COLUMN push.quota_refusals.refused_at IS 'when a refusal was last found';
 
 CREATE VIEW push.quotas AS
  SELECT u.app,
@@ -9297,11 +8855,10 @@ CREATE VIEW push.quotas AS
     u.refused_at,
     u.configured,
     u.set_to,
-    q.set_at,
-    q.set_by,
-    q.note
-   FROM (push.quota_uses() u(app, what, "limit", used, configured, set_to, refusals, refused_at, id)
-     JOIN push.quota q ON ((q.app = u.app)))
+    u.set_at,
+    u.set_by,
+    u.note
+   FROM push.quota_uses() u(app, what, "limit", used, refusals, refused_at, configured, set_to, set_at, set_by, note)
   WHERE ((u."limit" IS NOT NULL) OR (u.configured IS NOT NULL))
   ORDER BY u.app, u.what;
 
@@ -9317,7 +8874,7 @@ COMMENT ON COLUMN push.quotas.used IS 'number enqueued in the last minute; an es
 
 COMMENT ON COLUMN push.quotas.refusals IS 'statements of the app that were refused in the last minute, for any of its limits';
 
-COMMENT ON COLUMN push.quotas.refused_at IS 'when a gateway last found that some were refused; null: never';
+COMMENT ON COLUMN push.quotas.refused_at IS 'the minute in which one was last refused; null: never';
 
 COMMENT ON COLUMN push.quotas.configured IS 'the limit of the gateways'' configuration; null: none';
 
@@ -10162,9 +9719,6 @@ ALTER TABLE ONLY push.quota_of_replica
 ALTER TABLE ONLY push.quota
     ADD CONSTRAINT quota_pkey PRIMARY KEY (app);
 
-ALTER TABLE ONLY push.quota_refusals
-    ADD CONSTRAINT quota_refusals_pkey PRIMARY KEY (id);
-
 ALTER TABLE ONLY push.receipt_batch
     ADD CONSTRAINT receipt_batch_pkey PRIMARY KEY (id);
 
@@ -10213,6 +9767,8 @@ CREATE UNIQUE INDEX devices_token ON push.devices USING btree (sha256((token)::b
 CREATE INDEX erasure_unfinished ON push.erasure USING btree (id) WHERE (finished_at IS NULL);
 
 CREATE INDEX follow_ups_due ON push.follow_ups USING btree (is_urgent, due_at);
+
+CREATE INDEX follow_ups_failed ON push.follow_ups USING btree (due_at) WHERE (tries <> 0);
 
 CREATE INDEX history_call ON ONLY push.history USING btree (outbox_id);
 
@@ -10266,15 +9822,11 @@ CREATE TRIGGER announce_calls AFTER UPDATE ON push.outbox REFERENCING OLD TABLE 
 
 CREATE TRIGGER announce_deliveries AFTER INSERT ON push.history REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION push.announce_deliveries();
 
-CREATE TRIGGER announce_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.announce_tokens();
-
 CREATE TRIGGER change_lane INSTEAD OF UPDATE ON push.lanes FOR EACH ROW EXECUTE FUNCTION push.change_lane();
 
 CREATE TRIGGER check_call BEFORE UPDATE ON push.outbox FOR EACH ROW EXECUTE FUNCTION push.check_call();
 
 CREATE TRIGGER check_device BEFORE INSERT OR UPDATE OF user_id, app, provider, token, environment, platform, locale ON push.devices FOR EACH ROW EXECUTE FUNCTION push.check_device();
-
-CREATE TRIGGER check_traces AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.check_traces();
 
 CREATE TRIGGER drop_all_calls AFTER TRUNCATE ON push.outbox FOR EACH STATEMENT EXECUTE FUNCTION push.drop_all_calls();
 
@@ -10286,25 +9838,17 @@ CREATE TRIGGER fan_out AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_
 
 CREATE TRIGGER fill_call BEFORE INSERT ON push.outbox FOR EACH ROW EXECUTE FUNCTION push.fill_call();
 
-CREATE TRIGGER limit_changed_devices AFTER UPDATE ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.limit_devices();
+CREATE TRIGGER note_changed_devices AFTER UPDATE ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.note_devices();
 
-CREATE TRIGGER limit_new_devices AFTER INSERT ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.limit_devices();
+CREATE TRIGGER note_new_devices AFTER INSERT ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.note_devices();
 
-CREATE TRIGGER plan_escalation AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.plan_escalation();
+CREATE TRIGGER note_tokens AFTER INSERT ON push.quarantined_tokens REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.note_tokens('quarantined');
+
+CREATE TRIGGER note_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.note_tokens('invalidated');
 
 CREATE TRIGGER put_away_restored AFTER INSERT OR UPDATE ON push.gateways FOR EACH STATEMENT EXECUTE FUNCTION push.put_away_restored();
 
-CREATE TRIGGER revive_tokens_of_changed AFTER UPDATE ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.revive_tokens();
-
-CREATE TRIGGER revive_tokens_of_new AFTER INSERT ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.revive_tokens();
-
 CREATE TRIGGER tally_calls AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.tally_calls();
-
-CREATE TRIGGER tally_rings AFTER INSERT ON push.ring_reports REFERENCING NEW TABLE AS new_reports FOR EACH STATEMENT EXECUTE FUNCTION push.tally_rings();
-
-CREATE TRIGGER tally_tokens AFTER INSERT ON push.quarantined_tokens REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.tally_tokens('quarantined');
-
-CREATE TRIGGER tally_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.tally_tokens('invalidated');
 
 CREATE TRIGGER touch_lane BEFORE UPDATE ON push.lane FOR EACH ROW EXECUTE FUNCTION push.touch_lane();
 

@@ -169,7 +169,7 @@ def of_a_lock():
 
 
 def of_a_ringing_lock():
-    """A session that locks the row of a ringing call delays its decline. Its phones are told to stop although the devices are gone."""
+    """A session that locks the row of a ringing call delays its decline. The phones are told to stop although the devices are gone."""
     user, call = "holder-4242", "erasing-ringing"
     with connect() as held:
         with connect(autocommit=True) as db:

@@ -26,8 +26,10 @@ METRIC = re.compile(r"\bpush_gateway_[a-z_]+[a-z]\b")
 # What 0.1.0 has inside its schema only: functions that no gateway, backend or operator calls, and tables that only functions read. The
 # functions of the new schema replace them all in one transaction.
 WITHIN = re.compile(
-    r"sql (?:column (?:ends_unchecked|escalations_due|fallback_turn|life|reclaimed)\.|function (?:announce_missed|announce_untold|"
-    r"cancel_invites|check_ends|count_recipients|drop_deliveries|escalate|fall_back|give_back|keep_closed|open_life|take_turns|tell_held)\()")
+    r"sql (?:column (?:ends_unchecked|escalations_due|fallback_turn|life|reclaimed)\.|column erasure\.has_devices|function (?:add_counts|"
+    r"announce_missed|announce_untold|cancel_invites|check_ends|count_recipients|decline_rings|drop_deliveries|erase_from_call|"
+    r"erase_tokens|erased_user|escalate|fall_back|finish_erasures|give_back|hand_over|keep_closed|mask_payload|mask_recipients|mask_words|"
+    r"open_life|quote_pattern|rings_of|take_turns|tell_held)\()")
 WIRE_KEY = re.compile(r'"([A-Za-z][\w-]*)": ')
 
 

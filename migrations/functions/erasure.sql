@@ -20,7 +20,7 @@ begin
   end if;
   alter table push.outbox add column erased_at timestamptz;
   alter table push.erasure add column user_id text, add column found bigint[] not null default '{}',
-    add column has_locked boolean not null default false, drop column has_devices, drop column if exists rings_after;
+    add column has_locked boolean not null default false, drop column has_devices;
   update push.erasure e set until_id = 0, user_id = (
     select n.name
     from unnest(e.waiting || e.rang) w(id) join push.outbox o on o.id = w.id cross join lateral (
@@ -46,7 +46,7 @@ comment on column push.erasure.looked_at is 'when a gateway last continued it';
 
 -- Of release 0.1.0, with other arguments.
 drop function if exists push.add_counts(jsonb, text, bigint, bigint), push.mask_user(jsonb, text), push.hand_over(bigint, text),
-  push.erase_from_call(bigint, text, jsonb, bigint[]), push.continue_erasure(bigint, timestamptz, boolean), push.finish_erasures(int);
+  push.erase_from_call(bigint, text, jsonb, bigint[]), push.finish_erasures(int);
 
 -- Masks ---------------------------------------------------------------------------------------------------------------
 

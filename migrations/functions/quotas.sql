@@ -109,13 +109,13 @@ comment on function push.read_meter is
   'nothing more is counted. p_counted: its value; p_returned: value of the meter of what was returned, read before, so that the '
   'difference is never too small; null: nothing was ever counted';
 
-create or replace function push.used(p_id int, p_what text) returns int language plpgsql volatile as $$
+create or replace function push.quota_used(p_id int, p_what text) returns int language plpgsql volatile as $$
 begin
   return (push.read_meter(pg_sequence_last_value(push.meter(p_id, p_what || '_returned')),
     pg_sequence_last_value(push.meter(p_id, p_what)))).used;
 end
 $$;
-comment on function push.used is 'what was counted in the last minute. p_id, p_what: as for push.meter';
+comment on function push.quota_used is 'what was counted in the last minute. p_id, p_what: as for push.meter';
 
 create or replace function push.count_on_meter(p_meter regclass, p_count bigint) returns bigint
 language plpgsql volatile as $$
@@ -129,7 +129,9 @@ begin
     -- counts within these microseconds.
     perform setval(p_meter, push.meter_at(coalesce(pg_sequence_last_value(p_meter), 0), v_minute));
   end if;
-  perform nextval(p_meter) from generate_series(2, p_count);
+  if p_count > 1 then
+    perform nextval(p_meter) from generate_series(2, p_count);
+  end if;
   return nextval(p_meter);
 end
 $$;
@@ -188,7 +190,7 @@ begin
   for v_i in 1..3 loop
     continue when v_quota.limits[v_i] is null or p_counts[v_i] = 0;
     v_what := (push.meter_names())[v_i];
-    continue when push.meter(v_quota.id, v_what) is null or push.used(v_quota.id, v_what) + p_counts[v_i] <= v_quota.limits[v_i];
+    continue when push.meter(v_quota.id, v_what) is null or push.quota_used(v_quota.id, v_what) + p_counts[v_i] <= v_quota.limits[v_i];
     if p_refuses then
       perform push.refuse_quota(v_quota, v_i, p_counts[v_i]);
     end if;
@@ -234,7 +236,6 @@ comment on function push.use_quota is
 
 -- Who sets it -----------------------------------------------------------------------------------------------------------
 
--- A sequence that a session has begun to make is waited for, by its name; then it is there.
 create or replace function push.make_meters(p_id int) returns void
 language plpgsql volatile set search_path = push, pg_temp set client_min_messages = warning as $$
 declare
@@ -354,7 +355,7 @@ returns table (
   set_by text, note text
 )
 language sql stable security definer set search_path = push, pg_temp as $$
-  select q.app, k.what, k."limit", push.used(q.id, k.what), push.used(q.id, 'refusals'),
+  select q.app, k.what, k."limit", push.quota_used(q.id, k.what), push.quota_used(q.id, 'refusals'),
     least(to_timestamp(60 * (n.next - ((n.next - (pg_sequence_last_value(push.meter(q.id, 'refusals')) >> 44)) & 524287))), clock_timestamp()),
     k.configured, k.set_to, q.set_at, q.set_by, q.note
   from push.quota q
