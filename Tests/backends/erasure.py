@@ -65,7 +65,7 @@ def gateways():
             return db.execute(statement, parameters).fetchone()[0]
 
         lanes = [one("select push.register_lane(%s, %s)", APP, p) for p in ("fcm", "expo")]
-        one("select push.register_app(%s, 60, 1)::text", APP)
+        one("select push.register_app(%s, 600, 1)::text", APP)
         gateway, claim, idle = one("select push.register_gateway('erasing', 'test')"), 0, 0
         while idle < 3:
             last = enqueued.is_set()
@@ -103,7 +103,7 @@ def others():
 
 def of_traffic():
     # An app that no gateway has served is refused.
-    owner("select push.register_app(%s, 60, 1)::text", APP)
+    owner("select push.register_app(%s, 600, 1)::text", APP)
     threads = [worker(body) for body in (gateways, erasers, erasers, others)]
     writer = worker(backends)
     for thread in [*threads, writer]:

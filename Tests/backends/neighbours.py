@@ -1,12 +1,13 @@
 """Neighbours: a login that may only connect, and one that may enqueue. Neither can stop the calls of others."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
-from time import monotonic, sleep, time
+from time import sleep, time
 
 from psycopg.types.json import Jsonb
 
-from harness import check, connect, owed, owner, refused
+from harness import PATIENCE, check, connect, is_blocked, owed, owner, refused, waits
 
 import psycopg
 
@@ -20,7 +21,7 @@ class Gateway:
     def __init__(self):
         self.db = connect(login="gateway", autocommit=True)
         self.lane = self.one("select push.register_lane(%s, 'fcm')", APP)
-        self.one("select push.register_app(%s, 60)", APP)
+        self.one("select push.register_app(%s, 600)", APP)
         self.id = self.one("select push.register_gateway('neighbours', 'test')")
         self.claims = 0
 
@@ -179,11 +180,10 @@ def of_a_login_that_may_enqueue():
         check("rows that are locked: their calls are claimed all the same", gateway.claimed(), ["held", "held-2"])
         rings("and so are others", "beside-held")
         with connect(autocommit=True) as db:
-            db.execute("insert into push.outbox (app, payload, recipients, ring_seconds) values (%s, '{\"callId\": \"short\", \"from\": "
-                "\"x\"}', '[]', 1)", (APP,))
-            db.execute("select pg_sleep(1.1)")
+            enqueue("over", db)
+        owner("select test.lapse('over')")
         check("locked calls are skipped when others are missed",
-            owner("select push.miss()") >= 1 and owner("select state from push.outbox where call_id = 'short'"), "missed")
+            owner("select push.miss()") >= 1 and owner("select state from push.outbox where call_id = 'over'"), "missed")
         held.rollback()
 
     # A prepared transaction would outlive its session.
@@ -202,39 +202,21 @@ def of_a_transaction_that_has_read_history():
     """A reader of history delays the creation of a day's partition, and no settlement."""
     owner("select push.ensure_partitions(60)")
     furthest = owner("select 'push.history_' || to_char(current_date + 60, 'YYYYMMDD')")
+    limit = owner("select split_part(setting, '=', 2) from pg_proc cross join unnest(proconfig) setting where "
+        "oid = 'push.ensure_partitions'::regproc and setting ~ '^lock_timeout'")
     with psycopg.connect(os.environ["OWNER_URL"], autocommit=True) as db:
         db.execute(f"drop table {furthest}")
-    over, waited = Event(), []
-
-    def make():
-        with connect(login="gateway", autocommit=True) as other:
-            while not over.is_set():
-                try:
-                    other.execute("select push.ensure_partitions(60)")
-                except psycopg.errors.LockNotAvailable as error:
-                    waited.append(error)
-
-    with connect() as reader:
-        reader.execute("select count(*) from push.timeline('beside-open', %s)", (APP,))
-        maker = Thread(target=make)
-        maker.start()
-        late = []
-        gateway.db.execute("set lock_timeout = '20ms'")
-        try:
-            while len(waited) < 5 and maker.is_alive():
-                with connect(autocommit=True) as db:
-                    enqueue(f"while-made-{len(late)}-{monotonic()}", db)
-                try:
-                    gateway.claimed()
-                except psycopg.errors.LockNotAvailable as error:
-                    late.append(str(error))
-        finally:
-            over.set()
-            gateway.db.execute("reset lock_timeout")
-        maker.join()
-        check("creating a partition waits for readers of history, and no settlement waits for it", late, [])
-        reader.rollback()
-    check("then it is made", owner("select push.ensure_partitions(60)"), 1)
+        # It gives up after a moment. Here it does not, so that all that follows happens while it waits.
+        db.execute("alter function push.ensure_partitions set lock_timeout = '1min'")
+        with connect() as reader, connect(login="gateway", autocommit=True) as maker, ThreadPoolExecutor(1) as thread:
+            reader.execute("select count(*) from push.timeline('beside-open', %s)", (APP,))
+            made = thread.submit(lambda: maker.execute("select push.ensure_partitions(60)").fetchone()[0])
+            check("creating a partition waits for readers of history", waits(maker.info.backend_pid), True)
+            rings("and no settlement waits for it", "while-made")
+            check("which still waits", is_blocked(maker.info.backend_pid), True)
+            reader.rollback()
+            check("then it is made", made.result(PATIENCE), 1)
+        db.execute(f"alter function push.ensure_partitions set lock_timeout = '{limit}'")
 
 
 def first_channel_fails(calls, meanwhile):
@@ -263,11 +245,10 @@ def of_rows_that_stay_locked():
             ending.execute("select push.end_call('ending', 'busy', %s)", (APP,))
 
         first_channel_fails({"locked": "a1", "ending": "b2"}, meanwhile)
-        owner("select push.promote()")
+        owner("select test.promote()")
         check("calls whose rows are locked: the next channel waits for a moment", (owed("locked"), owed("ending")),
             ("u:invite:waiting", "u:invite:waiting"))
-        owner("select pg_sleep(1.1)")
-        owner("select push.promote()")
+        owner("select test.promote('1 s')")
         check("and no longer", gateway.claimed(), ["locked", "ending"])
         owner("select push.check_ends()")
         held.rollback()
@@ -321,10 +302,8 @@ def of_numbers():
             with left_open.transaction():
                 left_open.execute("select push.enqueue_call(%s, %s, 'first-of-all')", (Jsonb({"callId": "first", "from": "x"}), RECIPIENTS))
         left_open.execute("select push.register_device('u', 'first-of-all', 'fcm', 'first-token-0123456789')")
-        gateway.db.execute("set lock_timeout = '2s'")
-        gateway.one("select push.register_app('first-of-all', 60)::text")
+        gateway.one("select push.register_app('first-of-all', 600)::text")
         check("the app's gateway does not wait for it", owner("select count(*) from push.lanes where app = 'first-of-all'"), 3)
-        gateway.db.execute("reset lock_timeout")
 
 
 def of_a_key_that_is_about_to_be_revoked():

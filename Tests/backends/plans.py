@@ -66,7 +66,7 @@ class Session:
         fcm = [f"plan-token-0123456789-{call_id}-{i}" for i in range(4)]
         recipients = [{"userId": "fails", "voipPushToken": voip, "fcmToken": fcm[3]}, "registered",
                       *({"userId": f"u{i}", "fcmToken": fcm[i]} for i in range(3))]
-        made = does("enqueue_call", "select (push.enqueue_call(%s, %s, 'plan', 30)).*", Jsonb({"callId": call_id, "from": "x"}),
+        made = does("enqueue_call", "select (push.enqueue_call(%s, %s, 'plan', 300)).*", Jsonb({"callId": call_id, "from": "x"}),
             Jsonb(recipients))
         assert made[0][1] == 5, made
         claim = ("select outbox_id, n, place::text, user_id, lane from push.claim(%s, %s, %s::smallint[], '{9,9,9}', "
@@ -119,9 +119,9 @@ class Session:
         other = self.one("select push.register_gateway('died', '1')")[0]
         self.one("select count(*) from push.claim(%s, 1, %s::smallint[], '{1,1,1}', '{-infinity,-infinity,-infinity}', '0')", other,
             self.lanes)
-        owner("update push.gateways set doubted_at = now() - interval '1 s', heartbeat_at = now() - case id when %s then interval '1 hour' "
+        owner("update push.gateways set doubted_at = now() - interval '1 hour', heartbeat_at = now() - case id when %s then interval '1 hour' "
             "else '0' end, steady_since = now() - interval '1 hour' where alive returning 1", other)
-        does("beat", "select * from push.beat(%s, true)", self.gateway)
+        does("beat", "select * from push.beat(%s, true, '10 minutes')", self.gateway)
         does("end_call", "select push.end_call(%s, app => 'plan')", call_id)
         self.one("select push.enqueue_call(%s, %s, 'plan')", Jsonb({"callId": f"{call_id}-void", "from": "x"}), Jsonb(recipients))
         does("void_call", "select * from push.void_call(%s, app => 'plan')", f"{call_id}-void")
@@ -154,7 +154,7 @@ def fill():
     db.execute("analyze")
 
 
-owner("select push.register_app('plan', 60, 5)")
+owner("select push.register_app('plan', 600, 5)")
 owner("select push.register_device('registered', 'plan', 'expo', 'ExponentPushToken[plan]')")
 owner("select push.set_webhooks('{hooked}', '{hook.example}', '{digest}', '{null}')")
 owner("insert into push.webhook_event (event, app, type, at, data) values ('first', 'hooked', 'token.dead', now(), '{}') returning 1")

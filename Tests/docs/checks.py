@@ -30,7 +30,7 @@ def program_fault(block):
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / file).write_text(block.text)
         done = subprocess.run([*compiler(block.language), file], cwd=directory, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=120)
+                              stderr=subprocess.STDOUT, timeout=600)
     return done.stdout[-1000:] or "the compiler fails" if done.returncode else None
 
 

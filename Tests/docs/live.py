@@ -7,7 +7,7 @@ A comment `<!-- shell: NAME -->` on a page begins a part of the session NAME, un
 from page to page, in the order of PAGES below; a part `NAME last` is its end. Its blocks of sh are typed into one bash, its
 blocks of SQL into `psql "$DATABASE_URL"`. A block without a language right after one of them is what it prints, where `⋮`
 stands for any number of lines; order of lines, times, durations and ports may differ. A reader looks again where something
-takes a while: so what only asks is repeated for half a minute.
+takes a while: so what only asks is repeated for a minute.
 
 /tmp/tour is another folder here, the listeners have free ports, the HTTP API is on, and the programs are those of
 PUSH_GATEWAY. Everything that a session starts is stopped. Of commands that are not run (commands.py), the options must be
@@ -33,7 +33,7 @@ from session import normal  # noqa: E402
 
 PAGES = ["README.md", "docs/tour.md", "docs/http-api.md", "docs/operations.md"]
 FOLDER, OPS, API = "/tmp/tour", "127.0.0.1:8080", "127.0.0.1:8081"
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
 # A command that only asks, and so may be repeated.
 CHANGES = r"\b(enqueue_call|answer_call|end_call|pause_lane|resume_lane|pg_sleep)\b"
 ASKS = re.compile(r"(push-gateway (timeline|status|lanes)|sleep |curl (?!.*-d )|grep|select (?!.*%s))" % CHANGES, re.S)
@@ -99,7 +99,7 @@ class Session:
             file.write_text(text + "\n")
             text = f'psql -qX -P footer=off -P pager=off -v SHOW_CONTEXT=never -f - "$DATABASE_URL" < {file}'
         self.type(f"{text}\necho; echo @@{self.count}")
-        end, deadline = f"@@{self.count - 1}\n", time.monotonic() + 120
+        end, deadline = f"@@{self.count - 1}\n", time.monotonic() + 600
         while end not in self.since(start):
             if self.bash.poll() is not None or time.monotonic() > deadline:
                 return self.since(start) + f"(no end: {text})"

@@ -68,12 +68,11 @@ def run_situations(postgres, pages):
     """Types what the pages show, several situations at a time; yields (where, fault or None)."""
     situations = [situation for page in pages for situation in page.situations]
 
-    def play(number):
-        situation = situations[number]
-        return run(postgres.situation(number), situation, has_shortcuts=situation.page == OPERATIONS)
+    def play(situation):
+        return run(postgres, situation, has_shortcuts=situation.page == OPERATIONS)
 
     with ThreadPoolExecutor(4) as pool:
-        for situation, blocks in zip(situations, pool.map(play, range(len(situations)))):
+        for situation, blocks in zip(situations, pool.map(play, situations)):
             yield f"{situation.page}:{situation.line}", None if blocks else "a situation without SQL"
             for block, fault in blocks:
                 yield f"{situation.page}:{block.line} ({situation.name})", fault

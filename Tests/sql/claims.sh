@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154 # its variables are those of run.sh
-# Races of claims with other claims, with dead gateways and with the end of a call: two sessions with open transactions. Sourced
-# by run.sh, which has the sessions one and two.
+# Races of claims with other claims and with dead gateways, and of promotions: two sessions with open transactions. Sourced by run.sh,
+# which has the sessions one and two.
 
 fcm=$(sql -c "select push.register_lane('numbers', 'fcm')")
 numbers=$(sql -c "select push.register_gateway('numbers', 'test')")
@@ -81,60 +81,42 @@ look_again "$victim"
 equal "and nothing of it repeated" "$(two "$(beats)")/$(owed truth)" "t/invite:ready"
 gone
 
-numbers_call mine 1
+# --- Two gateways disown and free the same row ---
+numbers_call strays 2
 victim=$(sql -c "select push.register_gateway('victim', 'test')")
-again=$(sql -c "select push.register_gateway('victim again', 'test')")
-one "$(claims 1 1 "$victim")" >"$work/out"
-sql -c "update push.gateways set alive = false, ended_at = now(), ended_reason = 'silent', free_due_at = now() where id = $victim"
-one "begin; $(beats)" >"$work/out"
-two_starts "select i from push.reclaim($again, 1, (select array_agg(outbox_id) from push.delivery where owner = $victim), '{0}');"
-two_waits
+one "$(claims 1 2 "$victim")" >"$work/out"
+disown() { echo "select push.disown($victim, array_agg(outbox_id), array_agg(n), array_agg(lease)) from push.delivery where owner = $victim;"; }
+one "begin; $(disown)" >"$work/out"
+silent "$victim"
+equal "a gateway that is declared dead while it disowns does not stop the one that says so" "$(two "$(beats)")" t
 one "commit;" >"$work/out"
-equal "a gateway that returns reclaims deliveries that are just being taken over" "$(two_ends)/$(sql -c "select owner = $again from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'mine'")" "1/t"
+look_again "$victim"
+equal "each delivery is freed once" "$(two "$(beats)")/$(owed strays)" "t/invite:ready invite:ready"
+equal "and counts no crash" "$(sql -c "select max(crashes) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = 'strays'")" 0
 gone
 
-# --- The life of the server: if two gateways confirm at the same moment, the second opens it ---
-sql -c "truncate push.life, push.reclaimed" -c "insert into push.reclaimed (gateway, confirmed_at) select id, now() from push.gateways where id not in ($numbers, $reaper)" -c "select push.beat($numbers, false), push.beat($reaper, false)" >"$work/out"
-one "begin; select push.confirm_reclaimed($numbers);" >"$work/out"
-two_starts "select push.confirm_reclaimed($reaper);"
-two_waits
-one "commit;" >"$work/out"
-two_ends >"$work/out"
-equal "two confirm at once: the life is open" "$(sql -c "select count(*) from push.life where opened_at is not null")" 1
-
-# --- Two sessions that void the same call, and the end of a call against promote, in both orders ---
-numbers_call both 2
-sql -c "update push.delivery d set state = 2, ready_lane = null, due_at = now() from push.outbox o where o.id = d.outbox_id and o.call_id = 'both'"
-sql -c "alter table push.outbox disable trigger end_calls" -c "update push.outbox set state = 'ended', end_reason = 'busy' where call_id = 'both'" \
-  -c "alter table push.outbox enable trigger end_calls"
-both="(select id from push.outbox where call_id = 'both')"
-one "begin; select n from push.delivery where outbox_id = $both and n = 0 for update;" >"$work/out"
-equal "a session that has locked one of a call's invites to void" "$(two "begin; select n from push.delivery where outbox_id = $both and n = 1 for update;")" 1
-equal "does not wait for the session with the other" "$(two "select push.void_unsent(array[$both], false);")" 1
-equal "nor that one for the first" "$(one "select push.void_unsent(array[$both], false);")" 1
-two "commit;" >"$work/out"
-one "commit;" >"$work/out"
-equal "both are void" "$(past both)" "invite:void:CallEnded invite:void:CallEnded"
-
+# --- A promotion against the end of a call, in both orders ---
 waiting_call() {
   numbers_call "$1" 2
   sql -c "update push.delivery d set state = 2, ready_lane = null, due_at = now() from push.outbox o where o.id = d.outbox_id and o.call_id = '$1'"
 }
 waiting_call promoted
 one "begin; select push.promote();" >"$work/out"
-two_starts "select push.end_call('promoted', 'busy');"
+equal "an end does not wait for a running promote" "$(two "select push.end_call('promoted', 'busy');")" t
+two_starts "select push.follow_up();"
 two_waits
 one "commit;" >"$work/out"
-equal "an end waits for a running promote, and voids the invites that it made ready" "$(two_ends)/$(owed promoted)/$(past promoted)" "t//invite:void:CallEnded invite:void:CallEnded"
+equal "what follows does, and voids the invites that it made ready" "$(two_ends)/$(owed promoted)/$(past promoted)" "1//invite:void:CallEnded invite:void:CallEnded"
 waiting_call ending
 one "begin; select push.end_call('ending', 'busy');" >"$work/out"
-equal "promote does not wait for an end in progress" "$(two "select test.promote();")/$(owed ending)" "0/invite:waiting invite:waiting"
-one "rollback;" >"$work/out"
-equal "which did not come: they are ready" "$(two "select push.promote();")/$(owed ending)" "2/invite:ready invite:ready"
+equal "promote does not wait for an end in progress" "$(two "select push.promote();")/$(owed ending)" "2/invite:ready invite:ready"
+one "commit;" >"$work/out"
+follow
+equal "after it they are void" "$(owed ending)/$(past ending)" "/invite:void:CallEnded invite:void:CallEnded"
 gone
 
 # --- Locks of other sessions ---
-# Making partitions, and a decision about a call, which once took such a lock.
+# Making partitions, which once took such a lock.
 sql -c "insert into push.devices (user_id, app, provider, token, platform) values ('stranger', 'numbers', 'apns', repeat('0', 60) || 'bbb1', 'ios'),
   ('stranger', 'numbers', 'fcm', 'stranger-token-0123456789', 'ios')" -c "select push.register_lane('numbers', 'apns')" >"$work/out"
 sql -c "insert into push.outbox (app, payload, recipients) values ('numbers', '{\"callId\": \"stranger\", \"from\": \"x\"}', '[\"stranger\"]')"
@@ -147,7 +129,7 @@ equal "no partition" "$(sql -c "select to_regclass('$last') is not null")" t
 apns=$(sql -c "select push.register_lane('numbers', 'apns')")
 equal "no claim" "$(two "select count(*) from push.claim($numbers, 70, array[$apns]::smallint[], '{9}', '{-infinity}');")" 1
 equal "no settlement with its fallback" "$(two "select push.settle($numbers, null, array[id], '{0}', '{70}', '{1}', '{4}', '{410}', '{Unregistered}', '{null}', '{stranger}', array[now()], array[now()])
-  from push.outbox where call_id = 'stranger';")/$(owed stranger)" "1/invite:ready"
+  from push.outbox where call_id = 'stranger';")/$(follow; owed stranger)" "1/invite:ready"
 silent "$numbers"
 equal "no takeover" "$(two "$(beats)")/$(sql -c "select ended_reason from push.gateways where id = $numbers")" "t/silent"
 equal "no requeue, no end" "$(two "select requeued from push.requeue('stranger', 'numbers'); select push.end_call('stranger', 'busy', 'numbers');")" "1 t"

@@ -20,7 +20,8 @@ language sql stable set search_path = push, pg_temp as $$
       cross join lateral push.entry_tokens(e, true) t
     where o.id = p_outbox_id and push.is_recipient(e) and e ->> 'userId' = p_user_id and t.provider = p_provider
     union all
-    select d.token from push.devices d where d.user_id = p_user_id and d.app = p_app and d.provider = p_provider
+    select d.token from push.devices d
+    where d.user_id = p_user_id and d.app = p_app and d.provider = p_provider and d.enabled and d.invalidated_at is null
   ) t
   where hashtextextended(t.token, 0) = p_hash and push.mask(t.token) = p_device limit 1
 $$;
@@ -104,17 +105,24 @@ drop function if exists push.void_unsent(bigint[], boolean);  -- of release 0.1.
 create or replace function push.void_unsent(p_calls bigint[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_end  record;
-  v_done bigint := 0;
+  v_calls  bigint[];
+  v_over   bigint[];
+  v_missed bigint[];
+  v_end    record;
+  v_done   bigint := 0;
 begin
+  select array_agg(c.id), array_agg(c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state = 'missed')
+    into v_calls, v_over, v_missed
+    from unnest(p_calls) c(id) cross join lateral (
+      select o.state from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
+    ) o;
+  -- Not a join, which could read the whole index (claims.sql).
   for v_end in
     with gone as (
       delete from push.delivery d
-      using unnest(p_calls) c(id) cross join lateral (
-        select o.state, o.declined from push.outbox o where o.id = c.id and (o.ended_at is not null or o.declined is not null) offset 0
-      ) o
-      where d.outbox_id = c.id and d.kind = 0 and d.state in (0, 2) and (o.state <> 'ringing' or o.declined ? d.user_id)
-      returning d, o.state = 'missed' and d.deadline_at <= clock_timestamp() as is_late
+      where d.outbox_id = any (v_calls) and d.kind = 0 and d.state in (0, 2)
+        and (d.outbox_id = any (v_over) or (select o.declined ? d.user_id from push.outbox o where o.id = d.outbox_id))
+      returning d, d.outbox_id = any (v_missed) and d.deadline_at <= clock_timestamp() as is_late
     )
     select e.is_late, e.reason, array_agg(e.d) as rows
     from (select g.d, g.is_late, case when not g.is_late then push.void_reason((g.d).outbox_id, (g.d).user_id) end as reason from gone g) e
@@ -184,7 +192,8 @@ begin
     select distinct on (p.id, p.lane, p.token) p.*
     from call c join pushed p on p.id = c.id
     where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or c.declined ? p.user_id)
-      and (c.answered_device is not null or p.user_id is distinct from c.answered_by) and p.token <> all (c.own)
+      and (c.answered_device is not null or p.user_id is distinct from c.answered_by)
+      and (p.id, p.token) not in (select o.id, t.token from call o cross join unnest(o.own) t(token))
       and (p.provider <> 'apns' or c.voip_cancel
         and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null or c.declined -> p.user_id ? 'erases'))
       and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)

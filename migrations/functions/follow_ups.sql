@@ -70,6 +70,9 @@ begin
 end
 $$;
 
+-- The work grows with the recipients, and calls are locked until the commit. A run therefore begins with a bite of a few notes, takes four
+-- times as many for as long as all goes well, and begins no more after half a second.
+--
 -- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone and
 -- tried in quarters, down to the note that fails. What the time limit has stopped is tried again note by note, by push.follow_up_again:
 -- the limit counts for the whole statement, and only once. A note that fails alone is tried again after 5 s, 20 s, and so on up to half an
@@ -78,10 +81,13 @@ create or replace function push.follow_up(p_urgent boolean default false, p_max 
 returns int
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
+  -- The calls of a run stay locked until its commit.
+  c_time  constant interval := '250 ms';
+  v_begun timestamptz := clock_timestamp();
   v_since timestamptz := statement_timestamp() - p_within;
   v_notes push.noted[];
   v_from  int := 1;
-  v_size  int;
+  v_size  int := 4;
 begin
   -- Calls from before a restore neither ring nor are announced (push.put_away).
   if push.restored_at() is not null then
@@ -91,8 +97,10 @@ begin
     select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
     where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
     order by f.due_at limit p_max for update skip locked);
-  v_size := cardinality(v_notes);
   while v_from <= cardinality(v_notes) loop
+    if clock_timestamp() > v_begun + c_time then
+      return p_max;
+    end if;
     begin
       perform push.follow(v_notes[v_from:v_from + v_size - 1]);
       v_from := v_from + v_size;
@@ -100,8 +108,8 @@ begin
     exception when query_canceled or others then
       if v_size = 1 or sqlstate = '57014' then
         perform push.put_off(v_notes[v_from:v_from + v_size - 1], sqlstate);
+        v_from := v_from + v_size;
         exit when sqlstate = '57014';
-        v_from := v_from + 1;
       end if;
       v_size := greatest(v_size / 4, 1);
     end;
@@ -110,7 +118,8 @@ begin
 end
 $$;
 comment on function push.follow_up is
-  'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took. p_urgent: '
+  'does what follows from ends, declines, deletions and failed pushes, for at most p_max notes. Returns how many it took, or p_max if there was no '
+  'time for the rest. p_urgent: '
   'notes that a ring may depend on, or the others; p_within: leaves out notes that were due longer ago. While a transaction holds back '
   'vacuum, a run without this limit reads the dead entries of all earlier notes; run it so from time to time';
 
@@ -149,6 +158,8 @@ declare
   -- Of these, phones must be silent: of all users, or of those who have declined.
   v_quiet bigint[] := array(
     select o.id from push.outbox o where o.id = any (v_calls) and (o.ended_at is not null or o.declined is not null));
+  v_declined bigint[] := array(
+    select distinct n.outbox_id from unnest(p_notes) n where n.why = 'declined' and n.outbox_id = any (v_calls));
   v_noted record;
 begin
   if v_gone <> '{}' then
@@ -156,8 +167,12 @@ begin
     delete from push.ring_reports r where r.outbox_id = any (v_gone);
     delete from push.escalations e where e.outbox_id = any (v_gone);
   end if;
-  -- The last decline ends the call, and its phones are told at once.
-  perform push.end_declined(array(select n.outbox_id from unnest(p_notes) n where n.why = 'declined' and n.outbox_id = any (v_calls)));
+  -- The last decline ends the call, and its phones are told at once. A user whose invite has failed, and whose next channel is still to be
+  -- tried, has not declined: whichever of the two was noted first.
+  if v_declined <> '{}' then
+    perform push.next_channels(v_declined, 'failed');
+    perform push.end_declined(v_declined);
+  end if;
   if v_quiet <> '{}' then
     perform push.void_unsent(v_quiet);
     perform push.cancel_rings(v_quiet);
@@ -174,8 +189,9 @@ begin
   end loop;
   delete from push.follow_ups f using unnest(p_notes) n
     where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone));
-  -- A backend has the call's row locked.
-  update push.follow_ups f set due_at = clock_timestamp() + interval '100 ms' from unnest(p_notes) n where f.ctid = n.tid;
+  -- A backend has the call's row locked. The longer it does, the less often it is looked at.
+  update push.follow_ups f set due_at = clock_timestamp() + greatest(interval '100 ms', (clock_timestamp() - f.noted_at) / 2)
+    from unnest(p_notes) n where f.ctid = n.tid;
 end
 $$;
 comment on function push.follow is 'makes of the calls of these notes what there should be, and deletes the notes. For push.follow_up';
@@ -193,10 +209,11 @@ begin
   end if;
   delete from push.follow_ups f where f.ctid = p_notes[1].tid and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
   update push.follow_ups f
-    set tries = v_tries + 1, due_at = clock_timestamp() + least(interval '5 s' * power(4, least(v_tries, 10)), interval '30 minutes')
+    set tries = v_tries + 1, due_at = clock_timestamp()
+      + least(case when f.is_urgent then interval '250 ms' else interval '5 s' end * power(4, least(v_tries, 10)), interval '30 minutes')
     where f.ctid = p_notes[1].tid;
-  raise warning 'call %: what follows (%) failed (SQLSTATE %); %',
-    coalesce((select o.call_id from push.outbox o where o.id = p_notes[1].outbox_id), p_notes[1].outbox_id::text), p_notes[1].why, p_state,
+  -- By its number: a look at push.outbox would wait for a TRUNCATE, which waits for these notes.
+  raise warning 'push.outbox.id %: what follows (%) failed (SQLSTATE %); %', p_notes[1].outbox_id, p_notes[1].why, p_state,
     case when v_lost.outbox_id is null then 'it is tried again' else 'its phones and users are told nothing more' end;
 end
 $$;

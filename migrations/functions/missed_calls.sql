@@ -152,7 +152,10 @@ begin
       and (m.id, m.lane, m.token, m.n) in (
         select x.id, x.lane, x.token, max(x.n) from pushed x where x.kind = 2 and x.token is not null group by 1, 2, 3)
   ), unpaired as (
-    update push.delivery d set paired = false from untold u where d.outbox_id = u.id and d.n = u.n and d.state <> 1
+    update push.delivery d set paired = false
+    where d.state <> 1 and d.ctid = any (array(
+      select x.tid from untold u
+      cross join lateral (select x.ctid as tid from push.delivery x where x.outbox_id = u.id and x.n = u.n offset 0) x))
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
     token, locale, data)

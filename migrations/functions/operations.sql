@@ -233,6 +233,11 @@ declare
   v_woken int;
   v_made  int := 0;
 begin
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    raise exception using errcode = 'active_sql_transaction',
+      message = 'push.requeue must see what was committed last: run it under READ COMMITTED',
+      hint = 'begin isolation level read committed;';
+  end if;
   -- Nobody ends the call meanwhile, or tries its next channels.
   select o.* into v_call from push.outbox o where o.id = push.find_call(requeue.call_id, requeue.app) for no key update;
   requeued := 0;
