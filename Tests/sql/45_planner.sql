@@ -1,5 +1,6 @@
 -- Which functions plan their queries with which settings: planner.sql has all of them, and no function is forgotten there.
--- Parts of push.follow_up, push.claim and push.prune, and functions inside a statement of others: they run with the settings of their callers.
+-- Parts of push.follow_up, push.claim and push.prune, and functions inside a statement of others: they run with the settings of their
+-- callers.
 create temp table part as select unnest('{
   follow, take_notes, put_off, pushes_of, void_unsent, void_reason, cancel_rings, own_tokens, unmask, tell_missed, tell_untold, end_declined,
   invites_of, next_channels, fallback_devices, pick, pick_suspect, prune_others,
