@@ -60,14 +60,18 @@ $$;
 
 COMMENT ON FUNCTION push.acts_for_all() IS 'a quick check whether the login, and the role set with SET ROLE, act for every app. If false, push.own_apps decides';
 
-CREATE FUNCTION push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) RETURNS jsonb
+CREATE FUNCTION push.add_counts(p_counts jsonb, p_more jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-  select case when p_removed + p_masked = 0 then p_counts else p_counts || jsonb_build_object(p_place, jsonb_build_array(
-    coalesce((p_counts -> p_place ->> 0)::bigint, 0) + p_removed, coalesce((p_counts -> p_place ->> 1)::bigint, 0) + p_masked)) end
+  select coalesce(jsonb_object_agg(s.place, jsonb_build_array(s.removed, s.masked)), '{}')
+  from (
+    select c.key as place, sum((c.value ->> 0)::bigint) as removed, sum((c.value ->> 1)::bigint) as masked
+    from (select * from jsonb_each(p_counts) union all select * from jsonb_each(p_more)) c group by c.key
+  ) s
+  where s.removed + s.masked > 0
 $$;
 
-COMMENT ON FUNCTION push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) IS 'adds to the counts of an erasure. p_counts: push.erasure.counts; p_place: the table; p_removed, p_masked: numbers of rows';
+COMMENT ON FUNCTION push.add_counts(p_counts jsonb, p_more jsonb) IS 'adds to the counts of an erasure. p_counts: push.erasure.counts; p_more: what is added, likewise';
 
 CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb)
     LANGUAGE sql STABLE
@@ -131,6 +135,8 @@ begin
     from new_calls n join old_calls o on o.id = n.id
     cross join lateral jsonb_each(n.declined) s(user_id, said)
     where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
+      -- A user who is erased has not declined, or not now.
+      and s.user_id <> '[erased]' and not s.said ? 'erases'
       and push.wants_event(n.app, 'call.declined')
     on conflict do nothing;
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
@@ -642,7 +648,7 @@ begin
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by)
       and (p.id, p.token) not in (select o.id, t.token from call o cross join unnest(o.own) t(token))
       and (p.provider <> 'apns' or c.voip_cancel
-        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null))
+        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null or c.declined -> p.user_id ? 'erases'))
       and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
     order by p.id, p.lane, p.token, p.n desc
   )
@@ -728,9 +734,8 @@ CREATE FUNCTION push.check_call() RETURNS trigger
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  -- Any role can change the setting, so the right to update the column is checked, too.
-  v_is_erasing boolean := coalesce(current_setting('push.erasing', true) = 'on', false)
-    and has_column_privilege('push.outbox', 'recipients', 'update');
+  -- No backend has the right to update this column.
+  v_is_erasing boolean := new.erased_at is distinct from old.erased_at;
   v_fault text := case
     when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
         is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
@@ -1120,44 +1125,28 @@ CREATE FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica te
     AS $$
 declare
   v_quota push.quota;
-  v_found boolean;
 begin
   if p_replica is not null then
     -- A gateway registers its apps just before itself.
     delete from push.quota_of_replica r
       where r.app = p_app and r.said_at < clock_timestamp() - interval '1 minute'
         and not exists (select from push.gateways g where g.name = r.replica and g.alive);
-    insert into push.quota_of_replica (app, replica, calls, notifications, recipients)
-      values (p_app, p_replica, p_quota[1], p_quota[2], p_quota[3])
-      on conflict (app, replica) do update set calls = excluded.calls, notifications = excluded.notifications,
-        recipients = excluded.recipients, said_at = clock_timestamp();
+    insert into push.quota_of_replica (app, replica, limits) values (p_app, p_replica, p_quota)
+      on conflict (app, replica) do update set limits = excluded.limits, said_at = excluded.said_at;
   end if;
   -- Nothing to write: a gateway does not wait for an operator whose push.set_quota is not committed.
-  if coalesce((select (q.configured_calls, q.configured_notifications, q.configured_recipients)
-        is not distinct from (p_quota[1], p_quota[2], p_quota[3])
-        and not exists (select from unnest(push.meter_names()) w where push.meter(q.id, w) is null)
-      from push.quota q where q.app = p_app), num_nonnulls(p_quota[1], p_quota[2], p_quota[3]) = 0)
-  then
+  if coalesce((select q.configured = p_quota and not exists (select from unnest(push.meter_names()) w where push.meter(q.id, w) is null)
+      from push.quota q where q.app = p_app), num_nonnulls(variadic p_quota) = 0) then
     return;
   end if;
   begin
+    insert into push.quota (app) select p_app where not exists (select from push.quota q where q.app = p_app) on conflict do nothing;
     select q.* into v_quota from push.quota q where q.app = p_app for update;
-    v_found := found;
-    if not v_found then
-      insert into push.quota (app) values (p_app) on conflict do nothing;
-      select q.* into v_quota from push.quota q where q.app = p_app for update;
-    end if;
     perform push.make_meters(v_quota.id);
-    if (v_quota.configured_calls, v_quota.configured_notifications, v_quota.configured_recipients)
-      is distinct from (p_quota[1], p_quota[2], p_quota[3])
-    then
-      update push.quota q set configured_calls = p_quota[1], configured_notifications = p_quota[2],
-          configured_recipients = p_quota[3], updated_at = clock_timestamp()
-        where q.app = p_app;
-      perform push.note_audit('configure_quota', p_app, jsonb_build_object('replica', p_replica,
-        'calls', p_quota[1], 'notifications', p_quota[2], 'recipients', p_quota[3], 'before', jsonb_build_object(
-          'calls', v_quota.configured_calls, 'notifications', v_quota.configured_notifications,
-          'recipients', v_quota.configured_recipients)));
+    if v_quota.configured <> p_quota then
+      update push.quota q set configured = p_quota where q.app = p_app;
+      perform push.note_audit('configure_quota', p_app, push.named_limits(p_quota)
+        || jsonb_build_object('replica', p_replica, 'before', push.named_limits(v_quota.configured)));
     end if;
   exception
     -- An operator has called push.set_quota in a transaction that is still open. Calls must ring all the same.
@@ -1167,7 +1156,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, and push.health reports living replicas that differ. If an operator is setting the quota, it stays as it is, and push.health says so. p_quota: calls, notifications and recipients a minute, each null for no limit; p_replica: push.gateways.name of the gateway';
+COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, and push.health reports living replicas that differ. If an operator is setting the quota, it stays as it is, and push.health says so. p_quota: as push.quota.configured; p_replica: push.gateways.name of the gateway';
 
 CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1176,83 +1165,119 @@ CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
 
 COMMENT ON FUNCTION push.confirm_reclaimed(p_gateway integer) IS 'for gateways of release 0.1.0: does nothing, whatever p_gateway says';
 
-CREATE FUNCTION push.continue_erasure(p_id bigint, p_until timestamp with time zone, p_declines boolean) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE TABLE push.erasure (
+    id bigint NOT NULL,
+    app text NOT NULL,
+    user_digest bytea NOT NULL,
+    asked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    after_id bigint DEFAULT 0 NOT NULL,
+    until_id bigint DEFAULT 0 NOT NULL,
+    after_table text DEFAULT ''::text NOT NULL,
+    after_page bigint DEFAULT 0 NOT NULL,
+    scanned_at timestamp with time zone,
+    waiting bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    rang bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    is_known boolean DEFAULT false NOT NULL,
+    looked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    token_hashes bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    counts jsonb DEFAULT '{}'::jsonb NOT NULL,
+    finished_at timestamp with time zone,
+    user_id text,
+    found bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    has_locked boolean DEFAULT false NOT NULL,
+    CONSTRAINT erasure_digest_sha256 CHECK ((length(user_digest) = 32))
+);
+
+COMMENT ON TABLE push.erasure IS 'one user of one app whose data push.erase_user removes; it names the user and the tokens by digests only';
+
+COMMENT ON COLUMN push.erasure.id IS 'number of the erasure';
+
+COMMENT ON COLUMN push.erasure.app IS 'app whose user it is';
+
+COMMENT ON COLUMN push.erasure.user_digest IS 'SHA-256 of the backend''s id of the user';
+
+COMMENT ON COLUMN push.erasure.asked_at IS 'when push.erase_user began its last pass; what was registered later stays';
+
+COMMENT ON COLUMN push.erasure.after_id IS 'push.outbox.id up to which calls were looked through';
+
+COMMENT ON COLUMN push.erasure.until_id IS 'push.outbox.id down to which calls were looked through';
+
+COMMENT ON COLUMN push.erasure.after_table IS 'partition of push.history that is being looked at; empty: none yet';
+
+COMMENT ON COLUMN push.erasure.after_page IS 'page of it at which the next bite begins';
+
+COMMENT ON COLUMN push.erasure.scanned_at IS 'when all calls and all of history had been looked through; null: not yet';
+
+COMMENT ON COLUMN push.erasure.waiting IS 'calls (push.outbox.id) that ring, of which something is still owed, or which were locked: a gateway looks at them again';
+
+COMMENT ON COLUMN push.erasure.rang IS 'calls (push.outbox.id) that have waited: looked at once more before it is finished';
+
+COMMENT ON COLUMN push.erasure.is_known IS 'whether there was such a user in the app: if not, nothing is masked in push.audit';
+
+COMMENT ON COLUMN push.erasure.looked_at IS 'when a gateway last continued it';
+
+COMMENT ON COLUMN push.erasure.token_hashes IS 'hashes of the user''s tokens, as push.history.token_hash, until it is finished: a provider''s last word about them is removed, too';
+
+COMMENT ON COLUMN push.erasure.counts IS 'object: rows by table, as push.erase_user returns them: {"devices": [removed, masked]}';
+
+COMMENT ON COLUMN push.erasure.finished_at IS 'when nothing was left; removed 90 days later';
+
+COMMENT ON COLUMN push.erasure.user_id IS 'the backend''s id of the user; null: it is finished';
+
+COMMENT ON COLUMN push.erasure.found IS 'calls (push.outbox.id) that name the user and are looked at next';
+
+COMMENT ON COLUMN push.erasure.has_locked IS 'whether rows outside of calls were locked; they are removed when it is finished';
+
+CREATE FUNCTION push.continue_erasure(p_erasure push.erasure, p_until timestamp with time zone) RETURNS push.erasure
+    LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
 declare
+  v_is_new  constant boolean := p_erasure.scanned_at is null;
   -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
   c_last    constant interval := '10 minutes';
-  c_calls   constant int := 100;
-  v_erasure push.erasure;
-  v_id      bigint;
-  v_user    text;
-  v_done    boolean;
-  v_again   bigint[] := '{}';
-  v_looks   bigint[];
-  v_looked  int := 0;
   v_is_last boolean;
+  v_call    bigint;
 begin
-  select e.* into v_erasure from push.erasure e where e.id = p_id and e.finished_at is null for update skip locked;
-  if not found then
-    return false;
-  end if;
-  if v_erasure.has_devices then
-    -- Calls that began since are declined, too.
-    if not push.decline_rings(array[p_id], array[null]::text[], p_until, p_declines) then
-      return false;
+  -- Every call of this function looks further, or at a call, however little time it has. At the end it looks once more at those that wait.
+  loop
+    v_call := p_erasure.found[1];
+    p_erasure.found := p_erasure.found[2:];
+    if v_call is not null then
+      p_erasure := push.erase_from_call(p_erasure, v_call);
+    else
+      exit when p_erasure.scanned_at is not null;
+      p_erasure := push.look_further(p_erasure);
+      if p_erasure.scanned_at is not null then
+        p_erasure.found := p_erasure.waiting;
+        p_erasure.waiting := '{}';
+      end if;
     end if;
-    select e.* into v_erasure from push.erasure e where e.id = p_id;
-    if not v_erasure.has_devices then
-      select e.p_counts, e.p_hashes, not e.is_done into v_erasure.counts, v_erasure.token_hashes, v_erasure.has_devices
-        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
-    end if;
-  end if;
-  v_is_last := v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last and not v_erasure.has_devices
-    and cardinality(v_erasure.waiting) <= c_calls;
-  -- The last step checks all calls that rang, each once.
-  v_looks := v_erasure.waiting[:c_calls] || case when v_is_last then array(
-    select unnest(v_erasure.rang) except select unnest(v_erasure.waiting)) else '{}' end;
-  foreach v_id in array v_looks loop
-    exit when v_looked > 0 and clock_timestamp() >= p_until;
-    v_looked := v_looked + 1;
-    v_user := push.erased_user(v_id, v_erasure.user_digest);
-    continue when v_user is null;
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-      from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-    if not v_done then
-      v_again := v_again || v_id;
-    end if;
+    exit when clock_timestamp() >= p_until and (v_call is not null or p_erasure.found = '{}');
   end loop;
-  -- Calls that still wait go to the end of the list.
-  v_erasure.waiting := v_erasure.waiting[v_looked + 1:] || v_again;
-  if v_is_last then
-    v_erasure.rang := array(select unnest(v_erasure.rang) except select unnest(v_looks[:v_looked]));
-  end if;
-  v_done := false;
-  if v_is_last and v_erasure.waiting = '{}' and v_erasure.rang = '{}' then
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-      from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, false, v_erasure.counts, v_erasure.token_hashes) e;
-  end if;
-  if v_done then
-    perform push.note_audit('finish_erasure', v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
-      jsonb_build_object('counts', v_erasure.counts));
+  v_is_last := not v_is_new and p_erasure.asked_at < clock_timestamp() - c_last
+    and p_erasure.found || p_erasure.waiting || p_erasure.rang = '{}';
+  if v_is_new and p_erasure.scanned_at is not null or v_is_last then
+    p_erasure := push.erase_from_audit(push.erase_elsewhere(p_erasure));
+    if v_is_last and not p_erasure.has_locked then
+      p_erasure.finished_at := clock_timestamp();
+      p_erasure.user_id := null;
+      p_erasure.token_hashes := '{}';
+      perform push.note_audit('finish_erasure', p_erasure.app || '/sha256:' || left(encode(p_erasure.user_digest, 'hex'), 16),
+        jsonb_build_object('counts', p_erasure.counts));
+    end if;
   end if;
   update push.erasure e
-    set waiting = v_erasure.waiting, rang = v_erasure.rang, has_devices = v_erasure.has_devices,
-      looked_at = clock_timestamp(), counts = v_erasure.counts,
-      token_hashes = case when v_done then '{}' else v_erasure.token_hashes end,
-      finished_at = case when v_done then clock_timestamp() end
-    where e.id = p_id;
-  return true;
+    set user_id = p_erasure.user_id, after_id = p_erasure.after_id, after_table = p_erasure.after_table, after_page = p_erasure.after_page,
+      scanned_at = p_erasure.scanned_at, found = p_erasure.found, waiting = p_erasure.waiting, rang = p_erasure.rang,
+      has_locked = p_erasure.has_locked, is_known = p_erasure.is_known, token_hashes = p_erasure.token_hashes, counts = p_erasure.counts,
+      finished_at = p_erasure.finished_at
+    where e.id = p_erasure.id;
+  return p_erasure;
 end
 $$;
 
-COMMENT ON FUNCTION push.continue_erasure(p_id bigint, p_until timestamp with time zone, p_declines boolean) IS 'continues one erasure that waits. p_id: push.erasure.id; p_until: stops about then; p_declines: as for push.decline_rings. Returns false, and changes nothing, if the erasure is locked or finished, or a call can be declined and may not. For push.finish_erasures';
+COMMENT ON FUNCTION push.continue_erasure(p_erasure push.erasure, p_until timestamp with time zone) IS 'continues an erasure until p_until: looks at the calls that were found, and looks for more. At the end, removes what is stored outside of calls. After ten minutes, if no call waits, it does so once more, and the erasure is finished. p_erasure: its row, which is locked';
 
 CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1460,110 +1485,29 @@ $$;
 
 COMMENT ON FUNCTION push.dead_tokens(app text, providers text[], tokens text[], set_at timestamp with time zone[]) IS 'those of these tokens that a provider has called dead. A token that its phone gave again after that is alive: its row in push.token_invalidations is removed. app: the app; arrays, by token: providers: apns, fcm or expo; tokens: the tokens, without backslashes; set_at: when the phone gave the token, or null. Its clock may be a minute behind, or a day ahead; a later time counts as null';
 
-CREATE FUNCTION push.decline(p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-declare
-  v_call push.outbox;
-begin
-  select o.* into v_call from push.outbox o where o.id = p_outbox_id;
-  perform push.check_recipient(p_outbox_id, v_call.call_id, p_user_id);
-  if coalesce(p_reason not in ('declined', 'busy'), true) then
-    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
-      schema = 'push', table = 'outbox', column = 'declined';
-  end if;
-  update push.outbox o
-    set declined = coalesce(o.declined, '{}') || jsonb_build_object(p_user_id, jsonb_build_object('reason', p_reason,
-      'at', clock_timestamp(), 'device', push.device_token(v_call.app, p_device))
-      || case when p_erases then '{"erases": true}' else '{}' end::jsonb)
-    where o.id = p_outbox_id and o.ended_at is null and not coalesce(o.declined ? p_user_id, false);
-  return found;
-end
-$$;
-
-COMMENT ON FUNCTION push.decline(p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean) IS 'a user declines a call, for push.decline_call and push.decline_rings. That the last decline ends the call is done by push.end_declined. p_outbox_id: push.outbox.id; p_user_id, p_reason, p_device: as for push.decline_call; p_erases: the user is being erased, so the call ends only when all recipients have declined';
-
 CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT NULL::text, reason text DEFAULT 'declined'::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
+declare
+  v_id   bigint := push.find_call(call_id, app);
+  v_call push.outbox := (select o from push.outbox o where o.id = v_id);
 begin
-  return push.decline(push.find_call(call_id, app), user_id, reason, device, false);
+  perform push.check_recipient(v_id, v_call.call_id, user_id);
+  if coalesce(reason not in ('declined', 'busy'), true) then
+    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
+      schema = 'push', table = 'outbox', column = 'declined';
+  end if;
+  update push.outbox o
+    set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, jsonb_build_object('reason', decline_call.reason,
+      'at', clock_timestamp(), 'device', push.device_token(v_call.app, decline_call.device)))
+    where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
+  return found;
 end
 $$;
 
 COMMENT ON FUNCTION push.decline_call(call_id text, user_id text, app text, reason text, device text) IS 'a user declines the call, or is busy: nothing more is sent to this user''s phones, those that may ring get a cancel, and the user gets no missed call. The phones of other users ring on. When the last user whose phones were rung has declined, the call ends with the reason declined. call_id: payload.callId; user_id: as in the call''s recipients; app: needed only if several apps have a call with this id; reason: declined or busy; device: the phone that declined, if known, by its token or push.devices.id: it gets no cancel. Returns false if the user had declined before, or the call had ended';
-
-CREATE FUNCTION push.decline_rings(p_erasures bigint[], p_user_ids text[], p_until timestamp with time zone, p_declines boolean) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-declare
-  v_erasure  push.erasure;
-  v_user     text;
-  v_found    bigint[];
-  v_calls    bigint[];
-  v_id       bigint;
-  v_is_end   boolean;
-  v_is_left  boolean;
-  v_declined int := 0;
-begin
-  for v_place in 1..cardinality(p_erasures) loop
-    select e.* into v_erasure from push.erasure e where e.id = p_erasures[v_place];
-    v_user := p_user_ids[v_place];
-    if v_user is null then
-      -- Most of the calls that wait name the user.
-      select x.name into v_user
-        from unnest(v_erasure.waiting[:10]) w(id)
-          cross join lateral (select push.erased_user(w.id, v_erasure.user_digest) as name offset 0) x
-        where x.name is not null
-        limit 1;
-    end if;
-    select r.p_user_id, r.p_after, r.calls, r.is_end into v_user, v_erasure.rings_after, v_found, v_is_end
-      from push.rings_of(v_erasure.app, v_erasure.user_digest, p_until, v_user, v_erasure.rings_after) r;
-    v_calls := array(select c.id from unnest(v_erasure.waiting || v_found) with ordinality c(id, i) group by c.id order by min(c.i));
-    v_is_left := false;
-    for v_id in select c.id from unnest(v_calls) c(id) where v_user is not null order by c.id loop
-      continue when not exists (
-        select from push.outbox o
-        where o.id = v_id and o.state = 'ringing' and o.ended_at is null and not coalesce(o.declined ? v_user, false)
-          and (o.recipients @> jsonb_build_array(v_user) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user))));
-      if v_declined > 0 and clock_timestamp() >= p_until then
-        v_is_left := true;
-        exit;
-      end if;
-      perform from push.outbox o where o.id = v_id and o.state = 'ringing' and o.ended_at is null for no key update skip locked;
-      if not found then
-        v_is_left := true;
-        continue;
-      elsif not p_declines then
-        return false;
-      end if;
-      v_declined := v_declined + 1;
-      -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
-      perform from push.delivery d where d.outbox_id = v_id and d.user_id = v_user order by d.n for update;
-      perform push.hand_over(v_id, v_user);
-      if push.decline(v_id, v_user, 'declined', 'none-of-the-phones-declined', true) then
-        perform push.withdraw_decline(v_erasure.app, v_id, v_user);
-      end if;
-    end loop;
-    update push.erasure e
-      set waiting = v_calls, rang = array(select unnest(e.rang) union select unnest(v_calls)), is_known = e.is_known or v_found <> '{}',
-        has_devices = v_is_left or not v_is_end, rings_after = case when v_is_end then 0 else v_erasure.rings_after end
-      where e.id = v_erasure.id;
-  end loop;
-  return true;
-end
-$$;
-
-COMMENT ON FUNCTION push.decline_rings(p_erasures bigint[], p_user_ids text[], p_until timestamp with time zone, p_declines boolean) IS 'looks for calls that ring users who are being erased, notes them in push.erasure.waiting, and declines them in the users'' names. Locked calls are skipped. p_erasures: push.erasure.id; p_user_ids: the users'' ids in the same order, null where one is not known; p_until: stops then; p_declines: false declines nothing, and returns false, without a change but with a lock, if a call can be declined. has_devices of an erasure is false after it if no call is left. For push.erase_user and push.continue_erasure';
 
 CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_n integer, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint, p_user_id text, p_device text, p_attempts integer, p_sent_at timestamp with time zone) RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -1662,8 +1606,8 @@ begin
     insert into push.follow_ups (outbox_id, why) select unnest(v_owing), 'gone';
     perform push.tell_void(v_owing[:101]);
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
-      jsonb_build_object('calls', (select count(*) from gone_calls), 'owed', (select count(*) from push.delivery d
-        where d.outbox_id = any (v_owing))));
+      jsonb_build_object('calls', (select count(*) from gone_calls), 'owed',
+        (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;
   delete from push.ring_reports r where r.outbox_id = any (array(select g.id from gone_calls g));
   delete from push.escalations e where e.outbox_id = any (array(select g.id from gone_calls g));
@@ -1883,20 +1827,17 @@ CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFA
     AS $$
 #variable_conflict use_column
 declare
+  v_app   text := coalesce(enqueue_call.app, 'default');
   v_since timestamptz;
 begin
   enqueue_call.kind := coalesce(enqueue_call.kind, 'incoming_call');
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
   if pg_sequence_last_value('push.quota_id_seq') is not null
-    and exists (select from push.quota q where q.app = coalesce(enqueue_call.app, 'default'))
-    and push.is_own(coalesce(enqueue_call.app, 'default'))
-    and not push.has_room(coalesce(enqueue_call.app, 'default'), push.is_call(enqueue_call.kind)::int,
-      (not push.is_call(enqueue_call.kind))::int, push.recipients_in(enqueue_call.recipients))
+    and not push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients)) and push.is_own(v_app)
     and not exists (select from push.outbox o
-      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload) and o.app = coalesce(enqueue_call.app, 'default'))
+      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload) and o.app = v_app)
   then
-    perform push.has_room(coalesce(enqueue_call.app, 'default'), push.is_call(enqueue_call.kind)::int,
-      (not push.is_call(enqueue_call.kind))::int, push.recipients_in(enqueue_call.recipients), true);
+    perform push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients), true);
   end if;
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
     values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
@@ -1906,7 +1847,7 @@ begin
   if duplicate then
     select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o
       where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
-        and o.app = coalesce(enqueue_call.app, 'default');
+        and o.app = v_app;
     if not found then
       raise exception using errcode = 'serialization_failure',
         message = format('call %s was enqueued, or deleted, by another transaction meanwhile',
@@ -1953,13 +1894,13 @@ begin
       -- For the quota of its app, a call comes after those before it.
       select r.n
       from (
-        select a.n, a.app, sum(push.is_call(a.kind)::int) over w as calls, sum((not push.is_call(a.kind))::int) over w as notifications,
-          sum(push.recipients_in(a.recipients)) over w as recipients
+        select a.n, a.app, array[sum(push.is_call(a.kind)::int) over w, sum((not push.is_call(a.kind))::int) over w,
+          sum(push.recipients_in(a.recipients)) over w] as counts
         from asked a join push.quota q on q.app = a.app
         where v_is_limited
         window w as (partition by a.app order by a.n)
       ) r
-      where not push.has_room(r.app, r.calls, r.notifications, r.recipients)
+      where not push.has_room(r.app, r.counts)
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (
@@ -2084,136 +2025,173 @@ CREATE FUNCTION push.epoch_ms(p_time timestamp with time zone) RETURNS bigint
 
 COMMENT ON FUNCTION push.epoch_ms(p_time timestamp with time zone) IS 'a time, p_time, in milliseconds since 1970';
 
-CREATE FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION push.erase_elsewhere(p_erasure push.erasure) RETURNS push.erasure
+    LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'on'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET max_parallel_workers_per_gather TO '0'
+    AS $_$
+declare
+  v_user    constant text := p_erasure.user_id;
+  v_table   record;
+  v_batch   push.receipt_batch;
+  v_kept    bigint[];
+  v_hashes  bigint[];
+  v_seen    bigint;
+  v_removed bigint := 0;
+  v_masked  bigint;
+begin
+  for v_batch in select r.* from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id) for update skip locked loop
+    v_kept := array(select i from unnest(v_batch.user_id) with ordinality t(u, i) where t.u <> v_user order by i);
+    v_removed := v_removed + cardinality(v_batch.ticket) - cardinality(v_kept);
+    p_erasure.token_hashes := array(
+      select unnest(p_erasure.token_hashes)
+      union
+      select hashtextextended(t.token, 0) from unnest(v_batch.user_id, v_batch.token) t(u, token) where t.u = v_user);
+    perform push.keep_receipts(v_batch.id, v_kept);
+  end loop;
+  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('receipt_batch', array[v_removed, 0]));
+
+  p_erasure.has_locked := false;
+  for v_table in select * from (values
+    ('devices', 'x.token', 'x.user_id = $2 and x.registered_at <= $4'),
+    ('token_invalidations', 'x.token', '(x.user_id = $2 or x.user_id is null and hashtextextended(x.token, 0) = any ($3))'),
+    ('quarantined_tokens', 'x.token', '(x.user_id = $2 or x.user_id is null and hashtextextended(x.token, 0) = any ($3))'),
+    ('webhook_event', 'x.data ->> ''token''', 'x.type = ''token.dead'' and (x.user_id = $2 or x.user_id is null '
+      'and hashtextextended(x.data ->> ''token'', 0) = any ($3))')
+  ) t(name, token, is_users) loop
+    execute format('with seen as materialized (select x.ctid as tid from push.%1$I x where x.app = $1 and %3$s), gone as (
+        delete from push.%1$I x where x.ctid = any (array(select l.ctid from push.%1$I l
+          where l.ctid = any (array(select s.tid from seen s)) for update skip locked)) returning hashtextextended(%2$s, 0) as hash)
+      select (select count(*) from seen), count(*), coalesce(array_agg(g.hash), ''{}'') from gone g',
+      v_table.name, v_table.token, v_table.is_users)
+      into v_seen, v_removed, v_hashes using p_erasure.app, v_user, p_erasure.token_hashes, p_erasure.asked_at;
+    p_erasure.token_hashes := array(select unnest(p_erasure.token_hashes) union select unnest(v_hashes));
+    p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object(v_table.name, array[v_removed, 0]));
+    p_erasure.has_locked := p_erasure.has_locked or v_removed < v_seen;
+  end loop;
+
+  -- Events that were not acknowledged yet.
+  update push.webhook_event t
+    set user_id = '[erased]', data = t.data || case when t.data ? 'answeredBy' then '{"answeredBy": "[erased]"}'
+      when t.data ? 'device' then '{"userId": "[erased]", "device": "…"}' else '{"userId": "[erased]"}' end::jsonb
+    where t.id = any (array(
+      select x.id from push.webhook_event x where x.app = p_erasure.app and x.user_id = v_user for no key update skip locked));
+  get diagnostics v_masked = row_count;
+  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('webhook_event', array[0, v_masked]));
+  p_erasure.has_locked := p_erasure.has_locked
+    or exists (select from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id))
+    or exists (select from push.webhook_event x where x.app = p_erasure.app and x.user_id = v_user);
+  return p_erasure;
+end
+$_$;
+
+COMMENT ON FUNCTION push.erase_elsewhere(p_erasure push.erasure) IS 'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in the other events of webhooks. Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables. p_erasure: the erasure';
+
+CREATE FUNCTION push.erase_from_audit(p_erasure push.erasure) RETURNS push.erasure
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'on'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET max_parallel_workers_per_gather TO '0'
     AS $$
 declare
-  v_call  push.outbox;
-  v_since timestamptz;
-  v_free  tid[];
-  v_said  jsonb;
-  v_n     int[];
-  v_count bigint;
-  v_was   text := coalesce(current_setting('push.erasing', true), '');
+  v_user   constant text := p_erasure.user_id;
+  v_app    constant text := p_erasure.app;
+  v_quoted constant text := to_jsonb(v_user)::text;
+  v_masks  constant boolean := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
+  -- Members of push.audit.detail that the actions write themselves.
+  c_own    constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
+  v_masked bigint;
 begin
-  select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update skip locked;
-  if not found and exists (select from push.outbox o where o.id = p_outbox_id) then
-    is_done := false;
-    return;
-  end if;
-  perform push.hand_over(p_outbox_id, p_user_id);
-  -- Of a call that was deleted, only the history is left.
-  v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
-  p_hashes := array(
-    select unnest(p_hashes)
-    union
-    select hashtextextended(t.token, 0)
-      from jsonb_array_elements(v_call.recipients) e
-      cross join unnest(array[true, false]) c(is_call)
-      cross join lateral push.entry_tokens(e, c.is_call) t
-      where e ->> 'userId' = p_user_id
-    union
-    select coalesce(hashtextextended(h.token, 0), h.token_hash) from push.history h
-      where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id
-        and (h.token is not null or h.token_hash is not null));
-
-  -- Unsent deliveries are never sent, except cancels: a phone must not ring without an end.
-  v_free := array(
-    select d.ctid from push.delivery d
-    where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.state in (0, 2)
-      and d.kind <> 1 and (d.kind <> 0 or v_call.ended_at is not null or v_call.declined ? p_user_id)
-    for update skip locked);
-  with gone as (
-    delete from push.delivery d where d.ctid = any (v_free) returning d.*
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, 2, 'UserErased', g.attempt = 0, count(*) from gone g group by 2, 3, 6
+  p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
+  with line as (
+    select x.id, case when v_masks and x.action in ('void_call', 'requeue')
+        then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
+      push.mask_user(x.detail - c_own, v_user, true)
+        || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
+    from push.audit x
+    where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
+      and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(v_quoted, 2, length(v_quoted) - 2)) > 0)
+    for no key update skip locked
   )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, device, reason,
-    failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, '[erased]', '…', 'UserErased', g.failures,
-    g.fallback_of
-  from gone g;
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'delivery', v_count, 0);
-
-  if exists (select from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = p_user_id)
-    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
-    -- While the call rings, a decline without the user's id would let the gateway ring the user's phones on another
-    -- channel.
-    or v_call.id is not null and v_call.ended_at is null then
-    is_done := false;
-    return;
-  end if;
-  is_done := true;
-
-  v_n := array(
-    select h.n from push.history h
-    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id
-    for no key update skip locked);
-  update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
-      provider_message_id = null
-    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.n = any (v_n);
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'history', 0, v_count);
-  if exists (select from push.history h
-    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id) then
-    is_done := false;
-  end if;
-
-  delete from push.ring_reports r where r.outbox_id = p_outbox_id and r.user_id = p_user_id;
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'ring_reports', v_count, 0);
-  update push.escalations e set user_id = '[erased]' where e.outbox_id = p_outbox_id and e.user_id = p_user_id;
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'escalations', 0, v_count);
-
-  if v_call.id is null then
-    return;
-  end if;
-  v_said := v_call.declined;
-  v_call.recipients := push.mask_recipients(v_call.recipients, p_user_id);
-  v_call.declined := case when v_call.declined ? p_user_id
-    then push.mask_user(v_call.declined #- array[p_user_id, 'device'], p_user_id) else v_call.declined end;
-  if v_call.answered_by = p_user_id or hashtextextended(v_call.answered_device, 0) = any (p_hashes) then
-    v_call.answered_device := null;
-  end if;
-  if v_call.answered_by = p_user_id then
-    v_call.answered_by := '[erased]';
-  end if;
-  if v_call.payload - 'callId' <> push.mask_user(v_call.payload - 'callId', p_user_id) then
-    -- The phones of the other users show the caller.
-    if exists (select from push.delivery d where d.outbox_id = p_outbox_id) then
-      is_done := false;
-    else
-      v_call.payload := push.mask_payload(v_call.payload, p_user_id);
-    end if;
-  end if;
-  -- Not in the function's header: there, only superusers may set a parameter that belongs to no loaded extension.
-  perform set_config('push.erasing', 'on', true);
-  update push.outbox o
-    set recipients = v_call.recipients, declined = v_call.declined, answered_by = v_call.answered_by,
-      answered_device = v_call.answered_device, payload = v_call.payload
-    where o.id = p_outbox_id
-      and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload)
-        is distinct from (v_call.recipients, v_call.declined, v_call.answered_by, v_call.answered_device, v_call.payload);
-  get diagnostics v_count = row_count;
-  perform set_config('push.erasing', v_was, true);
-  if v_said is distinct from v_call.declined and not coalesce(v_said ? '[erased]', false) then
-    perform push.withdraw_decline(v_call.app, p_outbox_id, '[erased]');
-  end if;
-  p_counts := push.add_counts(p_counts, 'outbox', 0, v_count);
+  update push.audit a set target = l.target, detail = l.detail
+    from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail);
+  get diagnostics v_masked = row_count;
+  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('audit', array[0, v_masked]));
+  return p_erasure;
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_from_call(p_outbox_id bigint, p_user_id text, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'masks one user in one call, its history and its other rows. The user''s ready and waiting deliveries become void. p_outbox_id: push.outbox.id; p_user_id: the user; p_counts, p_hashes: push.erasure.counts and token_hashes, which are added to. is_done: false if a delivery is still owed or a row is locked. For push.erase_user';
+COMMENT ON FUNCTION push.erase_from_audit(p_erasure push.erasure) IS 'masks the user in push.audit, if the app had such a user. p_erasure: the erasure';
+
+CREATE FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) RETURNS push.erasure
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_user   constant text := p_erasure.user_id;
+  v_call   push.outbox;
+  v_masked push.outbox;
+  v_since  timestamptz;
+  v_gone   push.delivery[];
+  v_is_recipient boolean;
+begin
+  -- It waits, unless it is masked below.
+  p_erasure.waiting := array_remove(p_erasure.waiting, p_outbox_id) || p_outbox_id;
+  select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update skip locked;
+  if not found and exists (select from push.outbox o where o.id = p_outbox_id) or not push.hand_over(v_call, v_user) then
+    return p_erasure;
+  end if;
+  -- Of a call that was deleted, only the history is left.
+  v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
+  p_erasure.token_hashes := array_remove(array(
+    select unnest(p_erasure.token_hashes)
+    union
+    select hashtextextended(t.token, 0)
+      from jsonb_array_elements(v_call.recipients) e cross join unnest(array[true, false]) c(is_call)
+      cross join lateral push.entry_tokens(e, c.is_call) t
+      where e ->> 'userId' = v_user
+    union
+    select coalesce(hashtextextended(h.token, 0), h.token_hash) from push.history h
+      where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = v_user), null);
+  v_is_recipient := coalesce(v_call.recipients @> jsonb_build_array(v_user)
+    or v_call.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)), false);
+  p_erasure.is_known := p_erasure.is_known or v_is_recipient
+    or coalesce(v_call.declined ? v_user or v_call.answered_by = v_user or v_call.payload ->> 'from' = v_user, false);
+  update push.outbox o
+    set declined = coalesce(o.declined, '{}')
+      || jsonb_build_object(v_user, jsonb_build_object('reason', 'declined', 'at', clock_timestamp(), 'erases', true))
+    where o.id = p_outbox_id and o.ended_at is null and v_is_recipient and not coalesce(o.declined ? v_user, false);
+  -- Unsent notifications and missed calls are never sent. Invites become void as after every decline, and cancels are sent: a phone
+  -- must not ring without an end.
+  with gone as (
+    delete from push.delivery d where d.ctid = any (array(
+      select x.ctid from push.delivery x
+      where x.outbox_id = p_outbox_id and x.user_id = v_user and x.state in (0, 2) and x.kind in (2, 3) for update skip locked))
+    returning d
+  )
+  select array_agg(g.d) into v_gone from gone g;
+  p_erasure.counts := push.add_counts(p_erasure.counts,
+    jsonb_build_object('delivery', array[coalesce(push.bury(v_gone, 2, 'UserErased'), 0), 0]));
+
+  v_masked := push.mask_call(v_call, v_user, p_erasure.token_hashes);
+  if v_call.id is not null and v_call.ended_at is null
+    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
+    -- A payload that names the user goes to the phones of the others.
+    or exists (select from push.delivery d
+      where d.outbox_id = p_outbox_id and (d.user_id = v_user or v_masked.payload is distinct from v_call.payload))
+  then
+    return p_erasure;
+  end if;
+  return push.mask_rows(p_erasure, p_outbox_id, v_since, v_masked);
+end
+$$;
+
+COMMENT ON FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) IS 'masks the user in one call, its history and its other rows, if the call has ended and nothing is owed that needs the user; otherwise the call waits. Declines it if it rings, and ends the user''s unsent notifications. p_erasure: the erasure, which is returned with what has changed; p_outbox_id: push.outbox.id';
 
 CREATE FUNCTION push.erase_receipts(p_outbox_id bigint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2237,139 +2215,23 @@ $$;
 
 COMMENT ON FUNCTION push.erase_receipts(p_outbox_id bigint[]) IS 'deletes the tickets of these calls, with their tokens; returns how many. p_outbox_id: push.outbox.id. Reads all batches. For removing calls by hand';
 
-CREATE FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) RETURNS record
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'on'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET max_parallel_workers_per_gather TO '0'
-    AS $$
-declare
-  v_batch  push.receipt_batch;
-  v_kept   bigint[];
-  v_gone   bigint[];
-  v_number bigint;
-  v_count  bigint;
-begin
-  is_done := true;
-  for v_number in
-    select r.id from push.receipt_batch r
-    where r.app = p_app and exists (select from unnest(r.user_id) u where push.user_digest(u) = p_user_digest)
-  loop
-    select r.* into v_batch from push.receipt_batch r where r.id = v_number for update skip locked;
-    if not found then
-      is_done := false;
-      continue;
-    end if;
-    v_kept := array(
-      select i from unnest(v_batch.user_id) with ordinality t(u, i) where push.user_digest(t.u) <> p_user_digest order by i);
-    p_hashes := array(
-      select unnest(p_hashes)
-      union
-      select hashtextextended(t.token, 0) from unnest(v_batch.user_id, v_batch.token) t(u, token)
-      where push.user_digest(t.u) = p_user_digest);
-    p_counts := push.add_counts(p_counts, 'receipt_batch', cardinality(v_batch.ticket) - cardinality(v_kept), 0);
-    perform push.keep_receipts(v_number, v_kept);
-  end loop;
-
-  with gone as (
-    delete from push.devices d
-    where d.ctid = any (array(
-      select x.ctid from push.devices x
-      where p_devices and x.app = p_app and push.user_digest(x.user_id) = p_user_digest and x.registered_at <= p_asked_at
-      for update skip locked))
-    returning hashtextextended(d.token, 0) as hash
-  )
-  select coalesce(array_agg(g.hash), '{}') into v_gone from gone g;
-  p_hashes := array(select unnest(p_hashes) union select unnest(v_gone));
-  p_counts := push.add_counts(p_counts, 'devices', cardinality(v_gone), 0);
-
-  -- Tokens without a device have no known user; they are found by their hash.
-  delete from push.token_invalidations t
-    where t.ctid = any (array(
-      select x.ctid from push.token_invalidations x
-      where x.app = p_app and (push.user_digest(x.user_id) = p_user_digest
-        or x.user_id is null and hashtextextended(x.token, 0) = any (p_hashes))
-      for update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'token_invalidations', v_count, 0);
-  delete from push.quarantined_tokens t
-    where t.ctid = any (array(
-      select x.ctid from push.quarantined_tokens x
-      where x.app = p_app and (push.user_digest(x.user_id) = p_user_digest
-        or x.user_id is null and hashtextextended(x.token, 0) = any (p_hashes))
-      for update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'quarantined_tokens', v_count, 0);
-
-  -- Events of webhooks that were not acknowledged yet. An event about a token of nobody known is found by its hash.
-  delete from push.webhook_event t
-    where t.id = any (array(
-      select x.id from push.webhook_event x
-      where x.app = p_app and x.type = 'token.dead' and (push.user_digest(x.user_id) = p_user_digest
-        or x.user_id is null and hashtextextended(x.data ->> 'token', 0) = any (p_hashes))
-      for update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'webhook_event', v_count, 0);
-  update push.webhook_event t
-    set user_id = '[erased]', data = t.data || case when t.data ? 'answeredBy' then '{"answeredBy": "[erased]"}'
-      when t.data ? 'device' then '{"userId": "[erased]", "device": "…"}' else '{"userId": "[erased]"}' end::jsonb
-    where t.id = any (array(
-      select x.id from push.webhook_event x
-      where x.app = p_app and x.type <> 'token.dead' and push.user_digest(x.user_id) = p_user_digest
-      for no key update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'webhook_event', 0, v_count);
-
-  if exists (select from push.devices d
-      where p_devices and d.app = p_app and push.user_digest(d.user_id) = p_user_digest and d.registered_at <= p_asked_at)
-    or exists (select from push.token_invalidations x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
-    or exists (select from push.quarantined_tokens x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
-    or exists (select from push.webhook_event x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest) then
-    is_done := false;
-  end if;
-end
-$$;
-
-COMMENT ON FUNCTION push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamp with time zone, p_devices boolean, INOUT p_counts jsonb, INOUT p_hashes bigint[], OUT is_done boolean) IS 'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in the other events of webhooks. p_app: the app; p_user_digest: as push.erasure.user_digest; p_asked_at: devices registered later are kept; p_devices: false keeps all devices (there may be millions to read); p_counts, p_hashes: push.erasure.counts and token_hashes, which are added to. is_done: false if a row was locked. Reads whole tables. For push.erase_user and push.finish_erasures';
-
 CREATE FUNCTION push.erase_user(user_id text, app text, max_ms integer DEFAULT 1000) RETURNS TABLE(place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
-    AS $_$
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
+    AS $$
 #variable_conflict use_column
 declare
-  v_begun   timestamptz := clock_timestamp();
-  v_user    text := erase_user.user_id;
-  v_app     text := erase_user.app;
-  v_until   timestamptz := v_begun + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
-  -- Every call of this function makes progress, however little time it has.
-  v_steps   int := 0;
-  v_digest  bytea := push.user_digest(v_user);
-  v_text    text := to_jsonb(v_user)::text;
+  v_user    constant text := erase_user.user_id;
+  v_app     constant text := erase_user.app;
+  v_until   constant timestamptz := clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
+  v_rings   constant bigint := coalesce((
+    select min(o.id) from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = v_app), 0);
   v_erasure push.erasure;
   v_is_new  boolean;
-  c_word    constant text := '(?<![[:alnum:]_])';
-  c_end     constant text := '(?![[:alnum:]_])';
-  -- Members of push.audit.detail that the actions write themselves; they are not masked.
-  c_own     constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
-  v_lanes   smallint[] := array(select l.id from push.lane l where l.app = v_app);
-  v_calls   bigint[];
-  v_id      bigint;
-  v_last    bigint;
-  v_pages   bigint;
-  v_step    int := 100;
-  v_done    boolean;
-  v_tokens  boolean := false;
-  v_known   boolean;
-  v_masks   boolean;
-  v_table   text;
-  v_from    timestamptz;
-  v_count   bigint;
 begin
   if v_user is null or length(v_user) not between 1 and 256 or v_user = '[erased]' then
     raise exception using errcode = 'invalid_parameter_value', message = 'user_id: must have 1 to 256 characters',
@@ -2377,7 +2239,7 @@ begin
   elsif not coalesce(push.is_app(v_app), false) then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
-  elsif v_lanes = '{}' and not exists (select from push.apps a where a.app = v_app)
+  elsif not exists (select from push.lane l where l.app = v_app) and not exists (select from push.apps a where a.app = v_app)
     and not exists (select from push.devices d where d.app = v_app) and not exists (select from push.outbox o where o.app = v_app)
   then
     raise exception using errcode = 'no_data_found',
@@ -2386,201 +2248,31 @@ begin
         'No gateway has served any app yet.');
   end if;
   -- Two erasures of one user run one after the other.
-  insert into push.erasure as e (app, user_digest) values (v_app, v_digest) on conflict (user_digest, app) do nothing;
-  select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = v_digest for update;
-  v_is_new := v_erasure.scanned_at is not null or v_erasure.until_id = 0;
+  insert into push.erasure (app, user_digest) values (v_app, push.user_digest(v_user)) on conflict on constraint erasure_of_user do nothing;
+  select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = push.user_digest(v_user) for update;
+  v_is_new := v_erasure.user_id is null or v_erasure.scanned_at is not null and v_erasure.found = '{}';
   if v_is_new then
-    v_erasure.asked_at := clock_timestamp();
-    v_erasure.after_id := 0;
-    v_erasure.until_id := coalesce((select max(o.id) from push.outbox o), 0);
-    v_erasure.after_table := '';
-    v_erasure.after_page := 0;
-    v_erasure.scanned_at := null;
-    v_erasure.finished_at := null;
-    v_erasure.counts := '{}';
+    update push.erasure e
+      set user_id = v_user, asked_at = clock_timestamp(), after_id = v_rings - 1, until_id = v_rings, after_table = '', after_page = 0,
+        scanned_at = null, finished_at = null, counts = '{}', rang = e.rang || e.waiting, waiting = '{}'
+      where e.id = v_erasure.id returning e.* into v_erasure;
   end if;
-
-  -- Calls, in the order of their numbers. No index finds the calls that name a user.
-  while v_erasure.after_id < v_erasure.until_id and (v_steps = 0 or clock_timestamp() < v_until) loop
-    v_steps := v_steps + 1;
-    v_from := clock_timestamp();
-    select max(b.id), array_agg(b.id order by b.id) filter (where b.is_named), coalesce(bool_or(b.is_known), false)
-      into v_last, v_calls, v_known
-      from (
-        select o.id, o.app = v_app and (o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0
-          or strpos(o.payload::text, v_text) > 0) as is_named,
-          o.app = v_app and (o.answered_by = v_user or o.declined ? v_user or o.recipients @> jsonb_build_array(v_user)
-            or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)) or o.payload ->> 'from' = v_user) as is_known
-        from push.outbox o
-        where o.id > v_erasure.after_id and o.id <= v_erasure.until_id
-        order by o.id
-        limit v_step
-      ) b;
-    v_erasure.after_id := coalesce(v_last, v_erasure.until_id);
-    v_erasure.is_known := v_erasure.is_known or v_known;
-    foreach v_id in array coalesce(v_calls, '{}') loop
-      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-      if not v_done then
-        v_erasure.waiting := v_erasure.waiting || v_id;
-      end if;
-      -- A hundred large calls take seconds.
-      if clock_timestamp() >= v_until and v_id < v_calls[cardinality(v_calls)] then
-        v_erasure.after_id := v_id;
-        exit;
-      end if;
-    end loop;
-    v_step := case when clock_timestamp() - v_from > interval '20 ms' then greatest(v_step / 2, 1) else least(v_step * 2, 5000) end;
-  end loop;
-
-  -- The history of calls that were deleted: partition by partition, 1,000 pages at a time.
-  while v_erasure.after_id >= v_erasure.until_id and v_erasure.scanned_at is null
-    and (v_steps = 0 or clock_timestamp() < v_until)
-  loop
-    v_steps := v_steps + 1;
-    v_table := (
-      select min(c.relname::text) from pg_inherits i join pg_class c on c.oid = i.inhrelid
-      where i.inhparent = 'push.history'::regclass
-        and (c.relname > v_erasure.after_table or c.relname = v_erasure.after_table and v_erasure.after_page > 0));
-    if v_table is null then
-      v_erasure.scanned_at := clock_timestamp();
-      exit;
-    end if;
-    if v_table <> v_erasure.after_table then
-      v_erasure.after_page := 0;
-    end if;
-    v_pages := pg_relation_size(format('push.%I', v_table)::regclass) / current_setting('block_size')::int;
-    execute format('select array_agg(distinct h.outbox_id order by h.outbox_id) from push.%I h '
-      'where h.ctid >= $1 and h.ctid < $2 and h.user_id = $3 and h.lane = any ($4)', v_table)
-      into v_calls
-      using format('(%s,0)', v_erasure.after_page)::tid, format('(%s,0)', v_erasure.after_page + 1000)::tid, v_user, v_lanes;
-    foreach v_id in array coalesce(v_calls, '{}') loop
-      continue when v_id = any (v_erasure.waiting);
-      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-      if not v_done then
-        v_erasure.waiting := v_erasure.waiting || v_id;
-      end if;
-    end loop;
-    v_erasure.after_table := v_table;
-    v_erasure.after_page := case when v_erasure.after_page + 1000 < v_pages then v_erasure.after_page + 1000 else 0 end;
-  end loop;
-
-  -- However much time the scan took, the calls that ring get some.
-  v_until := greatest(v_until, clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 4000.0));
-  update push.erasure e set waiting = v_erasure.waiting, rang = v_erasure.rang, is_known = v_erasure.is_known where e.id = v_erasure.id;
-  perform push.decline_rings(array[v_erasure.id], array[v_user], v_until, true);
-  select e.waiting, e.rang, e.is_known, e.has_devices into v_calls, v_erasure.rang, v_erasure.is_known, v_erasure.has_devices
-    from push.erasure e where e.id = v_erasure.id;
-  v_erasure.waiting := '{}';
-  v_steps := 0;
-  foreach v_id in array v_calls loop
-    exit when v_steps > 0 and clock_timestamp() >= v_until;
-    v_steps := v_steps + 1;
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-      from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-    if not v_done then
-      v_erasure.waiting := v_erasure.waiting || v_id;
-    end if;
-  end loop;
-  v_erasure.waiting := v_calls[v_steps + 1:] || v_erasure.waiting;
-
-  -- A call that could not be declined may need the devices for its cancels.
-  if not v_erasure.has_devices then
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_tokens
-      from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
-    v_erasure.has_devices := not v_tokens;
+  v_erasure := push.continue_erasure(v_erasure, v_until);
+  is_complete := v_erasure.scanned_at is not null and v_erasure.found = '{}';
+  if v_is_new or is_complete then
+    perform push.note_audit('erase_user', v_app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
+      jsonb_build_object('counts', v_erasure.counts, 'waiting', cardinality(v_erasure.waiting || v_erasure.found), 'complete', is_complete));
   end if;
-
-  -- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing;
-  -- otherwise operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is
-  -- the id of a call.
-  v_erasure.is_known := v_erasure.is_known or v_erasure.counts ?| '{devices,delivery,history,ring_reports,escalations,receipt_batch,'
-    'token_invalidations,quarantined_tokens,webhook_event}';
-  v_masks := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
-  v_text := c_word || push.quote_pattern(v_user) || c_end;
-  with line as (
-    select x.id,
-      case when v_masks and x.action in ('void_call', 'requeue')
-        then v_app || '/' || regexp_replace(substr(x.target, length(v_app) + 2), v_text, '[erased]', 'g') else x.target end as target,
-      push.mask_words(x.detail - c_own, v_text)
-        || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
-    from push.audit x
-    where v_erasure.is_known and split_part(x.target, '/', 1) = v_app
-      and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(to_jsonb(v_user)::text, 2, length(to_jsonb(v_user)::text) - 2)) > 0)
-      and x.action not in ('erase_user', 'finish_erasure')
-    for no key update skip locked
-  )
-  update push.audit a set target = l.target, detail = l.detail
-    from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail);
-  get diagnostics v_count = row_count;
-  v_erasure.counts := push.add_counts(v_erasure.counts, 'audit', 0, v_count);
-
-  if v_is_new or v_erasure.scanned_at is not null then
-    perform push.note_audit('erase_user', v_app || '/sha256:' || left(encode(v_digest, 'hex'), 16),
-      jsonb_build_object('counts', v_erasure.counts, 'waiting', cardinality(v_erasure.waiting),
-        'complete', v_erasure.scanned_at is not null and not v_erasure.has_devices));
-  end if;
-  update push.erasure e
-    set asked_at = v_erasure.asked_at, after_id = v_erasure.after_id, until_id = greatest(v_erasure.until_id, 1),
-      after_table = v_erasure.after_table, after_page = v_erasure.after_page, scanned_at = v_erasure.scanned_at,
-      waiting = v_erasure.waiting, rang = v_erasure.rang, has_devices = v_erasure.has_devices, is_known = v_erasure.is_known,
-      token_hashes = v_erasure.token_hashes, counts = v_erasure.counts,
-      finished_at = v_erasure.finished_at
-    where e.id = v_erasure.id;
   return query
     select t.name, coalesce((v_erasure.counts -> t.name ->> 0)::bigint, 0), coalesce((v_erasure.counts -> t.name ->> 1)::bigint, 0),
-      case when t.name = 'outbox' then cardinality(v_erasure.waiting)::bigint
-        when t.name = 'devices' then (not v_tokens)::int::bigint else 0 end,
-      v_erasure.scanned_at is not null
+      case t.name when 'outbox' then cardinality(v_erasure.waiting || v_erasure.found) when 'devices' then v_erasure.has_locked::int
+        else 0 end::bigint, is_complete
     from unnest('{devices,delivery,outbox,history,ring_reports,escalations,receipt_batch,token_invalidations,quarantined_tokens,webhook_event,'
-      'audit}'::text[]) with ordinality t(name, i)
-    order by t.i;
+      'audit}'::text[]) with ordinality t(name, i) order by t.i;
 end
-$_$;
+$$;
 
-COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a delivery of the user that is still owed, or that there was no time for; for devices, 1 if a device is locked or is kept for calls that ring and are locked or not yet looked at. Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new pass';
-
-CREATE FUNCTION push.erased_user(p_outbox_id bigint, p_user_digest bytea) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $_$
-declare
-  v_call push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
-begin
-  return (
-    select n.name
-    from (
-      select d.user_id as name from push.delivery d where d.outbox_id = p_outbox_id
-      union
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
-        from jsonb_array_elements(v_call.recipients) e
-      union
-      select s.value #>> '{}' from jsonb_path_query(v_call.recipients, 'strict $.** ? (@.type() == "string")') s(value)
-      union
-      select s.value #>> '{}' from jsonb_path_query(v_call.payload, 'strict $.** ? (@.type() == "string")') s(value)
-      union
-      select jsonb_object_keys(v_call.declined)
-      union
-      select v_call.answered_by
-      union
-      select h.user_id from push.history h
-        where h.outbox_id = p_outbox_id and h.finished_at >= coalesce(v_call.created_at - interval '1 hour', '-infinity')
-      union
-      select r.user_id from push.ring_reports r where r.outbox_id = p_outbox_id
-      union
-      select e.user_id from push.escalations e where e.outbox_id = p_outbox_id
-    ) n
-    where push.user_digest(n.name) = p_user_digest
-    limit 1);
-end
-$_$;
-
-COMMENT ON FUNCTION push.erased_user(p_outbox_id bigint, p_user_digest bytea) IS 'the id of the user that a digest stands for, if a call still contains it, else null. p_outbox_id: push.outbox.id; p_user_digest: as push.erasure.user_digest';
+COMMENT ON FUNCTION push.erase_user(user_id text, app text, max_ms integer) IS 'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a delivery of the user that is still owed, or that there was no time for; for devices, 1 if rows outside of calls are locked. Gateways do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running it again is harmless and starts a new pass';
 
 CREATE FUNCTION push.expire(p_max integer DEFAULT 5000, p_slack interval DEFAULT '00:00:00'::interval, p_since timestamp with time zone DEFAULT '-infinity'::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2698,13 +2390,10 @@ begin
   -- Refused before there are deliveries. The last trigger counts (tally.sql). As long as no app has ever had a quota, its
   -- table is not read.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
-    perform push.has_room(u.app, u.calls, u.notifications, u.recipients, true), set_config('push.counts_quota', 'on', true)
-    from (
-      select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
-        sum(push.recipients_in(n.recipients)) as recipients
+    perform push.has_room(n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
+        sum(push.recipients_in(n.recipients))], true)
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
-      group by n.app
-    ) u;
+      group by n.app;
   end if;
   -- Only the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
@@ -2865,60 +2554,43 @@ $$;
 
 COMMENT ON FUNCTION push.find_calls(p_call_ids text[], p_apps text[]) IS 'which of these calls this database has, of the apps that the caller may act for: their positions from 0. p_call_ids, p_apps: columns of push.outbox; an app that is null stands for all';
 
-CREATE FUNCTION push.finish_erasures(p_max integer DEFAULT 10) RETURNS bigint
+CREATE FUNCTION push.finish_erasures() RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_begun   timestamptz := clock_timestamp();
-  v_id      bigint;
-  v_done    boolean;
-  v_touched bigint := 0;
-begin
-  foreach v_id in array array(
+  v_begun   constant timestamptz := clock_timestamp();
+  v_last    constant timestamptz := v_begun - interval '10 minutes';
+  v_ids     bigint[] := array(
     select e.id from push.erasure e
-    where e.finished_at is null
-      and (e.waiting <> '{}' or e.has_devices or e.scanned_at is not null and e.asked_at < clock_timestamp() - interval '10 minutes')
-    order by e.looked_at
-    limit p_max)
-  loop
-    exit when v_touched > 0 and clock_timestamp() >= v_begun + interval '1.5 s';
-    v_done := true;
-    begin
-      -- Only the first one may decline a call, and so wait for locks: see push.decline_rings. Another one that has a call to decline
-      -- stays where it is in the line, and is the first next time.
-      v_done := push.continue_erasure(v_id, clock_timestamp() + interval '500 ms', v_touched = 0);
-      if not v_done then
-        raise exception 'its locks are given back';
-      end if;
-    exception when query_canceled or others then
-      continue when not v_done;
-      -- The limit of a statement counts from its begin, so only the first has had nearly all of it. A shorter time is someone who
-      -- cancels.
-      if sqlstate = '57014' and (v_touched > 0 or clock_timestamp() < v_begun + interval '1 s') then
-        if v_touched = 0 then
-          raise;
-        end if;
-        exit;
-      end if;
-      update push.erasure e set looked_at = clock_timestamp()
-        where e.id = (select x.id from push.erasure x where x.id = v_id for no key update skip locked);
-      raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_id, sqlstate;
-      v_touched := v_touched + 1;
-      exit when sqlstate = '57014';
-      continue;
-    end;
-    v_touched := v_touched + 1;
-  end loop;
-  return v_touched;
+    where e.finished_at is null and e.looked_at < v_begun - interval '10 s' and (e.user_id is not null or e.scanned_at is not null)
+      and (e.scanned_at is null or e.found || e.waiting <> '{}' or e.asked_at < v_last)
+    order by e.looked_at limit 2 for update skip locked);
+  v_erasure push.erasure;
+begin
+  update push.erasure e set looked_at = v_begun where e.id = v_ids[1] returning e.* into v_erasure;
+  if not found then
+    return false;
+  end if;
+  begin
+    -- The last look is at all calls that have ever waited.
+    v_erasure.rang := array(select unnest(v_erasure.rang) union select unnest(v_erasure.waiting));
+    v_erasure.found := v_erasure.found || case when v_erasure.asked_at < v_last then v_erasure.rang else v_erasure.waiting end;
+    v_erasure.rang := case when v_erasure.asked_at < v_last then '{}' else v_erasure.rang end;
+    v_erasure.waiting := '{}';
+    perform push.continue_erasure(v_erasure, v_begun + interval '500 ms');
+  exception when query_canceled or others then
+    raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_erasure.id, sqlstate;
+  end;
+  return cardinality(v_ids) > 1;
 end
 $$;
 
-COMMENT ON FUNCTION push.finish_erasures(p_max integer) IS 'continues at most p_max erasures that wait (push.erasure), for about 1.5 s: declines calls that ring and were locked, then removes devices, and masks calls that have ended and owe the user nothing more. Ten minutes after push.erase_user, it checks the calls that rang once more and removes what was stored about the user''s tokens meanwhile. Returns how many erasures it worked on. It waits for locks as push.decline_call does';
+COMMENT ON FUNCTION push.finish_erasures() IS 'the job "erase": continues one erasure, for about 500 ms: looks at the calls that wait, and at all that have waited, once more, ten minutes after push.erase_user. Returns whether there is another one to continue';
 
 CREATE FUNCTION push.first_channels() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3468,51 +3140,130 @@ $$;
 
 COMMENT ON FUNCTION push.granted_apps(p_role name) IS 'the apps that were granted to a role, or to roles that it is a member of. p_role: its name';
 
-CREATE FUNCTION push.hand_over(p_outbox_id bigint, p_user_id text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE TABLE push.outbox (
+    id bigint NOT NULL,
+    app text DEFAULT 'default'::text NOT NULL,
+    kind text DEFAULT 'incoming_call'::text NOT NULL,
+    call_id text NOT NULL,
+    payload jsonb NOT NULL,
+    recipients jsonb NOT NULL,
+    ring_seconds integer NOT NULL,
+    state text DEFAULT 'ringing'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deadline_at timestamp with time zone NOT NULL,
+    answered_by text,
+    ended_at timestamp with time zone,
+    end_reason text,
+    voided boolean DEFAULT false NOT NULL,
+    traceparent text,
+    answered_device text,
+    declined jsonb,
+    erased_at timestamp with time zone,
+    CONSTRAINT outbox_state_known CHECK ((state = ANY (ARRAY['ringing'::text, 'answered'::text, 'ended'::text, 'missed'::text]))),
+    CONSTRAINT outbox_traceparent_form CHECK ((traceparent ~ '^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$'::text))
+)
+WITH (fillfactor='90', vacuum_truncate=off, autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='500000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_threshold='100000');
+ALTER TABLE ONLY push.outbox ALTER COLUMN payload SET STATISTICS 0;
+ALTER TABLE ONLY push.outbox ALTER COLUMN recipients SET STATISTICS 0;
+ALTER TABLE ONLY push.outbox ALTER COLUMN traceparent SET STATISTICS 0;
+ALTER TABLE ONLY push.outbox ALTER COLUMN declined SET STATISTICS 0;
+
+COMMENT ON TABLE push.outbox IS 'one call, or one notification, as the backend wrote it: insert (app, payload, recipients [, kind, ring_seconds]), the rest is filled in';
+
+COMMENT ON COLUMN push.outbox.id IS 'number of the call; unique, but not in order of insertion';
+
+COMMENT ON COLUMN push.outbox.app IS 'which app''s phones ring: the key under apps in the gateway''s configuration';
+
+COMMENT ON COLUMN push.outbox.kind IS 'incoming_call, video_call, or one of the notifications message, group_message, group_invite, missed_call';
+
+COMMENT ON COLUMN push.outbox.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
+
+COMMENT ON COLUMN push.outbox.payload IS 'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata optional; never a text of the message';
+
+COMMENT ON COLUMN push.outbox.recipients IS 'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, webPushSubscription, platform, environment, locale, data, notificationEnabled}';
+
+COMMENT ON COLUMN push.outbox.ring_seconds IS 'calls: ring window in seconds, 1 to 600; the app''s (else 60) unless given. Notifications: time to live in seconds, 1 to 2419200; 14400 unless given';
+
+COMMENT ON COLUMN push.outbox.state IS 'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or end_call; a notification is ended from the start';
+
+COMMENT ON COLUMN push.outbox.created_at IS 'when it was enqueued, by the database''s clock';
+
+COMMENT ON COLUMN push.outbox.deadline_at IS 'end of the ring window, or of the time to live: nothing leaves after it';
+
+COMMENT ON COLUMN push.outbox.answered_by IS 'the user who answered, as far as known: their devices are told nothing';
+
+COMMENT ON COLUMN push.outbox.ended_at IS 'when the state ceased to be ringing; null while it rings';
+
+COMMENT ON COLUMN push.outbox.end_reason IS 'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call; notification: it never was a call';
+
+COMMENT ON COLUMN push.outbox.voided IS 'ended by push.void_call: nobody is told of a missed call';
+
+COMMENT ON COLUMN push.outbox.traceparent IS 'W3C trace context of whoever enqueued the call, 00-TRACE-SPAN-FLAGS; null: none. The gateway logs its trace id';
+
+COMMENT ON COLUMN push.outbox.answered_device IS 'token of the phone that answered, as far as known: it is told nothing, the same user''s other phones are';
+
+COMMENT ON COLUMN push.outbox.declined IS 'object: each user who declined or is busy, with {"reason", "at", "device"}: their phones ring no more; null: nobody. Written by push.decline_call';
+
+COMMENT ON COLUMN push.outbox.erased_at IS 'when push.erase_user last masked a user in it; null: never';
+
+CREATE FUNCTION push.hand_over(p_call push.outbox, p_user_id text) RETURNS boolean
+    LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
     AS $$
+declare
+  v_since constant timestamptz := p_call.created_at - interval '1 hour';
+  v_owed  constant tid[] := array(
+    select d.ctid from push.delivery d
+    where d.outbox_id = p_call.id and d.user_id = p_user_id
+      and (d.kind = 0 and p_call.ended_at is null or d.kind in (2, 3) and d.state <> 1)
+    for update skip locked);
+  -- While the call rings, its cancels go to the user that history names.
+  v_sent  constant int[] := array(
+    select h.n from push.history h
+    where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0
+    for no key update skip locked);
 begin
+  if p_call.ended_at is null and exists (
+    select from push.delivery d where d.outbox_id = p_call.id and d.user_id = p_user_id and d.kind = 0 and d.ctid <> all (v_owed)
+    union all
+    select from push.history h
+      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0 and h.n <> all (v_sent)) then
+    return false;
+  end if;
   with other as materialized (
-    select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data,
-      case when o.ended_at is null then o.created_at - interval '1 hour' else 'infinity' end as since
-    from push.outbox o
-      cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, i)
+    select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data
+    from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)
       cross join lateral (select case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end) n(name)
       cross join lateral (
         select k.token, push.recipient_locale(e.entry) as locale
         from unnest(array[true, false]) c(is_call) cross join lateral push.entry_tokens(e.entry, c.is_call) k
         union all
         select d.token, d.locale from push.devices d
-        where d.user_id = n.name and d.app = o.app and d.enabled and d.invalidated_at is null) t
-    where o.id = p_outbox_id and not coalesce(o.declined ? p_user_id, false) and push.is_recipient(e.entry)
-      and n.name <> p_user_id and not coalesce(o.declined ? n.name, false)
+        where d.user_id = n.name and d.app = p_call.app and d.enabled and d.invalidated_at is null) t
+    where push.is_recipient(e.entry) and n.name <> p_user_id and not coalesce(p_call.declined ? n.name, false)
       and e.entry -> 'notificationEnabled' is distinct from 'false'
     order by t.token, e.i
-  ), owed as materialized (
-    select d.ctid as tid, d.token from push.delivery d
-    where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.kind <> 1
-    for update skip locked
-  ), handed as (
-    update push.delivery d set user_id = x.name, locale = x.locale, data = x.data
-    from owed w join other x on x.token = w.token
-    where d.ctid = w.tid
+  ), told as (
+    update push.history h set user_id = x.name, locale = x.locale, data = x.data from other x
+      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.n = any (v_sent)
+        and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0))
+  ), gone as (
+    delete from push.delivery d using other x where d.ctid = any (v_owed) and d.token = x.token
+      returning d.*, x.name, x.locale as said, x.data as given
   )
-  -- For a call that rings: the cancels go to the user that history names.
-  update push.history h set user_id = x.name, locale = x.locale, data = x.data
-    from other x
-    where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
-      and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0));
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
+    locale, data)
+  select g.outbox_id, (select max(p.last_n) from push.pushes_of(array[p_call.id]) p) + row_number() over (order by g.n), g.kind,
+    clock_timestamp(), clock_timestamp(), g.deadline_at, g.lane, g.lane, g.environment, g.platform, g.name, g.token, g.said, g.given
+  from gone g;
+  if found then
+    perform push.ring_doorbell();
+  end if;
+  return true;
 end
 $$;
 
-COMMENT ON FUNCTION push.hand_over(p_outbox_id bigint, p_user_id text) IS 'gives deliveries of one user in one call to another recipient who has the same token and has not declined. For a call that rings, the history of invites that were sent is changed in the same way. Locked rows are skipped. p_outbox_id: push.outbox.id; p_user_id: the user who is erased';
+COMMENT ON FUNCTION push.hand_over(p_call push.outbox, p_user_id text) IS 'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call that rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked. p_call: the row; p_user_id: the user who is erased';
 
 CREATE FUNCTION push.has_long_number(p_value jsonb) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -3545,26 +3296,20 @@ $$;
 
 COMMENT ON FUNCTION push.has_recipient_fault(p_entry jsonb) IS 'whether an entry of recipients may have a fault';
 
-CREATE FUNCTION push.has_room(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint, p_refuses boolean DEFAULT false) RETURNS boolean
+CREATE FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 declare
   v_quota push.quota;
   v_what  text;
-  v_limit int;
-  v_count bigint;
 begin
   select q.* into v_quota from push.quota q where q.app = p_app;
-  if not found then
-    return true;
-  end if;
-  foreach v_what in array array['calls', 'notifications', 'recipients'] loop
-    v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
-    v_count := case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end;
-    continue when v_limit is null or v_count = 0;
-    continue when push.meter(v_quota.id, v_what) is null or push.meter_used(push.meter_value(v_quota.id, v_what)) + v_count <= v_limit;
+  for v_i in 1..3 loop
+    continue when v_quota.limits[v_i] is null or p_counts[v_i] = 0;
+    v_what := (push.meter_names())[v_i];
+    continue when push.meter(v_quota.id, v_what) is null or push.quota_used(v_quota.id, v_what) + p_counts[v_i] <= v_quota.limits[v_i];
     if p_refuses then
-      perform push.refuse_quota(p_app, v_quota.id, v_what, v_limit, v_count);
+      perform push.refuse_quota(v_quota, v_i, p_counts[v_i]);
     end if;
     return false;
   end loop;
@@ -3572,7 +3317,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.has_room(p_app text, p_calls bigint, p_notifications bigint, p_recipients bigint, p_refuses boolean) IS 'whether the quota of an app has room for what a statement enqueues; counts nothing. p_app: the app; p_calls, p_notifications, p_recipients: what the statement has of it; p_refuses: whether it raises the error instead of returning false';
+COMMENT ON FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean) IS 'whether the quota of an app has room for what a statement enqueues; counts nothing. p_app: the app; p_counts: calls, notifications and recipients of the statement; p_refuses: whether it raises the error instead of returning false';
 
 CREATE FUNCTION push.has_token_member(p_entry jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3708,8 +3453,7 @@ begin
       cross join (
         select string_agg(n.name, ', ') as names
         from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire',
-          'prune',
-          'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
+          'prune', 'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
         where not exists (select from push.job j where j.name = n.name)
       ) m
       left join lateral (
@@ -3967,8 +3711,8 @@ begin
     )
     select p.id, p.n, p.lane, push.channel_rank(p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
       push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
-        and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct
-          from 'GatewayCrashed' when 'unheard' then coalesce(p.outcome, 0) <= 1
+        and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
+          when 'unheard' then coalesce(p.outcome, 0) <= 1
           else p.outcome is null and p.bypassed end
         and (p_why = 'failed' or (select true from push.ring_reports r where r.outbox_id = p.id and r.user_id = p.user_id) is null)
         and (p.id, p.n) not in (select f.id, f.fallback_of from pushed f where f.fallback_of is not null),
@@ -4237,6 +3981,54 @@ $$;
 
 COMMENT ON FUNCTION push.lock_table_used() IS 'the locks held or waited for in all databases of the server, divided by the number that Postgres guarantees room for. From 0.5 on the lock table may be full: statements of every session then fail with 53200';
 
+CREATE FUNCTION push.look_further(p_erasure push.erasure) RETURNS push.erasure
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $_$
+declare
+  v_user  constant text := p_erasure.user_id;
+  v_text  constant text := to_jsonb(v_user)::text;
+  v_lanes constant smallint[] := array(select l.id from push.lane l where l.app = p_erasure.app);
+  v_first bigint;
+  v_last  bigint;
+  v_table text;
+begin
+  select max(o.id), min(o.id), coalesce(array_agg(o.id order by o.id < p_erasure.until_id, o.id) filter (where o.app = p_erasure.app and (
+      o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0 or strpos(o.payload::text, v_text) > 0)), '{}')
+    into v_last, v_first, p_erasure.found
+    from ((select * from push.outbox x where x.id > p_erasure.after_id order by x.id limit 100)
+      union all (select * from push.outbox x where x.id < p_erasure.until_id order by x.id desc limit 100)) o;
+  if v_last is not null then
+    p_erasure.after_id := greatest(v_last, p_erasure.after_id);
+    p_erasure.until_id := least(v_first, p_erasure.until_id);
+    return p_erasure;
+  end if;
+  v_table := (
+    select min(c.relname::text) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'push.history'::regclass
+      and (c.relname > p_erasure.after_table or c.relname = p_erasure.after_table and p_erasure.after_page > 0));
+  if v_table is null then
+    p_erasure.scanned_at := clock_timestamp();
+    return p_erasure;
+  elsif v_table <> p_erasure.after_table then
+    p_erasure.after_table := v_table;
+    p_erasure.after_page := 0;
+  end if;
+  execute format('select array(select distinct h.outbox_id from push.%I h where h.ctid >= $1 and h.ctid < $2 and h.user_id = $3 '
+    'and h.lane = any ($4) and h.outbox_id <> all ($5))', v_table)
+    into p_erasure.found
+    using format('(%s,0)', p_erasure.after_page)::tid, format('(%s,0)', p_erasure.after_page + 1000)::tid, v_user, v_lanes,
+      p_erasure.waiting;
+  p_erasure.after_page := p_erasure.after_page + 1000;
+  if p_erasure.after_page >= pg_relation_size(format('push.%I', v_table)::regclass) / current_setting('block_size')::int then
+    p_erasure.after_page := 0;
+  end if;
+  return p_erasure;
+end
+$_$;
+
+COMMENT ON FUNCTION push.look_further(p_erasure push.erasure) IS 'takes the next bite of an erasure''s look through all calls and history: found: the calls in it that name the user. scanned_at is set at the end. p_erasure: the erasure';
+
 CREATE FUNCTION push.look_up_api_key(p_id integer) RETURNS TABLE(id integer, app text, scopes text[], hash bytea, addresses cidr[], state text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -4258,10 +4050,7 @@ declare
   v_what text;
 begin
   foreach v_what in array push.meter_names() loop
-    continue when push.meter(p_id, v_what) is not null;
-    execute format('create sequence push.%I minvalue 0 start 0', 'meter_' || p_id || '_' || v_what);
-    execute format('comment on sequence push.%I is %L', 'meter_' || p_id || '_' || v_what,
-      replace(v_what, '_', ' ') || ' that push.quota ' || p_id || ' has counted: see functions/quotas.sql');
+    execute format('create sequence if not exists push.%I minvalue 0 start 0', 'meter_' || p_id || '_' || v_what);
   end loop;
 end
 $$;
@@ -4281,62 +4070,98 @@ CREATE FUNCTION push.mask(p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
 
-COMMENT ON FUNCTION push.mask(p_token text) IS 'a token as people see it: its first and last four characters. p_token: the token';
+COMMENT ON FUNCTION push.mask(p_token text) IS 'a token, p_token, as people see it: its first and last four characters';
 
-CREATE FUNCTION push.mask_payload(p_payload jsonb, p_user_id text) RETURNS jsonb
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION push.mask_call(p_call push.outbox, p_user_id text, p_hashes bigint[]) RETURNS push.outbox
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'push', 'pg_temp'
     AS $$
-  select coalesce((
-    select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, p_user_id) end)
-    from jsonb_each(p_payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}')
-$$;
-
-COMMENT ON FUNCTION push.mask_payload(p_payload jsonb, p_user_id text) IS 'a payload that names the user, reduced to callId, messageId, chatId and from; the user is masked in all of them except callId. p_payload: push.outbox.payload; p_user_id: the user';
-
-CREATE FUNCTION push.mask_recipients(p_recipients jsonb, p_user_id text) RETURNS jsonb
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-  select case when jsonb_typeof(p_recipients) <> 'array' then push.mask_user(p_recipients, p_user_id) else coalesce((
+begin
+  p_call.recipients := coalesce((
     select jsonb_agg(case when p_user_id = case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end
-        then '"[erased]"'::jsonb else push.mask_user(e.entry, p_user_id) end order by e.i)
-    from jsonb_array_elements(p_recipients) with ordinality e(entry, i)), '[]') end
+        then '"[erased]"' else push.mask_user(e.entry, p_user_id) end order by e.i)
+    from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)), p_call.recipients);
+  if p_call.declined ? p_user_id then
+    p_call.declined := push.mask_user(p_call.declined #- array[p_user_id, 'device'], p_user_id);
+  end if;
+  if p_call.answered_by = p_user_id or hashtextextended(p_call.answered_device, 0) = any (p_hashes) then
+    p_call.answered_device := null;
+  end if;
+  if p_call.answered_by = p_user_id then
+    p_call.answered_by := '[erased]';
+  end if;
+  if p_call.payload - 'callId' <> push.mask_user(p_call.payload - 'callId', p_user_id) then
+    p_call.payload := coalesce((
+      select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, p_user_id) end)
+      from jsonb_each(p_call.payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}');
+  end if;
+  return p_call;
+end
 $$;
 
-COMMENT ON FUNCTION push.mask_recipients(p_recipients jsonb, p_user_id text) IS 'recipients of a call with this user''s entries reduced to [erased]: tokens, locale and data are removed. p_recipients: push.outbox.recipients; p_user_id: the user';
+COMMENT ON FUNCTION push.mask_call(p_call push.outbox, p_user_id text, p_hashes bigint[]) IS 'a call in which the user is masked: entries of recipients without tokens, locale and data; a payload that names the user reduced to its ids. p_call: the row; p_user_id: the user; p_hashes: push.erasure.token_hashes';
 
-CREATE FUNCTION push.mask_user(p_value jsonb, p_user_id text) RETURNS jsonb
+CREATE FUNCTION push.mask_rows(p_erasure push.erasure, p_call bigint, p_since timestamp with time zone, p_masked push.outbox) RETURNS push.erasure
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_user   constant text := p_erasure.user_id;
+  v_counts jsonb;
+begin
+  with history as (
+    update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
+        provider_message_id = null
+      where h.outbox_id = p_call and h.finished_at >= p_since and h.user_id = v_user and h.n = any (array(
+        select x.n from push.history x where x.outbox_id = p_call and x.finished_at >= p_since and x.user_id = v_user
+        for no key update skip locked))
+      returning 1
+  ), reports as (
+    delete from push.ring_reports r where r.outbox_id = p_call and r.user_id = v_user returning 1
+  ), escalated as (
+    update push.escalations e set user_id = '[erased]' where e.outbox_id = p_call and e.user_id = v_user returning 1
+  ), call as (
+    update push.outbox o
+      set recipients = p_masked.recipients, declined = p_masked.declined, answered_by = p_masked.answered_by,
+        answered_device = p_masked.answered_device, payload = p_masked.payload, erased_at = clock_timestamp()
+      where o.id = p_call and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload) is distinct from
+        (p_masked.recipients, p_masked.declined, p_masked.answered_by, p_masked.answered_device, p_masked.payload)
+      returning 1
+  )
+  select jsonb_build_object('history', array[0, (select count(*) from history)], 'ring_reports', array[(select count(*) from reports), 0],
+      'escalations', array[0, (select count(*) from escalated)], 'outbox', array[0, (select count(*) from call)])
+    into v_counts;
+  p_erasure.counts := push.add_counts(p_erasure.counts, v_counts);
+  if not exists (select from push.history h where h.outbox_id = p_call and h.finished_at >= p_since and h.user_id = v_user) then
+    p_erasure.waiting := array_remove(p_erasure.waiting, p_call);
+  end if;
+  return p_erasure;
+end
+$$;
+
+COMMENT ON FUNCTION push.mask_rows(p_erasure push.erasure, p_call bigint, p_since timestamp with time zone, p_masked push.outbox) IS 'masks the rows of a call, for push.erase_from_call, which has it locked. If a row of history is locked, the call waits. p_call: push.outbox.id; p_since: history since then; p_masked: push.mask_call of the call';
+
+CREATE FUNCTION push.mask_user(p_value jsonb, p_user_id text, p_words boolean DEFAULT false) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
 begin
   return case jsonb_typeof(p_value)
     when 'object' then coalesce((
-      select jsonb_object_agg(case when m.key = p_user_id then '[erased]' else m.key end, push.mask_user(m.value, p_user_id))
+      select jsonb_object_agg(case when m.key = p_user_id and not p_words then '[erased]' else m.key end,
+        push.mask_user(m.value, p_user_id, p_words))
       from jsonb_each(p_value) m), '{}')
     when 'array' then coalesce((
-      select jsonb_agg(push.mask_user(e.value, p_user_id) order by e.i)
+      select jsonb_agg(push.mask_user(e.value, p_user_id, p_words) order by e.i)
       from jsonb_array_elements(p_value) with ordinality e(value, i)), '[]')
-    when 'string' then case when p_value #>> '{}' = p_user_id then '"[erased]"' else p_value end
+    when 'string' then case
+      when p_words then to_jsonb(regexp_replace(p_value #>> '{}', '(?<![[:alnum:]_])'
+        || regexp_replace(p_user_id, '([^[:alnum:]_[:space:]])', '\\\1', 'g') || '(?![[:alnum:]_])', '[erased]', 'g'))
+      when p_value #>> '{}' = p_user_id then '"[erased]"' else p_value end
     else p_value end;
 end
 $$;
 
-COMMENT ON FUNCTION push.mask_user(p_value jsonb, p_user_id text) IS 'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value';
-
-CREATE FUNCTION push.mask_words(p_value jsonb, p_pattern text) RETURNS jsonb
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-    AS $$
-begin
-  return case jsonb_typeof(p_value)
-    when 'object' then coalesce((select jsonb_object_agg(m.key, push.mask_words(m.value, p_pattern)) from jsonb_each(p_value) m), '{}')
-    when 'array' then coalesce((
-      select jsonb_agg(push.mask_words(e.value, p_pattern) order by e.i)
-      from jsonb_array_elements(p_value) with ordinality e(value, i)), '[]')
-    when 'string' then to_jsonb(regexp_replace(p_value #>> '{}', p_pattern, '[erased]', 'g'))
-    else p_value end;
-end
-$$;
-
-COMMENT ON FUNCTION push.mask_words(p_value jsonb, p_pattern text) IS 'a JSON value in whose strings, but not in its keys, every match is replaced by [erased]. p_value: the value; p_pattern: a regular expression';
+COMMENT ON FUNCTION push.mask_user(p_value jsonb, p_user_id text, p_words boolean) IS 'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value; p_words: instead, within strings, every such word';
 
 CREATE FUNCTION push.message_text_fault(p_payload jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4377,68 +4202,9 @@ COMMENT ON FUNCTION push.meter_at(p_value bigint, p_minute bigint) IS 'the value
 
 CREATE FUNCTION push.meter_names() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select '{calls,notifications,recipients,calls_returned,notifications_returned,recipients_returned,refusals}'::text[] $$;
+    AS $$ select '{calls,notifications,recipients,calls_returned,notifications_returned,recipients_returned,refusals,refusals_seen}'::text[] $$;
 
-COMMENT ON FUNCTION push.meter_names() IS 'what the meters of a quota count';
-
-CREATE FUNCTION push.meter_rest(p_counted bigint, p_returned bigint) RETURNS bigint
-    LANGUAGE plpgsql PARALLEL SAFE
-    AS $$
-declare
-  v_counted  bigint := push.meter_at(coalesce(p_counted, 0), floor(date_part('epoch', clock_timestamp()) / 60)::bigint);
-  v_returned bigint := push.meter_at(coalesce(p_returned, 0), v_counted >> 44);
-begin
-  return ((v_counted >> 44) << 44)
-    | (greatest(0, ((v_counted >> 22) & 4194303) - ((v_returned >> 22) & 4194303)) << 22)
-    | greatest(0, (v_counted & 4194303) - (v_returned & 4194303));
-end
-$$;
-
-COMMENT ON FUNCTION push.meter_rest(p_counted bigint, p_returned bigint) IS 'the value of a meter without what was returned. p_counted: its value; p_returned: value of the meter of what was returned, read before the other one, so that the difference is never too small';
-
-CREATE FUNCTION push.meter_used(p_value bigint) RETURNS integer
-    LANGUAGE plpgsql PARALLEL SAFE
-    AS $$
-declare
-  v_minutes double precision := date_part('epoch', clock_timestamp()) / 60;
-  v_value   bigint := push.meter_at(coalesce(p_value, 0), floor(v_minutes)::bigint);
-begin
-  return ceil(((v_value >> 22) & 4194303) * (1 - v_minutes + floor(v_minutes)))::int + (v_value & 4194303)::int;
-end
-$$;
-
-COMMENT ON FUNCTION push.meter_used(p_value bigint) IS 'what a meter has counted in the last minute, an estimate. p_value: its value; null: nothing was ever counted';
-
-CREATE FUNCTION push.meter_value(p_id integer, p_what text) RETURNS bigint
-    LANGUAGE plpgsql
-    AS $$
-declare
-  v_returned bigint := pg_sequence_last_value(push.meter(p_id, p_what || '_returned'));
-begin
-  return push.meter_rest(pg_sequence_last_value(push.meter(p_id, p_what)), v_returned);
-end
-$$;
-
-COMMENT ON FUNCTION push.meter_value(p_id integer, p_what text) IS 'the value of a meter, without what was returned. p_id: push.quota.id; p_what: calls, notifications or recipients';
-
-CREATE FUNCTION push.meter_wait(p_value bigint, p_room integer) RETURNS integer
-    LANGUAGE plpgsql PARALLEL SAFE
-    AS $$
-declare
-  v_minutes double precision := date_part('epoch', clock_timestamp()) / 60;
-  v_value   bigint := push.meter_at(coalesce(p_value, 0), floor(v_minutes)::bigint);
-  v_before  double precision := (v_value >> 22) & 4194303;
-  v_count   double precision := v_value & 4194303;
-  v_part    double precision := v_minutes - floor(v_minutes);
-begin
-  -- The minute before is forgotten during this one, and this one during the next.
-  return greatest(1, ceil(60 * (case
-    when v_count <= p_room then greatest(0, 1 - (p_room - v_count) / greatest(v_before, 1)) - v_part
-    else 1 - v_part + 1 - p_room / v_count end)))::int;
-end
-$$;
-
-COMMENT ON FUNCTION push.meter_wait(p_value bigint, p_room integer) IS 'seconds, at least 1, until the use of the last minute has gone down to p_room if nothing more is counted. p_value: the value of the meter; null: nothing was ever counted';
+COMMENT ON FUNCTION push.meter_names() IS 'what the meters of a quota count; the first three are its limits. refusals_seen: what the meter of refusals was when it was last read';
 
 CREATE FUNCTION push.minutes(p_since timestamp with time zone) RETURNS TABLE(minute timestamp with time zone, invites bigint, delivered bigint, late bigint, expired bigint, dead bigint, p50_ms double precision, p99_ms double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4487,6 +4253,12 @@ end
 $$;
 
 COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks at most p_max calls as missed that still ring after their deadline. What follows is done by push.follow_up. Returns how many';
+
+CREATE FUNCTION push.named_limits(p_limits integer[]) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select jsonb_object_agg(l.name, l.value) from unnest((push.meter_names())[:3], p_limits) l(name, value) $$;
+
+COMMENT ON FUNCTION push.named_limits(p_limits integer[]) IS 'limits for push.audit. p_limits: as push.quota.limits';
 
 CREATE FUNCTION push.nearest_owed(p_each integer, p_most integer, p_past timestamp with time zone, p_near timestamp with time zone, p_with_past boolean) RETURNS TABLE(lane smallint, range integer, kind smallint, state smallint, owner integer, created_at timestamp with time zone, deadline_at timestamp with time zone)
     LANGUAGE sql STABLE
@@ -5687,66 +5459,67 @@ $$;
 
 COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: a note is tried again later, and several are tried alone. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
 
+CREATE FUNCTION push.quota_counts(p_kind text, p_recipients jsonb) RETURNS bigint[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select array[push.is_call(p_kind)::int, (not push.is_call(p_kind))::int, push.recipients_in(p_recipients)] $$;
+
+COMMENT ON FUNCTION push.quota_counts(p_kind text, p_recipients jsonb) IS 'what a quota counts for one call, as push.has_room takes it. p_kind, p_recipients: columns of push.outbox';
+
 CREATE FUNCTION push.quota_troubles() RETURNS TABLE(app text, trouble text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  select u.app, format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')
-      || case when max(u.refusals) > 0 then format('; %s refusals in the last minute', max(u.refusals)) else '' end)
-    from push.quota_uses() u
-    where u."limit" > 0 and (u.used >= u."limit" or u.refusals > 0
-      and not exists (select from push.quota q where q.id = u.id and 0 in (q.calls, q.notifications, q.recipients)))
+  with used as (
+    select u.*, 0 = any (array_agg(u."limit") over (partition by u.app)) as is_shut,
+      case when u.refusals > 0 then format('; %s refusals in the last minute', u.refusals) else '' end as refused
+    from push.quota_uses() u where u."limit" is not null
+  ), said as (
+    select r.* from push.quota_of_replica r where exists (select from push.gateways g where g.name = r.replica and g.alive)
+  )
+  select u.app, format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')) || max(u.refused)
+    from used u
+    where u."limit" > 0 and (u.used >= u."limit" or u.refusals > 0 and not u.is_shut)
     group by u.app
   union all
-  select u.app, format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no '))
-      || case when max(u.refusals) > 0 then format('; %s refusals in the last minute', max(u.refusals)) else '' end
-    from push.quota_uses() u
-    where u."limit" = 0
-    group by u.app
+  select u.app, format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no ')) || max(u.refused)
+    from used u where u."limit" = 0 group by u.app
   union all
-  select s.app, format('replicas differ on %s: %s', s.app, string_agg(format('%s/%s/%s (%s)', coalesce(s.calls::text, 'none'),
-      coalesce(s.notifications::text, 'none'), coalesce(s.recipients::text, 'none'), s.names), ', '))
-    from (
-      select r.app, r.calls, r.notifications, r.recipients, string_agg(r.replica, ', ' order by r.replica) as names
-      from push.quota_of_replica r
-      where exists (select from push.gateways g where g.name = r.replica and g.alive)
-      group by r.app, r.calls, r.notifications, r.recipients
-    ) s
+  select s.app, format('replicas differ on %s: %s', s.app, string_agg(format('%s (%s)', array_to_string(s.limits, '/', 'none'), s.names), ', '))
+    from (select s.app, s.limits, string_agg(s.replica, ', ' order by s.replica) as names from said s group by s.app, s.limits) s
     group by s.app having count(*) > 1
   union all
   select s.app, format('the quota of %s is not the one that %s has: register it again, by a restart', s.app, s.replica)
-    from (
-      select distinct on (r.app) r.* from push.quota_of_replica r
-      where exists (select from push.gateways g where g.name = r.replica and g.alive)
-      order by r.app, r.said_at desc
-    ) s
-    left join push.quota q on q.app = s.app
-    where (s.calls, s.notifications, s.recipients) is distinct from (q.configured_calls, q.configured_notifications, q.configured_recipients)
+    from (select distinct on (s.app) s.* from said s order by s.app, s.said_at desc) s left join push.quota q on q.app = s.app
+    where s.limits <> coalesce(q.configured, '{null,null,null}')
 $$;
 
 COMMENT ON FUNCTION push.quota_troubles() IS 'apps that are at their quota, apps with a quota of 0, apps to which living replicas give different quotas, and those whose last word was not taken over; for push.health';
 
-CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" integer, used integer, configured integer, set_to integer, refusals integer, refused_at timestamp with time zone, id integer)
+CREATE FUNCTION push.quota_used(p_id integer, p_what text) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+begin
+  return (push.read_meter(pg_sequence_last_value(push.meter(p_id, p_what || '_returned')),
+    pg_sequence_last_value(push.meter(p_id, p_what)))).used;
+end
+$$;
+
+COMMENT ON FUNCTION push.quota_used(p_id integer, p_what text) IS 'what was counted in the last minute. p_id, p_what: as for push.meter';
+
+CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" integer, used integer, refusals integer, refused_at timestamp with time zone, configured integer, set_to integer, set_at timestamp with time zone, set_by text, note text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  select q.app, k.what, k."limit", push.meter_used(push.meter_value(q.id, k.what)), k.configured, k.set_to,
-    push.meter_used(pg_sequence_last_value(push.meter(q.id, 'refusals'))), r.refused_at, q.id
+  select q.app, k.what, k."limit", push.quota_used(q.id, k.what), push.quota_used(q.id, 'refusals'),
+    least(to_timestamp(60 * (n.next - ((n.next - (pg_sequence_last_value(push.meter(q.id, 'refusals')) >> 44)) & 524287))), clock_timestamp()),
+    k.configured, k.set_to, q.set_at, q.set_by, q.note
   from push.quota q
-  cross join lateral (values ('calls', q.calls, q.configured_calls, q.set_calls),
-    ('notifications', q.notifications, q.configured_notifications, q.set_notifications),
-    ('recipients', q.recipients, q.configured_recipients, q.set_recipients)) k(what, "limit", configured, set_to)
-  left join push.quota_refusals r on r.id = q.id
+  cross join (select floor(date_part('epoch', clock_timestamp()) / 60)::bigint + 1) n(next)
+  cross join unnest((push.meter_names())[:3], q.limits, q.configured, q.set_to) k(what, "limit", configured, set_to)
   where not pg_is_in_recovery()
 $$;
 
 COMMENT ON FUNCTION push.quota_uses() IS 'the quotas and their use, one row for each app and limit, also where there is none now. For push.quotas and push.observe';
-
-CREATE FUNCTION push.quote_pattern(p_text text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select regexp_replace(p_text, '([^[:alnum:]_[:space:]])', '\\\1', 'g') $$;
-
-COMMENT ON FUNCTION push.quote_pattern(p_text text) IS 'a regular expression that matches exactly this text, p_text';
 
 CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) RETURNS TABLE(rank integer, token text, environment smallint, platform smallint, locale text)
     LANGUAGE sql STABLE
@@ -5777,6 +5550,27 @@ CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boo
 $$;
 
 COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) IS 'the devices that receive a call, or a notification, to this user: on each platform those of the best channel, at most the ten newest in all, phones before browsers. rank: push.channel_rank. p_providers: push.apps.providers';
+
+CREATE FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer DEFAULT NULL::integer, OUT used integer, OUT wait integer) RETURNS record
+    LANGUAGE plpgsql PARALLEL SAFE
+    AS $$
+declare
+  v_minutes  double precision := date_part('epoch', clock_timestamp()) / 60;
+  v_part     double precision := v_minutes - floor(v_minutes);
+  v_counted  bigint := push.meter_at(coalesce(p_counted, 0), floor(v_minutes)::bigint);
+  v_returned bigint := push.meter_at(coalesce(p_returned, 0), v_counted >> 44);
+  v_before   double precision := greatest(0, ((v_counted >> 22) & 4194303) - ((v_returned >> 22) & 4194303));
+  v_count    double precision := greatest(0, (v_counted & 4194303) - (v_returned & 4194303));
+begin
+  used := ceil(v_before * (1 - v_part)) + v_count;
+  -- The minute before is forgotten during this one, and this one during the next.
+  wait := greatest(1, ceil(60 * (case
+    when v_count <= p_room then greatest(0, 1 - (p_room - v_count) / greatest(v_before, 1)) - v_part
+    else 1 - v_part + 1 - p_room / v_count end)));
+end
+$$;
+
+COMMENT ON FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer, OUT used integer, OUT wait integer) IS 'used: what a meter has counted in the last minute, an estimate; wait: seconds, at least 1, until that has gone down to p_room if nothing more is counted. p_counted: its value; p_returned: value of the meter of what was returned, read before, so that the difference is never too small; null: nothing was ever counted';
 
 CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5900,42 +5694,69 @@ $$;
 
 COMMENT ON FUNCTION push.refuse_app(p_app text) IS 'raises the error for an app that the caller may not act for. p_app: its name';
 
-CREATE FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint) RETURNS void
+CREATE TABLE push.quota (
+    app text NOT NULL,
+    id integer NOT NULL,
+    configured integer[] DEFAULT '{NULL,NULL,NULL}'::integer[] NOT NULL,
+    set_to integer[] DEFAULT '{NULL,NULL,NULL}'::integer[] NOT NULL,
+    limits integer[] GENERATED ALWAYS AS (ARRAY[COALESCE(set_to[1], configured[1]), COALESCE(set_to[2], configured[2]), COALESCE(set_to[3], configured[3])]) STORED,
+    set_at timestamp with time zone,
+    set_by text,
+    note text,
+    CONSTRAINT quota_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
+    CONSTRAINT quota_range CHECK (((0 <= ALL ((configured || set_to))) AND (1000000 >= ALL ((configured || set_to)))))
+);
+
+COMMENT ON TABLE push.quota IS 'one app that has a quota, or once had one. Written only when a quota changes; its use is in the sequences push.meter_ID_…. People read push.quotas';
+
+COMMENT ON COLUMN push.quota.app IS 'name of the app';
+
+COMMENT ON COLUMN push.quota.id IS 'number in the names of its meters';
+
+COMMENT ON COLUMN push.quota.configured IS 'calls, notifications and recipients a minute, by the configuration of the gateway that registered last; null: no limit';
+
+COMMENT ON COLUMN push.quota.set_to IS 'the same by push.set_quota, which overrides the configuration; null: not set';
+
+COMMENT ON COLUMN push.quota.limits IS 'the same as enqueueing reads it';
+
+COMMENT ON COLUMN push.quota.set_at IS 'when push.set_quota was called; null: nothing is set';
+
+COMMENT ON COLUMN push.quota.set_by IS 'the login that called it';
+
+COMMENT ON COLUMN push.quota.note IS 'why, as given to push.set_quota';
+
+CREATE FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_refusals regclass := push.meter(p_id, 'refusals');
+  v_what     constant text := (push.meter_names())[p_place];
+  v_limit    constant int := p_quota.limits[p_place];
+  v_refusals constant regclass := push.meter(p_quota.id, 'refusals');
   v_wait     int;
 begin
   if v_refusals is not null then
     perform push.count_on_meter(v_refusals, 1);
   end if;
-  if p_count > p_limit and p_limit > 0 then
+  if p_count > v_limit and v_limit > 0 then
     raise exception using errcode = 'invalid_parameter_value',
       message = format('%s: this statement has %s %s, and the quota of app %s is %s a minute; split it',
-        case p_what when 'recipients' then 'recipients' else 'app' end, p_count, p_what, p_app, p_limit),
+        case v_what when 'recipients' then 'recipients' else 'app' end, p_count, v_what, p_quota.app, v_limit),
       hint = 'Nothing of this statement was enqueued. push.quotas shows the quota, and push.set_quota changes it.',
-      schema = 'push', table = 'outbox', column = case p_what when 'recipients' then 'recipients' else 'app' end;
+      schema = 'push', table = 'outbox', column = case v_what when 'recipients' then 'recipients' else 'app' end;
   end if;
-  if p_limit = 0 then
-    -- The HTTP API needs a number for Retry-After.
-    raise exception using errcode = '53Q01', message = format('app: app %s may enqueue no %s: its quota is 0', p_app, p_what),
-      detail = 'retry_after_seconds=60',
-      hint = 'Nothing of this statement was enqueued. An operator ends that with push.set_quota.',
-      schema = 'push', table = 'outbox', column = 'app';
-  end if;
-  v_wait := push.meter_wait(push.meter_value(p_id, p_what), (p_limit - p_count)::int);
-  raise exception using errcode = '53Q01',
-    message = format('app: app %s has used up its quota of %s %s a minute', p_app, p_limit, p_what),
-    detail = format('retry_after_seconds=%s', v_wait),
-    hint = format('Nothing of this statement was enqueued. Enqueue less, and try again in %s s. push.quotas shows what is used, '
-      'and push.set_quota changes the quota.', v_wait),
-    schema = 'push', table = 'outbox', column = 'app';
+  -- If it is 0, the HTTP API needs a number for Retry-After, too.
+  v_wait := case v_limit when 0 then 60 else (push.read_meter(pg_sequence_last_value(push.meter(p_quota.id, v_what || '_returned')),
+    pg_sequence_last_value(push.meter(p_quota.id, v_what)), (v_limit - p_count)::int)).wait end;
+  raise exception using errcode = '53Q01', detail = format('retry_after_seconds=%s', v_wait), schema = 'push', table = 'outbox', column = 'app',
+    message = case v_limit when 0 then format('app: app %s may enqueue no %s: its quota is 0', p_quota.app, v_what)
+      else format('app: app %s has used up its quota of %s %s a minute', p_quota.app, v_limit, v_what) end,
+    hint = 'Nothing of this statement was enqueued. ' || case v_limit when 0 then 'An operator ends that with push.set_quota.'
+      else format('Enqueue less, and try again in %s s. push.quotas shows what is used, and push.set_quota changes the quota.', v_wait) end;
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse_quota(p_app text, p_id integer, p_what text, p_limit integer, p_count bigint) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would never be taken. p_app, p_id: columns of push.quota; p_what: calls, notifications or recipients; p_limit: the quota; p_count: how many the statement has';
+COMMENT ON FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would never be taken. p_quota: the quota; p_place: which of its limits; p_count: how many the statement has';
 
 CREATE FUNCTION push.refuse_slots() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6078,6 +5899,11 @@ COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane
 CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_none   int[] := array_fill(null::int, array[coalesce(cardinality(p_outbox_id), 0)]);
@@ -6482,54 +6308,6 @@ $$;
 
 COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit. It is a hint: they poll as well. Does nothing in the sessions of gateways, which have set push.is_gateway';
 
-CREATE FUNCTION push.rings_of(p_app text, p_user_digest bytea, p_until timestamp with time zone, INOUT p_user_id text, INOUT p_after bigint, OUT calls bigint[], OUT is_end boolean) RETURNS record
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-declare
-  -- Not in the order of their numbers at once: that could be planned as a walk through all calls.
-  v_ids  bigint[] := array(
-    select r.id
-    from (select o.id from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = p_app offset 0) r
-    where r.id > p_after
-    order by r.id);
-  v_id   bigint;
-  v_name text;
-begin
-  calls := '{}';
-  is_end := v_ids = '{}';
-  foreach v_id in array v_ids loop
-    if p_user_id is null then
-      select n.name into v_name
-        from push.outbox o
-          cross join lateral (select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as name
-            from jsonb_array_elements(o.recipients) e) n
-        where o.id = v_id and push.user_digest(n.name) = p_user_digest
-        limit 1;
-    else
-      -- A name is compared fifty times as fast as a digest is made.
-      select p_user_id into v_name
-        from push.outbox o
-        where o.id = v_id and (o.recipients @> jsonb_build_array(p_user_id)
-          or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id)));
-    end if;
-    if v_name is not null then
-      calls := calls || v_id;
-      p_user_id := v_name;
-    end if;
-    p_after := v_id;
-    is_end := v_id = v_ids[cardinality(v_ids)];
-    exit when clock_timestamp() >= p_until;
-  end loop;
-end
-$$;
-
-COMMENT ON FUNCTION push.rings_of(p_app text, p_user_digest bytea, p_until timestamp with time zone, INOUT p_user_id text, INOUT p_after bigint, OUT calls bigint[], OUT is_end boolean) IS 'the calls that ring a user, calls: push.outbox.id, as far as there is time to look. p_app: the app; p_user_digest: as push.erasure.user_digest; p_until: when to stop; p_user_id: the user''s id, null if it is not known, which takes longer; it is returned if a call has it; p_after: push.erasure.rings_after. is_end: all calls that ring were looked at';
-
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6560,8 +6338,7 @@ begin
       v_more := push.trim_webhooks() >= 5000;
       v_more := v_more or exists (select from push.prune_cursor c where c.after_id > 0);
     when 'erase' then
-      perform push.finish_erasures();
-      v_more := false;
+      v_more := push.finish_erasures();
     when 'ensure_partitions' then
       perform push.ensure_partitions();
       v_more := false;
@@ -6605,30 +6382,30 @@ begin
   for v_plan in
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
-      (c_index, 'announce_calls, answer_call, beat, call, check_recipient, compare_recipients, decline, decline_call, '
+      (c_index, 'announce_calls, answer_call, beat, call, check_recipient, compare_recipients, decline_call, '
         'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, note_tokens, register_device, report_lanes, '
-        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call, withdraw_decline'),
+        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call'),
       (c_uncompiled, 'check_health, drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
-      (c_walk, 'claimed_by, continue_erasure, count_owed, decline_rings, disown, drop_calls, enqueue_calls, '
-        'erased_user, finish_erasures, forget, give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
-        'prune, rings_of, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
-      (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, erase_from_call, '
-        'expire, free_claims, free_rows, hand_over, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, note_devices, '
+      (c_walk, 'claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
+        'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
+      (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
+        'expire, free_claims, free_rows, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, note_devices, '
         'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
         'withdraw_tokens'),
       (c_index || c_uncompiled, 'calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.
-      (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'erase_user, requeue, resend_webhooks, resume_webhooks'),
+      (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),
       -- Inside a statement that has the other settings.
       ('{"plan_cache_mode": "force_generic_plan"}', 'calls_that_skip'),
       -- The sort of a statement with many calls stays in memory.
       (c_batch || '{"work_mem": "64MB"}', 'fan_out'),
       -- Batches are joined with themselves: a nested loop would cost the square of their size.
-      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, follow_up_again'),
+      (c_walk || '{"enable_mergejoin": "off"}', 'follow_up, follow_up_again, release'),
       ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
       (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
       -- They read a whole table on purpose.
-      (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'claimed_places, erase_tokens')
+      (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'claimed_places, '
+        'erase_elsewhere, erase_from_audit')
     ) s(settings, names)) s
     full join (
       select p.proname as name, p.oid, coalesce(jsonb_object_agg(split_part(c, '=', 1), split_part(c, '=', 2)) filter (
@@ -6655,13 +6432,13 @@ CREATE FUNCTION push.set_quota(app text, calls_per_minute integer DEFAULT NULL::
     AS $$
 #variable_conflict use_column
 declare
+  v_set    constant int[] := array[calls_per_minute, notifications_per_minute, recipients_per_minute];
+  v_is_set constant boolean := num_nonnulls(variadic v_set) > 0;
   v_before push.quota;
   v_after  push.quota;
   v_fault  text := (
-    select format('%s: must be 0 to 1000000; null leaves it to the configuration', x.name)
-    from (values ('calls_per_minute', set_quota.calls_per_minute), ('notifications_per_minute', set_quota.notifications_per_minute),
-      ('recipients_per_minute', set_quota.recipients_per_minute)) x(name, value)
-    where x.value not between 0 and 1000000 limit 1);
+    select format('%s_per_minute: must be 0 to 1000000; null leaves it to the configuration', x.name)
+    from unnest((push.meter_names())[:3], v_set) x(name, value) where x.value not between 0 and 1000000 limit 1);
 begin
   if v_fault is not null then
     raise exception using errcode = 'invalid_parameter_value', message = v_fault,
@@ -6674,36 +6451,26 @@ begin
       hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
         'No gateway has registered any.');
   end if;
-  if num_nonnulls(set_quota.calls_per_minute, set_quota.notifications_per_minute, set_quota.recipients_per_minute) > 0 then
+  if v_is_set then
     insert into push.quota (app) values (set_quota.app) on conflict do nothing;
   end if;
   select q.* into v_before from push.quota q where q.app = set_quota.app for update;
-  if v_before.app is null then
-    changed := false;
-    message := format('app %s: no limit; nothing was set', set_quota.app);
-    return next;
+  if not found then
+    return query select false, format('app %s: no limit; nothing was set', set_quota.app);
     return;
   end if;
   perform push.make_meters(v_before.id);
   update push.quota q
-    set set_calls = set_quota.calls_per_minute, set_notifications = set_quota.notifications_per_minute,
-      set_recipients = set_quota.recipients_per_minute, note = left(set_quota.note, 500), updated_at = clock_timestamp(),
-      set_at = case when num_nonnulls(set_quota.calls_per_minute, set_quota.notifications_per_minute,
-        set_quota.recipients_per_minute) > 0 then clock_timestamp() end,
-      set_by = case when num_nonnulls(set_quota.calls_per_minute, set_quota.notifications_per_minute,
-        set_quota.recipients_per_minute) > 0 then session_user end
-    where q.app = set_quota.app
-    returning q.* into v_after;
-  changed := (v_before.set_calls, v_before.set_notifications, v_before.set_recipients, v_before.note)
-    is distinct from (v_after.set_calls, v_after.set_notifications, v_after.set_recipients, v_after.note);
+    set set_to = v_set, note = left(set_quota.note, 500), set_at = case when v_is_set then clock_timestamp() end,
+      set_by = case when v_is_set then session_user end
+    where q.app = set_quota.app returning q.* into v_after;
+  changed := (v_before.set_to, v_before.note) is distinct from (v_after.set_to, v_after.note);
   message := format('app %s: %s', set_quota.app, (
     select string_agg(case when x.value is null then format('no limit of %s', x.name)
         else format('%s %s a minute (%s)', x.value, x.name, case when x.own is null then 'as configured' else 'set' end) end, ', ')
-    from (values ('calls', v_after.calls, v_after.set_calls), ('notifications', v_after.notifications, v_after.set_notifications),
-      ('recipients', v_after.recipients, v_after.set_recipients)) x(name, value, own)));
-  perform push.note_audit('set_quota', set_quota.app, jsonb_build_object('calls', set_quota.calls_per_minute,
-    'notifications', set_quota.notifications_per_minute, 'recipients', set_quota.recipients_per_minute,
-    'note', left(set_quota.note, 500), 'changed', changed));
+    from unnest((push.meter_names())[:3], v_after.limits, v_set) x(name, value, own)));
+  perform push.note_audit('set_quota', set_quota.app,
+    push.named_limits(v_set) || jsonb_build_object('note', left(set_quota.note, 500), 'changed', changed));
   return next;
 end
 $$;
@@ -7369,28 +7136,21 @@ CREATE FUNCTION push.take_refusals() RETURNS TABLE(app text, count bigint)
     AS $$
 #variable_conflict use_column
 declare
-  v_quota record;
+  v_id    int;
   v_value bigint;
   v_seen  bigint;
-  v_ages  bigint;
 begin
-  for v_quota in select q.id, q.app from push.quota q loop
-    v_value := pg_sequence_last_value(push.meter(v_quota.id, 'refusals'));
-    continue when v_value is null;
-    select r.seen into v_seen from push.quota_refusals r where r.id = v_quota.id;
-    continue when v_seen = v_value;
-    insert into push.quota_refusals (id) values (v_quota.id) on conflict do nothing;
-    select r.seen into v_seen from push.quota_refusals r where r.id = v_quota.id for update skip locked;
-    continue when not found or v_seen = v_value;
-    v_ages := ((v_value >> 44) - (v_seen >> 44)) & 524287;
-    app := v_quota.app;
-    count := greatest(0, case v_ages
-      when 0 then (v_value & 4194303) - (v_seen & 4194303)
-      when 1 then ((v_value >> 22) & 4194303) - (v_seen & 4194303) + (v_value & 4194303)
-      else ((v_value >> 22) & 4194303) + (v_value & 4194303) end);
-    update push.quota_refusals r
-      set seen = v_value, refusals = r.refusals + count, refused_at = case when count > 0 then clock_timestamp() else r.refused_at end
-      where r.id = v_quota.id;
+  for v_id, app in select q.id, q.app from push.quota q loop
+    v_value := pg_sequence_last_value(push.meter(v_id, 'refusals'));
+    continue when v_value is null or v_value = pg_sequence_last_value(push.meter(v_id, 'refusals_seen'));
+    perform from push.quota q where q.id = v_id for no key update skip locked;
+    continue when not found;
+    v_seen := coalesce(pg_sequence_last_value(push.meter(v_id, 'refusals_seen')), 0);
+    perform setval(push.meter(v_id, 'refusals_seen'), v_value);
+    count := greatest(0, (v_value & 4194303) + case ((v_value >> 44) - (v_seen >> 44)) & 524287
+      when 0 then - (v_seen & 4194303)
+      when 1 then ((v_value >> 22) & 4194303) - (v_seen & 4194303)
+      else (v_value >> 22) & 4194303 end);
     if count > 0 then
       return next;
     end if;
@@ -7444,14 +7204,12 @@ begin
     cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
     where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
   end if;
-  -- Here, because no later trigger refuses the statement: what others refuse is not counted. push.fan_out sets this for apps
-  -- with a quota. Whoever else sets it gains nothing.
-  if current_setting('push.counts_quota', true) = 'on' then
-    perform set_config('push.counts_quota', '', true);
-    perform push.use_quota(array_agg(u.app), array_agg(u.calls), array_agg(u.notifications), array_agg(u.recipients))
+  -- Here, because no later trigger refuses the statement: what others refuse is not counted.
+  if pg_sequence_last_value('push.quota_id_seq') is not null then
+    perform push.use_quota(array_agg(u.app), array_agg(u.counts))
     from (
-      select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
-        sum(push.recipients_in(n.recipients)) as recipients
+      select n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
+        sum(push.recipients_in(n.recipients))] as counts
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
       group by n.app
     ) u;
@@ -7592,7 +7350,7 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
       union all
       -- Listed at the time of its next try, like a delivery that waits.
       select max(f.due_at), 8, 'end failed', null, max(f.tries), null, null from push.follow_ups f
-      where f.outbox_id = c.id and f.tries > 0 having count(*) > 0
+      where f.outbox_id = c.id and f.tries <> 0 having count(*) > 0
     ) e
     where timeline.first_n is null
   )
@@ -7762,43 +7520,36 @@ $$;
 
 COMMENT ON FUNCTION push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_user_id text, p_device text, p_hash bigint) IS 'the token of a push that a gateway of release 0.1.0 has settled, found among the recipients and devices by mask and hash. p_outbox_id, p_user_id, p_device, p_hash: columns of push.history; p_app, p_provider: of its lane';
 
-CREATE FUNCTION push.use_quota(p_app text[], p_calls bigint[], p_notifications bigint[], p_recipients bigint[]) RETURNS void
+CREATE FUNCTION push.use_quota(p_app text[], p_counts bigint[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
   v_quota    push.quota;
   v_what     text;
-  v_limit    int;
-  v_count    bigint;
-  v_meter    regclass;
   v_returned bigint;
   -- What was counted so far, by meter: the meters that give it back, and the counts.
   v_back     regclass[] := '{}';
   v_counts   bigint[] := '{}';
 begin
-  for v_i in 1..coalesce(cardinality(p_app), 0) loop
-    select q.* into v_quota from push.quota q where q.app = p_app[v_i];
-    continue when not found;
-    foreach v_what in array array['calls', 'notifications', 'recipients'] loop
-      v_limit := case v_what when 'calls' then v_quota.calls when 'notifications' then v_quota.notifications else v_quota.recipients end;
-      v_count := (case v_what when 'calls' then p_calls when 'notifications' then p_notifications else p_recipients end)[v_i];
-      continue when v_limit is null or v_count = 0;
-      v_meter := push.meter(v_quota.id, v_what);
-      continue when v_meter is null;
+  for v_app in 1..coalesce(cardinality(p_app), 0) loop
+    select q.* into v_quota from push.quota q where q.app = p_app[v_app];
+    for v_i in 1..3 loop
+      v_what := (push.meter_names())[v_i];
+      continue when v_quota.limits[v_i] is null or p_counts[v_app][v_i] = 0 or push.meter(v_quota.id, v_what) is null;
       v_back := v_back || push.meter(v_quota.id, v_what || '_returned');
-      v_counts := v_counts || v_count;
+      v_counts := v_counts || p_counts[v_app][v_i];
       v_returned := pg_sequence_last_value(v_back[cardinality(v_back)]);
-      if push.meter_used(push.meter_rest(push.count_on_meter(v_meter, v_count), v_returned)) > v_limit then
-        -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
-        perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
-        perform push.refuse_quota(p_app[v_i], v_quota.id, v_what, v_limit, v_count);
-      end if;
+      continue when (push.read_meter(v_returned, push.count_on_meter(push.meter(v_quota.id, v_what), p_counts[v_app][v_i]))).used
+        <= v_quota.limits[v_i];
+      -- Other sessions used it up since this statement asked. All that it counted is given back, for each of its apps.
+      perform push.count_on_meter(b.meter, b.count) from unnest(v_back, v_counts) b(meter, count) where b.meter is not null;
+      perform push.refuse_quota(v_quota, v_i, p_counts[v_app][v_i]);
     end loop;
   end loop;
 end
 $$;
 
-COMMENT ON FUNCTION push.use_quota(p_app text[], p_calls bigint[], p_notifications bigint[], p_recipients bigint[]) IS 'counts what a statement enqueues. Raises the error of push.has_room if other sessions have used up a quota meanwhile; then nothing of the statement is counted. Arrays, by app, each as an argument of push.has_room';
+COMMENT ON FUNCTION push.use_quota(p_app text[], p_counts bigint[]) IS 'counts what a statement enqueues. Raises the error of push.has_room if other sessions have used up a quota meanwhile; then nothing of the statement is counted. By app: p_app; p_counts: as for push.has_room';
 
 CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval DEFAULT '16 days'::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7977,20 +7728,6 @@ CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
 $$;
 
 COMMENT ON FUNCTION push.webpush_token(p_token text) IS 'the token of a browser: its subscription in one canonical text (push.is_webpush_token). p_token: that text, or the PushSubscription that the browser gives, as JSON. Null: it is neither';
-
-CREATE FUNCTION push.withdraw_decline(p_app text, p_outbox_id bigint, p_user_id text) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  delete from push.webhook_event e
-    where e.event = (select push.webhook_id('decline', p_app, o.id::text, extract(epoch from o.created_at)::text, p_user_id)
-      from push.outbox o where o.id = p_outbox_id);
-end
-$$;
-
-COMMENT ON FUNCTION push.withdraw_decline(p_app text, p_outbox_id bigint, p_user_id text) IS 'deletes the event call.declined that this transaction has recorded because a user is being erased. p_app, p_outbox_id: the call; p_user_id: the user';
 
 CREATE FUNCTION push.withdraw_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -8302,69 +8039,6 @@ COMMENT ON COLUMN push.lane.updated_at IS 'when the row last changed';
 COMMENT ON COLUMN push.lane.invalidation_held_at IS 'since when no token of this lane is invalidated, but quarantined; null: the ordinary state';
 
 COMMENT ON COLUMN push.lane.invalidation_note IS 'why invalidation is on hold';
-
-CREATE TABLE push.outbox (
-    id bigint NOT NULL,
-    app text DEFAULT 'default'::text NOT NULL,
-    kind text DEFAULT 'incoming_call'::text NOT NULL,
-    call_id text NOT NULL,
-    payload jsonb NOT NULL,
-    recipients jsonb NOT NULL,
-    ring_seconds integer NOT NULL,
-    state text DEFAULT 'ringing'::text NOT NULL,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    deadline_at timestamp with time zone NOT NULL,
-    answered_by text,
-    ended_at timestamp with time zone,
-    end_reason text,
-    voided boolean DEFAULT false NOT NULL,
-    traceparent text,
-    answered_device text,
-    declined jsonb,
-    CONSTRAINT outbox_state_known CHECK ((state = ANY (ARRAY['ringing'::text, 'answered'::text, 'ended'::text, 'missed'::text]))),
-    CONSTRAINT outbox_traceparent_form CHECK ((traceparent ~ '^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$'::text))
-)
-WITH (fillfactor='90', vacuum_truncate=off, autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='500000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_threshold='100000');
-ALTER TABLE ONLY push.outbox ALTER COLUMN payload SET STATISTICS 0;
-ALTER TABLE ONLY push.outbox ALTER COLUMN recipients SET STATISTICS 0;
-ALTER TABLE ONLY push.outbox ALTER COLUMN traceparent SET STATISTICS 0;
-ALTER TABLE ONLY push.outbox ALTER COLUMN declined SET STATISTICS 0;
-
-COMMENT ON TABLE push.outbox IS 'one call, or one notification, as the backend wrote it: insert (app, payload, recipients [, kind, ring_seconds]), the rest is filled in';
-
-COMMENT ON COLUMN push.outbox.id IS 'number of the call; unique, but not in order of insertion';
-
-COMMENT ON COLUMN push.outbox.app IS 'which app''s phones ring: the key under apps in the gateway''s configuration';
-
-COMMENT ON COLUMN push.outbox.kind IS 'incoming_call, video_call, or one of the notifications message, group_message, group_invite, missed_call';
-
-COMMENT ON COLUMN push.outbox.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
-
-COMMENT ON COLUMN push.outbox.payload IS 'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata optional; never a text of the message';
-
-COMMENT ON COLUMN push.outbox.recipients IS 'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, webPushSubscription, platform, environment, locale, data, notificationEnabled}';
-
-COMMENT ON COLUMN push.outbox.ring_seconds IS 'calls: ring window in seconds, 1 to 600; the app''s (else 60) unless given. Notifications: time to live in seconds, 1 to 2419200; 14400 unless given';
-
-COMMENT ON COLUMN push.outbox.state IS 'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or end_call; a notification is ended from the start';
-
-COMMENT ON COLUMN push.outbox.created_at IS 'when it was enqueued, by the database''s clock';
-
-COMMENT ON COLUMN push.outbox.deadline_at IS 'end of the ring window, or of the time to live: nothing leaves after it';
-
-COMMENT ON COLUMN push.outbox.answered_by IS 'the user who answered, as far as known: their devices are told nothing';
-
-COMMENT ON COLUMN push.outbox.ended_at IS 'when the state ceased to be ringing; null while it rings';
-
-COMMENT ON COLUMN push.outbox.end_reason IS 'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call; notification: it never was a call';
-
-COMMENT ON COLUMN push.outbox.voided IS 'ended by push.void_call: nobody is told of a missed call';
-
-COMMENT ON COLUMN push.outbox.traceparent IS 'W3C trace context of whoever enqueued the call, 00-TRACE-SPAN-FLAGS; null: none. The gateway logs its trace id';
-
-COMMENT ON COLUMN push.outbox.answered_device IS 'token of the phone that answered, as far as known: it is told nothing, the same user''s other phones are';
-
-COMMENT ON COLUMN push.outbox.declined IS 'object: each user who declined or is busy, with {"reason", "at", "device"}: their phones ring no more; null: nobody. Written by push.decline_call';
 
 CREATE VIEW push.deliveries AS
  SELECT d.outbox_id,
@@ -8688,66 +8362,6 @@ ALTER TABLE push.devices ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
-
-CREATE TABLE push.erasure (
-    id bigint NOT NULL,
-    app text NOT NULL,
-    user_digest bytea NOT NULL,
-    asked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    after_id bigint DEFAULT 0 NOT NULL,
-    until_id bigint DEFAULT 0 NOT NULL,
-    after_table text DEFAULT ''::text NOT NULL,
-    after_page bigint DEFAULT 0 NOT NULL,
-    scanned_at timestamp with time zone,
-    waiting bigint[] DEFAULT '{}'::bigint[] NOT NULL,
-    rang bigint[] DEFAULT '{}'::bigint[] NOT NULL,
-    has_devices boolean DEFAULT false NOT NULL,
-    is_known boolean DEFAULT false NOT NULL,
-    looked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    token_hashes bigint[] DEFAULT '{}'::bigint[] NOT NULL,
-    counts jsonb DEFAULT '{}'::jsonb NOT NULL,
-    finished_at timestamp with time zone,
-    rings_after bigint DEFAULT 0 NOT NULL,
-    CONSTRAINT erasure_digest_sha256 CHECK ((length(user_digest) = 32))
-);
-
-COMMENT ON TABLE push.erasure IS 'one user of one app whose data push.erase_user removes; it names the user and the tokens by digests only';
-
-COMMENT ON COLUMN push.erasure.id IS 'number of the erasure';
-
-COMMENT ON COLUMN push.erasure.app IS 'app whose user it is';
-
-COMMENT ON COLUMN push.erasure.user_digest IS 'SHA-256 of the backend''s id of the user';
-
-COMMENT ON COLUMN push.erasure.asked_at IS 'when push.erase_user began its last pass; what was registered later stays';
-
-COMMENT ON COLUMN push.erasure.after_id IS 'push.outbox.id up to which calls were looked at';
-
-COMMENT ON COLUMN push.erasure.until_id IS 'push.outbox.id at which the pass ends: the newest call when it began';
-
-COMMENT ON COLUMN push.erasure.after_table IS 'partition of push.history that is being looked at; empty: none yet';
-
-COMMENT ON COLUMN push.erasure.after_page IS 'page of it at which the next bite begins';
-
-COMMENT ON COLUMN push.erasure.scanned_at IS 'when all calls and all of history had been looked at; null: call push.erase_user again';
-
-COMMENT ON COLUMN push.erasure.waiting IS 'calls (push.outbox.id) that ring, of which something is still owed, or which were locked: a gateway masks them when they have ended and nothing is';
-
-COMMENT ON COLUMN push.erasure.rang IS 'calls (push.outbox.id) that have waited: looked at once more before it is finished';
-
-COMMENT ON COLUMN push.erasure.has_devices IS 'true: devices are left, as a call that rings was locked and not yet declined, or a device was locked: a gateway goes on';
-
-COMMENT ON COLUMN push.erasure.is_known IS 'whether there was such a user in the app: if not, nothing is masked in push.audit';
-
-COMMENT ON COLUMN push.erasure.looked_at IS 'when a gateway last looked at what waits';
-
-COMMENT ON COLUMN push.erasure.token_hashes IS 'hashes of the user''s tokens, as push.history.token_hash, until it is finished: a provider''s last word about them is removed, too';
-
-COMMENT ON COLUMN push.erasure.counts IS 'object: rows by table, as push.erase_user returns them: {"devices": [removed, masked]}';
-
-COMMENT ON COLUMN push.erasure.finished_at IS 'when nothing was left; removed 90 days later';
-
-COMMENT ON COLUMN push.erasure.rings_after IS 'push.outbox.id up to which this round has looked at calls that ring; 0: a round begins';
 
 ALTER TABLE push.erasure ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.erasure_id_seq
@@ -9247,58 +8861,6 @@ COMMENT ON COLUMN push.quarantined_devices.since IS 'the time from which the pro
 
 COMMENT ON COLUMN push.quarantined_devices.quarantined_at IS 'when the token was quarantined';
 
-CREATE TABLE push.quota (
-    app text NOT NULL,
-    id integer NOT NULL,
-    configured_calls integer,
-    configured_notifications integer,
-    configured_recipients integer,
-    set_calls integer,
-    set_notifications integer,
-    set_recipients integer,
-    set_at timestamp with time zone,
-    set_by text,
-    note text,
-    calls integer GENERATED ALWAYS AS (COALESCE(set_calls, configured_calls)) STORED,
-    notifications integer GENERATED ALWAYS AS (COALESCE(set_notifications, configured_notifications)) STORED,
-    recipients integer GENERATED ALWAYS AS (COALESCE(set_recipients, configured_recipients)) STORED,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT quota_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
-    CONSTRAINT quota_range CHECK ((((calls >= 0) AND (calls <= 1000000)) AND ((notifications >= 0) AND (notifications <= 1000000)) AND ((recipients >= 0) AND (recipients <= 1000000)) AND ((configured_calls >= 0) AND (configured_calls <= 1000000)) AND ((configured_notifications >= 0) AND (configured_notifications <= 1000000)) AND ((configured_recipients >= 0) AND (configured_recipients <= 1000000))))
-);
-
-COMMENT ON TABLE push.quota IS 'one app that has a quota, or once had one. Written only when a quota changes; its use is in the sequences push.meter_ID_…. People read push.quotas';
-
-COMMENT ON COLUMN push.quota.app IS 'name of the app';
-
-COMMENT ON COLUMN push.quota.id IS 'number in the names of its meters';
-
-COMMENT ON COLUMN push.quota.configured_calls IS 'calls a minute, by the configuration of the gateway that registered last; null: no limit';
-
-COMMENT ON COLUMN push.quota.configured_notifications IS 'notifications a minute, likewise';
-
-COMMENT ON COLUMN push.quota.configured_recipients IS 'recipients a minute, likewise';
-
-COMMENT ON COLUMN push.quota.set_calls IS 'calls a minute, by push.set_quota, which overrides the configuration; null: not set';
-
-COMMENT ON COLUMN push.quota.set_notifications IS 'notifications a minute, likewise';
-
-COMMENT ON COLUMN push.quota.set_recipients IS 'recipients a minute, likewise';
-
-COMMENT ON COLUMN push.quota.set_at IS 'when push.set_quota was called; null: nothing is set';
-
-COMMENT ON COLUMN push.quota.set_by IS 'the login that called it';
-
-COMMENT ON COLUMN push.quota.note IS 'why, as given to push.set_quota';
-
-COMMENT ON COLUMN push.quota.calls IS 'calls a minute, as enqueueing reads it; null: no limit';
-
-COMMENT ON COLUMN push.quota.notifications IS 'notifications a minute, likewise';
-
-COMMENT ON COLUMN push.quota.recipients IS 'entries of recipients a minute, of calls and notifications, likewise';
-
-COMMENT ON COLUMN push.quota.updated_at IS 'when the row was last changed';
-
 ALTER TABLE push.quota ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.quota_id_seq
     START WITH 1
@@ -9311,9 +8873,7 @@ ALTER TABLE push.quota ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 CREATE TABLE push.quota_of_replica (
     app text NOT NULL,
     replica text NOT NULL,
-    calls integer,
-    notifications integer,
-    recipients integer,
+    limits integer[] NOT NULL,
     said_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
@@ -9323,31 +8883,9 @@ COMMENT ON COLUMN push.quota_of_replica.app IS 'name of the app';
 
 COMMENT ON COLUMN push.quota_of_replica.replica IS 'push.gateways.name of the replica';
 
-COMMENT ON COLUMN push.quota_of_replica.calls IS 'calls a minute; null: no limit';
-
-COMMENT ON COLUMN push.quota_of_replica.notifications IS 'notifications a minute; null: no limit';
-
-COMMENT ON COLUMN push.quota_of_replica.recipients IS 'recipients a minute; null: no limit';
+COMMENT ON COLUMN push.quota_of_replica.limits IS 'as push.quota.configured';
 
 COMMENT ON COLUMN push.quota_of_replica.said_at IS 'when the replica registered the app';
-
-CREATE TABLE push.quota_refusals (
-    id integer NOT NULL,
-    seen bigint DEFAULT 0 NOT NULL,
-    refusals bigint DEFAULT 0 NOT NULL,
-    refused_at timestamp with time zone
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
-
-COMMENT ON TABLE push.quota_refusals IS 'how many refusals of one app the job tally has passed on to the metrics';
-
-COMMENT ON COLUMN push.quota_refusals.id IS 'push.quota.id';
-
-COMMENT ON COLUMN push.quota_refusals.seen IS 'value of the meter of refusals when it was last read';
-
-COMMENT ON COLUMN push.quota_refusals.refusals IS 'refusals in all';
-
-COMMENT ON COLUMN push.quota_refusals.refused_at IS 'when a refusal was last found';
 
 CREATE VIEW push.quotas AS
  SELECT u.app,
@@ -9358,11 +8896,10 @@ CREATE VIEW push.quotas AS
     u.refused_at,
     u.configured,
     u.set_to,
-    q.set_at,
-    q.set_by,
-    q.note
-   FROM (push.quota_uses() u(app, what, "limit", used, configured, set_to, refusals, refused_at, id)
-     JOIN push.quota q ON ((q.app = u.app)))
+    u.set_at,
+    u.set_by,
+    u.note
+   FROM push.quota_uses() u(app, what, "limit", used, refusals, refused_at, configured, set_to, set_at, set_by, note)
   WHERE ((u."limit" IS NOT NULL) OR (u.configured IS NOT NULL))
   ORDER BY u.app, u.what;
 
@@ -9378,7 +8915,7 @@ COMMENT ON COLUMN push.quotas.used IS 'number enqueued in the last minute; an es
 
 COMMENT ON COLUMN push.quotas.refusals IS 'statements of the app that were refused in the last minute, for any of its limits';
 
-COMMENT ON COLUMN push.quotas.refused_at IS 'when a gateway last found that some were refused; null: never';
+COMMENT ON COLUMN push.quotas.refused_at IS 'the minute in which one was last refused; null: never';
 
 COMMENT ON COLUMN push.quotas.configured IS 'the limit of the gateways'' configuration; null: none';
 
@@ -10222,9 +9759,6 @@ ALTER TABLE ONLY push.quota_of_replica
 
 ALTER TABLE ONLY push.quota
     ADD CONSTRAINT quota_pkey PRIMARY KEY (app);
-
-ALTER TABLE ONLY push.quota_refusals
-    ADD CONSTRAINT quota_refusals_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY push.receipt_batch
     ADD CONSTRAINT receipt_batch_pkey PRIMARY KEY (id);

@@ -6,7 +6,7 @@ from threading import Event, Thread
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness import check, connect, follow, owner, refused
+from harness import OWNER, check, connect, owner, refused
 
 APP = "erasing"
 CALLS = 60
@@ -16,6 +16,21 @@ RECIPIENTS = Jsonb([*({"userId": user, "fcmToken": token} for user, token in TOK
 
 errors = []
 enqueued, settled = Event(), Event()
+
+
+def go_on():
+    """Gateways continue the erasures, later, and do what follows."""
+    follow()
+    owner("update push.erasure set looked_at = looked_at - interval '1 minute' where finished_at is null returning null")
+    while owner("select push.finish_erasures()"):
+        pass
+    follow()
+
+
+def follow():
+    for urgent in (True, False):
+        while owner("select push.follow_up(%s)", urgent):
+            pass
 
 
 def worker(body):
@@ -64,8 +79,9 @@ def gateways():
                     gateway, outbox, n, claim, 4 if outbox % 5 == 0 else 0, f"ticket-{outbox}-{n}", 1000 if lane == lanes[1] else None)
                 if outbox % 5 == 0:
                     one("select push.invalidate_tokens(array[%s]::smallint[], array[%s], '{null}', '{x}')", lane, token)
-            for job in ("prune", "erase", "expire_all", "follow_up_urgent", "follow_up", "follow_up_again", "escalate", "promote"):
+            for job in ("prune", "erase", "expire_all", "follow_up_urgent", "follow_up", "escalate", "promote"):
                 one("select push.run_job(%s)", job)
+            owner("update push.erasure set looked_at = looked_at - interval '1 minute' where finished_at is null returning null")
             db.execute("select push.claim_receipts(%s, 10, 1), push.settle_receipts(%s, array(select 'ticket-' || i || '-0' from "
                 "generate_series(1, 500) i), array_fill('x'::text, array[500]))", (APP, APP))
             idle = idle + 1 if last and not rows else 0
@@ -108,7 +124,10 @@ def of_traffic():
             if owner("select bool_and(is_complete) and sum(waiting) = 0 from push.erase_user(%s, %s)", user, APP):
                 break
     owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where app = %s returning null", APP)
-    owner("select push.finish_erasures()")
+    for _ in range(100):
+        go_on()
+        if not owner("select count(*) from push.erasure where app = %s and finished_at is null", APP):
+            break
     check("its erasures are finished", owner("select count(*) from push.erasure where app = %s and finished_at is null", APP), 0)
     tables = owner("select array_agg(relname) from pg_class where relnamespace = 'push'::regnamespace and relkind in ('r', 'p') and not "
         "relispartition")
@@ -121,12 +140,12 @@ def of_those_who_may_not():
     for login in ("nobody", "enqueuer"):
         with connect(login=login, autocommit=True) as db, refused(f"{login} erases nobody", "42501"):
             db.execute("select push.erase_user('u', %s)", (APP,))
-    # The setting that push.erase_user uses gives no role its rights.
+    # The column with which push.erase_user changes calls that have ended.
+    with connect(autocommit=True) as db, refused("a backend writes no call as erased", "42501"):
+        db.execute("update push.outbox set erased_at = now(), answered_by = 'somebody' where app = %s", (APP,))
     with connect(autocommit=True) as db:
-        db.execute("set push.erasing = 'on'")
         db.execute("update push.outbox set answered_by = 'somebody' where app = %s and ended_at is not null", (APP,))
-    check("a backend changes no call that has ended, whatever it sets",
-        owner("select count(*) from push.outbox where answered_by = 'somebody'"), 0)
+    check("nor changes one that has ended", owner("select count(*) from push.outbox where answered_by = 'somebody'"), 0)
 
 
 def of_a_lock():
@@ -145,13 +164,13 @@ def of_a_lock():
         check("others are masked meanwhile", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-free'"),
             False)
         held.rollback()
-    owner("select push.finish_erasures()")
+    go_on()
     check("and that one once it is free", owner("select recipients::text ~ 'victim' from push.outbox where call_id = 'erasing-held'"),
         False)
 
 
 def of_a_ringing_lock():
-    """A session that locks the row of a ringing call delays its decline. The phones' tokens stay until it is declined."""
+    """A session that locks the row of a ringing call delays its decline. The phones are told to stop although the devices are gone."""
     user, call = "holder-4242", "erasing-ringing"
     with connect() as held:
         with connect(autocommit=True) as db:
@@ -168,31 +187,66 @@ def of_a_ringing_lock():
                     "'{m}', '{c}', '{now}', '{now}', null, '{null}')", (gateway, outbox, n))
         held.execute("select id from push.outbox where call_id = %s for no key update", (call,))
         with connect(login="ops", autocommit=True) as db:
-            check("a call that rings and is locked waits, and so do the devices",
+            check("a call that rings and is locked waits, and the devices do not",
                 db.execute("select string_agg(place || ' ' || removed || ' ' || waiting, ', ') from push.erase_user(%s, %s, 60000) where "
-                    "place in ('devices', 'outbox')", (user, APP)).fetchone(), ("devices 0 1, outbox 0 1",))
-        owner("update push.devices set registered_at = registered_at - interval '1 hour' where user_id = %s returning null", user)
-        owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where app = %s and user_digest = push.user_digest(%s) "
-            "returning null", APP, user)
-        owner("select push.finish_erasures()")
-        check("however late it is", owner("select count(*) from push.devices where user_id = %s", user), 1)
-        check("nor is the erasure finished", owner("select count(*) from push.erasure where app = %s and user_digest = "
-            "push.user_digest(%s) and finished_at is null", APP, user), 1)
+                    "place in ('devices', 'outbox')", (user, APP)).fetchone(), ("devices 1 0, outbox 0 1",))
+        owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where user_id = %s returning null", user)
+        go_on()
+        check("however late it is, the erasure is not finished",
+            owner("select finished_at is null from push.erasure where app = %s and user_id = %s", APP, user), True)
         held.rollback()
-    owner("select push.finish_erasures()")
+    go_on()
     check("once it is free it is declined", owner("select declined ? %s from push.outbox where call_id = %s", user, call), True)
-    follow()
-    check("the phone is told to stop",
-        owner("select count(*) from push.deliveries where call_id = %s and user_id = %s and kind = 'cancel'", call, user), len(rows))
-    check("and the devices are gone", owner("select count(*) from push.devices where user_id = %s", user), 0)
+    check("and the phone is told to stop", (len(rows),
+        owner("select count(*) from push.deliveries where call_id = %s and user_id = %s and kind = 'cancel'", call, user)), (1, 1))
+
+
+def of_a_locked_invite():
+    """Two users share a phone. Its invite is locked for a moment, as by a claim: it is handed over before the call is declined."""
+    call, both = "erasing-shared", ["sharer-4242", OTHER]
+    with connect(autocommit=True) as db:
+        db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": call, "from": "x"}),
+            Jsonb([{"userId": user, "fcmToken": "shared-token-0123456789"} for user in both]), APP))
+    number = owner("select id from push.outbox where call_id = %s", call)
+    with psycopg.connect(OWNER) as held:
+        held.execute("select n from push.delivery where outbox_id = %s for update", (number,))
+        with connect(login="ops", autocommit=True) as db:
+            db.execute("set lock_timeout = '5s'")
+            db.execute("select * from push.erase_user(%s, %s, 60000)", (both[0], APP))
+        check("an erasure waits for no invite", owner("select declined from push.outbox where id = %s", number), None)
+    go_on()
+    check("later the call is declined, and the phone rings for the other user", (
+        owner("select declined ? %s from push.outbox where id = %s", both[0], number),
+        owner("select string_agg(user_id || ' ' || kind || ' ' || state, ', ') from push.deliveries where call_id = %s", call)),
+        (True, f"{OTHER} invite ready"))
+
+
+def of_a_locked_device():
+    """A device's row that is locked is removed at the last look, which is repeated until it can be."""
+    user = "keeper-4242"
+    with connect(autocommit=True) as db:
+        db.execute("select push.register_device(%s, %s, 'fcm', 'keeper-token-0123456789')", (user, APP))
+    owner("update push.devices set registered_at = registered_at - interval '1 hour' where user_id = %s returning null", user)
+    with psycopg.connect(OWNER) as held:
+        held.execute("select from push.devices where user_id = %s for update", (user,))
+        with connect(login="ops", autocommit=True) as db:
+            check("a device that is locked waits",
+                db.execute("select removed, waiting from push.erase_user(%s, %s, 60000) where place = 'devices'", (user, APP)).fetchone(),
+                (0, 1))
+        owner("update push.erasure set asked_at = asked_at - interval '11 minutes' where user_id = %s returning null", user)
+        go_on()
+        check("and the erasure with it", owner("select finished_at is null from push.erasure where user_id = %s", user), True)
+    go_on()
+    check("later it is gone, too", (owner("select count(*) from push.devices where user_id = %s", user),
+        owner("select finished_at is not null from push.erasure where user_digest = push.user_digest(%s)", user)), (0, True))
 
 
 def of_a_line():
-    """Erasures whose calls somebody has locked do not keep the first place of a run from one whose call can be declined."""
+    """Erasures whose calls somebody has locked do not keep those waiting whose calls can be declined."""
     users = ["line-a-4242", "line-b-4242", "line-c-4242"]
+    declined = "select array_agg(declined ? call_id order by id) from push.outbox where call_id = any(%s)"
     with connect(autocommit=True) as db:
         for user in users:
-            db.execute("select push.register_device(%s, %s, 'fcm', %s)", (user, APP, f"{user}-token-0123456789"))
             db.execute("select push.enqueue_call(%s, %s, %s)", (Jsonb({"callId": user, "from": "x"}), Jsonb([user, OTHER]), APP))
     with connect() as held, connect() as freed:
         held.execute("select id from push.outbox where call_id = any(%s) for no key update", (users[:2],))
@@ -201,22 +255,17 @@ def of_a_line():
             for user in users:
                 db.execute("select push.erase_user(%s, %s, 60000)", (user, APP))
         freed.rollback()
-        owner("update push.erasure e set looked_at = now() - (10 - u.i) * interval '1 day' "
-            "from unnest(%s::text[]) with ordinality u(name, i) where e.user_digest = push.user_digest(u.name) returning null", users)
-        for _ in range(2):
-            owner("select push.finish_erasures()")
-        check("a call that is free is declined in the second run, however many locked ones are before it",
-            owner("select array_agg(declined ? call_id order by id) from push.outbox where call_id = any(%s)", users), [None, None, True])
-        check("and the devices of its user are gone",
-            owner("select array_agg(user_id order by user_id) from push.devices where user_id = any(%s)", users), users[:2])
+        go_on()
+        check("a call that is free is declined, however many locked ones are before it", owner(declined, users), [None, None, True])
         held.rollback()
-    for _ in range(3):
-        owner("select push.finish_erasures()")
-    check("then the others", owner("select count(*) from push.devices where user_id = any(%s)", users), 0)
+    go_on()
+    check("then the others", owner(declined, users), [True] * 3)
 
 
 of_traffic()
 of_those_who_may_not()
 of_a_lock()
 of_a_ringing_lock()
+of_a_locked_invite()
+of_a_locked_device()
 of_a_line()

@@ -60,7 +60,7 @@ check("of producers at once, as many calls are taken as the quota allows",
 
 def race(count, times=1):
     with psycopg.connect(OWNER, autocommit=True) as db:
-        return [outcome(db, "select push.use_quota(array[%s], array[%s], '{0}', '{0}')", (APP, count)) for _ in range(times)]
+        return [outcome(db, "select push.use_quota(array[%s], array[array[%s, 0, 0]])", (APP, count)) for _ in range(times)]
 
 
 fresh(APP, 30)
@@ -75,10 +75,10 @@ fresh("tenant_a", 5)
 fresh("tenant_b", 0)
 with psycopg.connect(OWNER, autocommit=True) as db:
     check("a statement of two apps is refused for the second", outcome(db,
-        "select push.use_quota('{tenant_a,tenant_b}', '{2,1}', '{0,0}', '{0,0}')"), "53Q01")
+        "select push.use_quota('{tenant_a,tenant_b}', '{{2,0,0},{1,0,0}}')"), "53Q01")
     check("nothing of the first is counted", (used("tenant_a"), used("tenant_b")), ("0/0", "0/1"))
     owner("select message from push.set_quota('tenant_a', 5, recipients_per_minute => 1)")
-    check("a statement is refused for its recipients", outcome(db, "select push.use_quota('{tenant_a}', '{2}', '{0}', '{2}')"), "22023")
+    check("a statement is refused for its recipients", outcome(db, "select push.use_quota('{tenant_a}', '{{2,0,2}}')"), "22023")
     check("its calls are not counted", used("tenant_a"), "0/1")
 for app in TENANTS:
     owner("select message from push.set_quota(%s)", app)
@@ -157,9 +157,9 @@ for login in ("tenant_a", "enqueuer"):
     with connect(login=login, autocommit=True) as db:
         meter = owner("select format('push.meter_%s_calls', id) from push.quota where app = 'tenant_a'")
         for statement in ("select push.set_quota('tenant_a', 1000000)", "select push.set_quota('tenant_a')", f"select setval('{meter}', 0)",
-                f"select nextval('{meter}')", f"select last_value from {meter}", "update push.quota set set_calls = null",
-                "table push.quotas", "delete from push.quota", "select push.use_quota('{tenant_b}', '{1000}', '{0}', '{0}')",
-                "select push.has_room('tenant_b', 1, 0, 0)",
+                f"select nextval('{meter}')", f"select last_value from {meter}", "update push.quota set set_to = '{null,null,null}'",
+                "table push.quotas", "delete from push.quota", "select push.use_quota('{tenant_b}', '{{1000,0,0}}')",
+                "select push.has_room('tenant_b', '{1,0,0}')",
                 f"select push.count_on_meter('{meter}', 1000)", f"drop sequence {meter}", "select push.take_refusals()",
                 "select push.register_app('tenant_a', 60, p_quota => '{1000000,null,null}')"):
             check(f"{login}: {statement.split('(')[0]} is not allowed", outcome(db, statement), "42501")
@@ -173,11 +173,9 @@ with connect(login="tenant_a", autocommit=True) as db:
         check(f"a neighbour's app is refused, whose quota is {limit}", ended, ["42501"] * 3)
         check("nothing of its quota is used, and no refusal counted", used("tenant_b"), "0/0")
     fresh("tenant_b", 2)
-    # The setting by which one trigger tells another that there is something to count.
-    for value in ("on", "off", ""):
-        db.execute("select set_config('push.counts_quota', %s, false)", (value,))
-        outcome(db, INSERT, call(f"own-{value}", "tenant_a"))
-    check("no setting of a session keeps its calls from being counted", (there("own-%"), used("tenant_a")), (2, "2/1"))
+    for index in range(3):
+        outcome(db, INSERT, call(f"own-{index}", "tenant_a"))
+    check("its own calls are counted", (there("own-%"), used("tenant_a")), (2, "2/1"))
 with connect(autocommit=True) as db:
     check("the neighbour has its whole quota",
         [outcome(db, INSERT, call(f"b-{i}", "tenant_b")) for i in range(3)], ["taken", "taken", "53Q01"])

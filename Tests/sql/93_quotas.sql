@@ -42,6 +42,22 @@ select test.equal('after the clock was set back by more, nothing is left', push.
 select test.equal('minutes are counted modulo 2^19', push.meter_at(pg_temp.meter(524287, 3, 4), 524288), pg_temp.meter(0, 4, 0));
 select test.equal('the largest value is a bigint', pg_temp.meter(524287, 4194303, 4194303), 9223372036854775807);
 
+-- The part of this minute that is over, and what is told at that moment: what is used, and in how many seconds it is down to 4.
+create function pg_temp.told(p_before int, p_count int, p_returned int, out part float, out used int, out wait int) language plpgsql as $$
+declare
+  v_minute bigint := floor(date_part('epoch', clock_timestamp()) / 60);
+begin
+  part := date_part('epoch', clock_timestamp()) / 60 - v_minute;
+  select m.used, m.wait into used, wait
+    from push.read_meter(pg_temp.meter(v_minute, 0, p_returned), pg_temp.meter(v_minute, p_before, p_count), 4) m;
+end $$;
+create function pg_temp.near(p_got float, p_want float) returns boolean language sql as $$ select abs(p_got - p_want) <= 1 $$;
+select test.equal('of the minute before, a part is used, and of this one what was not returned', pg_temp.near(t.used, 100 * (1 - t.part) + 2), true)
+  from pg_temp.told(100, 5, 3) t where t.part < 0.99;
+select test.equal('the minute before is forgotten during this one', pg_temp.near(t.wait, greatest(1, 60 * (0.98 - t.part))), true)
+  from pg_temp.told(100, 2, 0) t where t.part < 0.99;
+select test.equal('this one during the next', pg_temp.near(t.wait, 60 * (1.6 - t.part)), true) from pg_temp.told(100, 10, 0) t where t.part < 0.99;
+
 -- By psql -------------------------------------------------------------------------------------------------------------
 
 select test.equal('no quota, no row', (select count(*) from push.quotas), 0::bigint);
@@ -106,6 +122,11 @@ select test.equal('and reported as unhealthy', (select state || ' ' || value fro
 select test.equal('a gateway takes them for its metrics', (select string_agg(app || ' ' || count, ',') from push.take_tally() where what =
   'refused'), 'wild 9');
 select test.equal('once', (select count(*) from push.take_tally() where what = 'refused'), 0::bigint);
+select pg_temp.ring('w-10') \g /dev/null
+select test.equal('then only those that have come since', (select string_agg(app || ' ' || count, ',') from push.take_tally() where what =
+  'refused'), 'wild 1');
+select test.equal('operators see when', (select refused_at between now() - interval '2 minutes' and clock_timestamp() from push.quotas
+  where app = 'wild' and what = 'calls'), true);
 select test.equal('the gauges have the used part', (select string_agg(what || ' ' || value, ',' order by what) from push.observe() where what ~
   'quota'),
   'quota_calls 3,quota_notifications 1,quota_recipients 0');

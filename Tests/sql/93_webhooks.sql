@@ -86,10 +86,8 @@ select test.equal('an end in vain is no event', (select push.end_call('void')::t
   'false 3');
 
 select test.call('declined', 2, 'hooked') as declined_id \gset
-set push.erasing = 'on';
 select push.decline_call('declined', 'u1', reason => 'busy'); select test.follow();
-reset push.erasing;
-select test.equal('a decline of one user, whatever the caller has set',
+select test.equal('a decline of one user',
   pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy');
 select push.decline_call('declined', 'u2'); select test.follow();
 select test.equal('the decline of the last one ends the call', pg_temp.waiting('declined'), 'call.declined:busy delivery.finished:void:UserBusy '

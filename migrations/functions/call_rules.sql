@@ -14,9 +14,8 @@
 
 create or replace function push.check_call() returns trigger language plpgsql set search_path = push, pg_temp as $$
 declare
-  -- Any role can change the setting, so the right to update the column is checked, too.
-  v_is_erasing boolean := coalesce(current_setting('push.erasing', true) = 'on', false)
-    and has_column_privilege('push.outbox', 'recipients', 'update');
+  -- No backend has the right to update this column.
+  v_is_erasing boolean := new.erased_at is distinct from old.erased_at;
   v_fault text := case
     when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
         is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
@@ -190,38 +189,24 @@ comment on function push.answer_call is
   'if several apps have a call with this id; device: the phone that answered, if known, by its token or push.devices.id: '
   'only this phone gets no cancel, the user''s other phones get one. Returns false if the call had ended before';
 
-create or replace function push.decline(
-  p_outbox_id bigint, p_user_id text, p_reason text, p_device text, p_erases boolean
-) returns boolean
-language plpgsql set search_path = push, pg_temp as $$
-declare
-  v_call push.outbox;
-begin
-  select o.* into v_call from push.outbox o where o.id = p_outbox_id;
-  perform push.check_recipient(p_outbox_id, v_call.call_id, p_user_id);
-  if coalesce(p_reason not in ('declined', 'busy'), true) then
-    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
-      schema = 'push', table = 'outbox', column = 'declined';
-  end if;
-  update push.outbox o
-    set declined = coalesce(o.declined, '{}') || jsonb_build_object(p_user_id, jsonb_build_object('reason', p_reason,
-      'at', clock_timestamp(), 'device', push.device_token(v_call.app, p_device))
-      || case when p_erases then '{"erases": true}' else '{}' end::jsonb)
-    where o.id = p_outbox_id and o.ended_at is null and not coalesce(o.declined ? p_user_id, false);
-  return found;
-end
-$$;
-comment on function push.decline is
-  'a user declines a call, for push.decline_call and push.decline_rings. That the last decline ends the call is done by '
-  'push.end_declined. p_outbox_id: push.outbox.id; p_user_id, p_reason, p_device: as for push.decline_call; p_erases: the user is '
-  'being erased, so the call ends only when all recipients have declined';
-
 create or replace function push.decline_call(
   call_id text, user_id text, app text default null, reason text default 'declined', device text default null
 ) returns boolean
 language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  v_id   bigint := push.find_call(call_id, app);
+  v_call push.outbox := (select o from push.outbox o where o.id = v_id);
 begin
-  return push.decline(push.find_call(call_id, app), user_id, reason, device, false);
+  perform push.check_recipient(v_id, v_call.call_id, user_id);
+  if coalesce(reason not in ('declined', 'busy'), true) then
+    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
+      schema = 'push', table = 'outbox', column = 'declined';
+  end if;
+  update push.outbox o
+    set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, jsonb_build_object('reason', decline_call.reason,
+      'at', clock_timestamp(), 'device', push.device_token(v_call.app, decline_call.device)))
+    where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
+  return found;
 end
 $$;
 comment on function push.decline_call is

@@ -195,7 +195,7 @@ begin
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by)
       and (p.id, p.token) not in (select o.id, t.token from call o cross join unnest(o.own) t(token))
       and (p.provider <> 'apns' or c.voip_cancel
-        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null))
+        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null or c.declined -> p.user_id ? 'erases'))
       and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
     order by p.id, p.lane, p.token, p.n desc
   )

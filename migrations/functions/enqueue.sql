@@ -276,13 +276,10 @@ begin
   -- Refused before there are deliveries. The last trigger counts (tally.sql). As long as no app has ever had a quota, its
   -- table is not read.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
-    perform push.has_room(u.app, u.calls, u.notifications, u.recipients, true), set_config('push.counts_quota', 'on', true)
-    from (
-      select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
-        sum(push.recipients_in(n.recipients)) as recipients
+    perform push.has_room(n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
+        sum(push.recipients_in(n.recipients))], true)
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
-      group by n.app
-    ) u;
+      group by n.app;
   end if;
   -- Only the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
@@ -372,20 +369,17 @@ create or replace function push.enqueue_call(
 language plpgsql security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
+  v_app   text := coalesce(enqueue_call.app, 'default');
   v_since timestamptz;
 begin
   enqueue_call.kind := coalesce(enqueue_call.kind, 'incoming_call');
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
   if pg_sequence_last_value('push.quota_id_seq') is not null
-    and exists (select from push.quota q where q.app = coalesce(enqueue_call.app, 'default'))
-    and push.is_own(coalesce(enqueue_call.app, 'default'))
-    and not push.has_room(coalesce(enqueue_call.app, 'default'), push.is_call(enqueue_call.kind)::int,
-      (not push.is_call(enqueue_call.kind))::int, push.recipients_in(enqueue_call.recipients))
+    and not push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients)) and push.is_own(v_app)
     and not exists (select from push.outbox o
-      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload) and o.app = coalesce(enqueue_call.app, 'default'))
+      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload) and o.app = v_app)
   then
-    perform push.has_room(coalesce(enqueue_call.app, 'default'), push.is_call(enqueue_call.kind)::int,
-      (not push.is_call(enqueue_call.kind))::int, push.recipients_in(enqueue_call.recipients), true);
+    perform push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients), true);
   end if;
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
     values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
@@ -395,7 +389,7 @@ begin
   if duplicate then
     select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o
       where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
-        and o.app = coalesce(enqueue_call.app, 'default');
+        and o.app = v_app;
     if not found then
       raise exception using errcode = 'serialization_failure',
         message = format('call %s was enqueued, or deleted, by another transaction meanwhile',
@@ -459,13 +453,13 @@ begin
       -- For the quota of its app, a call comes after those before it.
       select r.n
       from (
-        select a.n, a.app, sum(push.is_call(a.kind)::int) over w as calls, sum((not push.is_call(a.kind))::int) over w as notifications,
-          sum(push.recipients_in(a.recipients)) over w as recipients
+        select a.n, a.app, array[sum(push.is_call(a.kind)::int) over w, sum((not push.is_call(a.kind))::int) over w,
+          sum(push.recipients_in(a.recipients)) over w] as counts
         from asked a join push.quota q on q.app = a.app
         where v_is_limited
         window w as (partition by a.app order by a.n)
       ) r
-      where not push.has_room(r.app, r.calls, r.notifications, r.recipients)
+      where not push.has_room(r.app, r.counts)
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (

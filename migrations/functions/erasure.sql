@@ -1,540 +1,504 @@
 -- Erases one user's data: rows that name the user, or hold a token of the user, are removed. Rows that also concern other
 -- users are masked.
 --
--- Finished calls are masked at once. A call that rings is declined in the user's name: unsent invites become void, and the
--- user's phones that may ring get a cancel. The phones of other users ring on, including a phone that two recipients share.
--- Such a call is masked when it has ended: until then, the decline keeps the gateway from ringing the user's phones on
--- another channel. A call also waits if the user is still owed a delivery that was sent or must be sent (a claimed invite,
--- a cancel): it is masked when that is settled. The job "erase", which any gateway runs, masks the calls that waited. The
--- user's devices are kept until all calls that ring are declined.
+-- An erasure (push.erasure) looks through all calls and all of history for calls that name the user, and masks each. A call that rings
+-- is declined in the user's name first: its unsent invites become void, and the user's phones that may ring get a cancel. The phones
+-- of other users ring on, including a phone that two recipients share. Such a call is masked when it has ended: until then, the
+-- decline keeps the gateway from ringing the user's phones on another channel. A call also waits if something is still owed that
+-- needs the user, or that may follow (push.follow_ups). What nobody owes any more cannot come back, because everything that makes a
+-- push has the call's row locked.
 --
--- Only push.decline_call waits for a lock here: it waits for the deliveries of calls that it has locked, as the end of a
--- call does (claims.sql). Rows that another session has locked are skipped and checked again. A pass runs in steps of
--- limited time; push.erasure stores the position.
+-- push.erase_user and the job "erase", which any gateway runs, take the same steps of limited time. Nothing here waits for a lock: rows
+-- that another session has locked are skipped and looked at again.
 
--- Masks ---------------------------------------------------------------------------------------------------------------
-
-create or replace function push.mask_user(p_value jsonb, p_user_id text) returns jsonb language plpgsql immutable parallel safe as $$
+-- Once: release 0.1.0 knew a user by digest only. The user is found in the calls that wait; if none names the user, nothing
+-- has to be masked in them. A call is masked together with erased_at (push.check_call), which no backend may write.
+do $$
 begin
-  return case jsonb_typeof(p_value)
-    when 'object' then coalesce((
-      select jsonb_object_agg(case when m.key = p_user_id then '[erased]' else m.key end, push.mask_user(m.value, p_user_id))
-      from jsonb_each(p_value) m), '{}')
-    when 'array' then coalesce((
-      select jsonb_agg(push.mask_user(e.value, p_user_id) order by e.i)
-      from jsonb_array_elements(p_value) with ordinality e(value, i)), '[]')
-    when 'string' then case when p_value #>> '{}' = p_user_id then '"[erased]"' else p_value end
-    else p_value end;
+  if exists (select from pg_attribute a where a.attrelid = 'push.erasure'::regclass and a.attname = 'user_id') then
+    return;
+  end if;
+  alter table push.outbox add column erased_at timestamptz;
+  alter table push.erasure add column user_id text, add column found bigint[] not null default '{}',
+    add column has_locked boolean not null default false, drop column has_devices;
+  update push.erasure e set until_id = 0, user_id = (
+    select n.name
+    from unnest(e.waiting || e.rang) w(id) join push.outbox o on o.id = w.id cross join lateral (
+      select case jsonb_typeof(r) when 'string' then r #>> '{}' else r ->> 'userId' end from jsonb_array_elements(o.recipients) r
+      union all select jsonb_object_keys(o.declined) union all select o.answered_by union all select o.payload ->> 'from'
+      union all select d.user_id from push.delivery d where d.outbox_id = o.id
+    ) n(name)
+    where sha256(convert_to(n.name, 'UTF8')) = e.user_digest limit 1)
+  where e.finished_at is null;
+  update push.erasure e set waiting = '{}', rang = '{}' where e.user_id is null;
 end
 $$;
-comment on function push.mask_user is
-  'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value';
+comment on column push.outbox.erased_at is 'when push.erase_user last masked a user in it; null: never';
+comment on column push.erasure.user_id is 'the backend''s id of the user; null: it is finished';
+comment on column push.erasure.after_id is 'push.outbox.id up to which calls were looked through';
+comment on column push.erasure.until_id is 'push.outbox.id down to which calls were looked through';
+comment on column push.erasure.scanned_at is 'when all calls and all of history had been looked through; null: not yet';
+comment on column push.erasure.found is 'calls (push.outbox.id) that name the user and are looked at next';
+comment on column push.erasure.waiting is
+  'calls (push.outbox.id) that ring, of which something is still owed, or which were locked: a gateway looks at them again';
+comment on column push.erasure.has_locked is 'whether rows outside of calls were locked; they are removed when it is finished';
+comment on column push.erasure.looked_at is 'when a gateway last continued it';
 
-create or replace function push.mask_recipients(p_recipients jsonb, p_user_id text) returns jsonb
-language sql immutable parallel safe as $$
-  select case when jsonb_typeof(p_recipients) <> 'array' then push.mask_user(p_recipients, p_user_id) else coalesce((
-    select jsonb_agg(case when p_user_id = case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end
-        then '"[erased]"'::jsonb else push.mask_user(e.entry, p_user_id) end order by e.i)
-    from jsonb_array_elements(p_recipients) with ordinality e(entry, i)), '[]') end
-$$;
-comment on function push.mask_recipients is
-  'recipients of a call with this user''s entries reduced to [erased]: tokens, locale and data are removed. p_recipients: '
-  'push.outbox.recipients; p_user_id: the user';
+-- Of release 0.1.0, with other arguments.
+drop function if exists push.add_counts(jsonb, text, bigint, bigint), push.mask_user(jsonb, text), push.hand_over(bigint, text),
+  push.erase_from_call(bigint, text, jsonb, bigint[]), push.finish_erasures(int);
 
--- A payload that names the user describes the parties of the call, so only its ids are kept.
-create or replace function push.mask_payload(p_payload jsonb, p_user_id text) returns jsonb language sql immutable parallel safe as $$
-  select coalesce((
-    select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, p_user_id) end)
-    from jsonb_each(p_payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}')
-$$;
-comment on function push.mask_payload is
-  'a payload that names the user, reduced to callId, messageId, chatId and from; the user is masked in all of them except '
-  'callId. p_payload: push.outbox.payload; p_user_id: the user';
+-- Masks ---------------------------------------------------------------------------------------------------------------
 
 create or replace function push.user_digest(p_user_id text) returns bytea language sql immutable parallel safe as
 $$ select sha256(convert_to(p_user_id, 'UTF8')) $$;
 comment on function push.user_digest is
   'the SHA-256 of the backend''s id of a user, p_user_id: an erasure is stored under it';
 
-create or replace function push.quote_pattern(p_text text) returns text language sql immutable parallel safe as
-$$ select regexp_replace(p_text, '([^[:alnum:]_[:space:]])', '\\\1', 'g') $$;
-comment on function push.quote_pattern is 'a regular expression that matches exactly this text, p_text';
-
-create or replace function push.mask_words(p_value jsonb, p_pattern text) returns jsonb
+create or replace function push.mask_user(p_value jsonb, p_user_id text, p_words boolean default false) returns jsonb
 language plpgsql immutable parallel safe as $$
 begin
   return case jsonb_typeof(p_value)
-    when 'object' then coalesce((select jsonb_object_agg(m.key, push.mask_words(m.value, p_pattern)) from jsonb_each(p_value) m), '{}')
+    when 'object' then coalesce((
+      select jsonb_object_agg(case when m.key = p_user_id and not p_words then '[erased]' else m.key end,
+        push.mask_user(m.value, p_user_id, p_words))
+      from jsonb_each(p_value) m), '{}')
     when 'array' then coalesce((
-      select jsonb_agg(push.mask_words(e.value, p_pattern) order by e.i)
+      select jsonb_agg(push.mask_user(e.value, p_user_id, p_words) order by e.i)
       from jsonb_array_elements(p_value) with ordinality e(value, i)), '[]')
-    when 'string' then to_jsonb(regexp_replace(p_value #>> '{}', p_pattern, '[erased]', 'g'))
+    when 'string' then case
+      when p_words then to_jsonb(regexp_replace(p_value #>> '{}', '(?<![[:alnum:]_])'
+        || regexp_replace(p_user_id, '([^[:alnum:]_[:space:]])', '\\\1', 'g') || '(?![[:alnum:]_])', '[erased]', 'g'))
+      when p_value #>> '{}' = p_user_id then '"[erased]"' else p_value end
     else p_value end;
 end
 $$;
-comment on function push.mask_words is
-  'a JSON value in whose strings, but not in its keys, every match is replaced by [erased]. p_value: the value; p_pattern: '
-  'a regular expression';
+comment on function push.mask_user is
+  'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value; p_words: '
+  'instead, within strings, every such word';
 
-create or replace function push.add_counts(p_counts jsonb, p_place text, p_removed bigint, p_masked bigint) returns jsonb
-language sql immutable parallel safe as $$
-  select case when p_removed + p_masked = 0 then p_counts else p_counts || jsonb_build_object(p_place, jsonb_build_array(
-    coalesce((p_counts -> p_place ->> 0)::bigint, 0) + p_removed, coalesce((p_counts -> p_place ->> 1)::bigint, 0) + p_masked)) end
+-- A payload that names the user describes the parties of the call, so only its ids are kept.
+create or replace function push.mask_call(p_call push.outbox, p_user_id text, p_hashes bigint[]) returns push.outbox
+language plpgsql immutable set search_path = push, pg_temp as $$
+begin
+  p_call.recipients := coalesce((
+    select jsonb_agg(case when p_user_id = case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end
+        then '"[erased]"' else push.mask_user(e.entry, p_user_id) end order by e.i)
+    from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)), p_call.recipients);
+  if p_call.declined ? p_user_id then
+    p_call.declined := push.mask_user(p_call.declined #- array[p_user_id, 'device'], p_user_id);
+  end if;
+  if p_call.answered_by = p_user_id or hashtextextended(p_call.answered_device, 0) = any (p_hashes) then
+    p_call.answered_device := null;
+  end if;
+  if p_call.answered_by = p_user_id then
+    p_call.answered_by := '[erased]';
+  end if;
+  if p_call.payload - 'callId' <> push.mask_user(p_call.payload - 'callId', p_user_id) then
+    p_call.payload := coalesce((
+      select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, p_user_id) end)
+      from jsonb_each(p_call.payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}');
+  end if;
+  return p_call;
+end
 $$;
-comment on function push.add_counts is
-  'adds to the counts of an erasure. p_counts: push.erasure.counts; p_place: the table; p_removed, p_masked: numbers of '
-  'rows';
+comment on function push.mask_call is
+  'a call in which the user is masked: entries of recipients without tokens, locale and data; a payload that names the user reduced to '
+  'its ids. p_call: the row; p_user_id: the user; p_hashes: push.erasure.token_hashes';
+
+create or replace function push.add_counts(p_counts jsonb, p_more jsonb) returns jsonb language sql immutable parallel safe as $$
+  select coalesce(jsonb_object_agg(s.place, jsonb_build_array(s.removed, s.masked)), '{}')
+  from (
+    select c.key as place, sum((c.value ->> 0)::bigint) as removed, sum((c.value ->> 1)::bigint) as masked
+    from (select * from jsonb_each(p_counts) union all select * from jsonb_each(p_more)) c group by c.key
+  ) s
+  where s.removed + s.masked > 0
+$$;
+comment on function push.add_counts is 'adds to the counts of an erasure. p_counts: push.erasure.counts; p_more: what is added, likewise';
 
 -- One call ------------------------------------------------------------------------------------------------------------
 
--- A token that two recipients share is one delivery, which belongs to the first of them. Without this, erasing the first
--- would silence the second.
-create or replace function push.hand_over(p_outbox_id bigint, p_user_id text) returns void
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
+-- A token that two recipients share is one delivery, which belongs to the first of them. Without this, erasing the first would silence
+-- the second. The other user gets a delivery with a number of its own: a gateway may have the former one in its memory and end it,
+-- as the first user has declined. What people see is left alone if it may be on its way: they would see it twice.
+create or replace function push.hand_over(p_call push.outbox, p_user_id text) returns boolean
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_since constant timestamptz := p_call.created_at - interval '1 hour';
+  v_owed  constant tid[] := array(
+    select d.ctid from push.delivery d
+    where d.outbox_id = p_call.id and d.user_id = p_user_id
+      and (d.kind = 0 and p_call.ended_at is null or d.kind in (2, 3) and d.state <> 1)
+    for update skip locked);
+  -- While the call rings, its cancels go to the user that history names.
+  v_sent  constant int[] := array(
+    select h.n from push.history h
+    where p_call.ended_at is null and h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0
+    for no key update skip locked);
 begin
+  if p_call.ended_at is null and exists (
+    select from push.delivery d where d.outbox_id = p_call.id and d.user_id = p_user_id and d.kind = 0 and d.ctid <> all (v_owed)
+    union all
+    select from push.history h
+      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.user_id = p_user_id and h.kind = 0 and h.n <> all (v_sent)) then
+    return false;
+  end if;
   with other as materialized (
-    select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data,
-      case when o.ended_at is null then o.created_at - interval '1 hour' else 'infinity' end as since
-    from push.outbox o
-      cross join lateral jsonb_array_elements(o.recipients) with ordinality e(entry, i)
+    select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data
+    from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)
       cross join lateral (select case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end) n(name)
       cross join lateral (
         select k.token, push.recipient_locale(e.entry) as locale
         from unnest(array[true, false]) c(is_call) cross join lateral push.entry_tokens(e.entry, c.is_call) k
         union all
         select d.token, d.locale from push.devices d
-        where d.user_id = n.name and d.app = o.app and d.enabled and d.invalidated_at is null) t
-    where o.id = p_outbox_id and not coalesce(o.declined ? p_user_id, false) and push.is_recipient(e.entry)
-      and n.name <> p_user_id and not coalesce(o.declined ? n.name, false)
+        where d.user_id = n.name and d.app = p_call.app and d.enabled and d.invalidated_at is null) t
+    where push.is_recipient(e.entry) and n.name <> p_user_id and not coalesce(p_call.declined ? n.name, false)
       and e.entry -> 'notificationEnabled' is distinct from 'false'
     order by t.token, e.i
-  ), owed as materialized (
-    select d.ctid as tid, d.token from push.delivery d
-    where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.kind <> 1
-    for update skip locked
-  ), handed as (
-    update push.delivery d set user_id = x.name, locale = x.locale, data = x.data
-    from owed w join other x on x.token = w.token
-    where d.ctid = w.tid
+  ), told as (
+    update push.history h set user_id = x.name, locale = x.locale, data = x.data from other x
+      where h.outbox_id = p_call.id and h.finished_at >= v_since and h.n = any (v_sent)
+        and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0))
+  ), gone as (
+    delete from push.delivery d using other x where d.ctid = any (v_owed) and d.token = x.token
+      returning d.*, x.name, x.locale as said, x.data as given
   )
-  -- For a call that rings: the cancels go to the user that history names.
-  update push.history h set user_id = x.name, locale = x.locale, data = x.data
-    from other x
-    where h.outbox_id = p_outbox_id and h.finished_at >= x.since and h.user_id = p_user_id and h.kind = 0
-      and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0));
-end
-$$;
-comment on function push.hand_over is
-  'gives deliveries of one user in one call to another recipient who has the same token and has not declined. For a call '
-  'that rings, the history of invites that were sent is changed in the same way. Locked rows are skipped. p_outbox_id: '
-  'push.outbox.id; p_user_id: the user who is erased';
-
-create or replace function push.erase_from_call(p_outbox_id bigint, p_user_id text, inout p_counts jsonb,
-  inout p_hashes bigint[], out is_done boolean)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_call  push.outbox;
-  v_since timestamptz;
-  v_free  tid[];
-  v_said  jsonb;
-  v_n     int[];
-  v_count bigint;
-  v_was   text := coalesce(current_setting('push.erasing', true), '');
-begin
-  select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update skip locked;
-  if not found and exists (select from push.outbox o where o.id = p_outbox_id) then
-    is_done := false;
-    return;
-  end if;
-  perform push.hand_over(p_outbox_id, p_user_id);
-  -- Of a call that was deleted, only the history is left.
-  v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
-  p_hashes := array(
-    select unnest(p_hashes)
-    union
-    select hashtextextended(t.token, 0)
-      from jsonb_array_elements(v_call.recipients) e
-      cross join unnest(array[true, false]) c(is_call)
-      cross join lateral push.entry_tokens(e, c.is_call) t
-      where e ->> 'userId' = p_user_id
-    union
-    select coalesce(hashtextextended(h.token, 0), h.token_hash) from push.history h
-      where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id
-        and (h.token is not null or h.token_hash is not null));
-
-  -- Unsent deliveries are never sent, except cancels: a phone must not ring without an end.
-  v_free := array(
-    select d.ctid from push.delivery d
-    where d.outbox_id = p_outbox_id and d.user_id = p_user_id and d.state in (0, 2)
-      and d.kind <> 1 and (d.kind <> 0 or v_call.ended_at is not null or v_call.declined ? p_user_id)
-    for update skip locked);
-  with gone as (
-    delete from push.delivery d where d.ctid = any (v_free) returning d.*
-  ), tallied as (
-    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-    select 'ended', g.lane, g.kind, 2, 'UserErased', g.attempt = 0, count(*) from gone g group by 2, 3, 6
-  )
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, device, reason,
-    failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, 2, '[erased]', '…', 'UserErased', g.failures,
-    g.fallback_of
+  insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
+    locale, data)
+  select g.outbox_id, (select max(p.last_n) from push.pushes_of(array[p_call.id]) p) + row_number() over (order by g.n), g.kind,
+    clock_timestamp(), clock_timestamp(), g.deadline_at, g.lane, g.lane, g.environment, g.platform, g.name, g.token, g.said, g.given
   from gone g;
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'delivery', v_count, 0);
-
-  if exists (select from push.delivery d where d.outbox_id = p_outbox_id and d.user_id = p_user_id)
-    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
-    -- While the call rings, a decline without the user's id would let the gateway ring the user's phones on another
-    -- channel.
-    or v_call.id is not null and v_call.ended_at is null then
-    is_done := false;
-    return;
+  if found then
+    perform push.ring_doorbell();
   end if;
-  is_done := true;
-
-  v_n := array(
-    select h.n from push.history h
-    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id
-    for no key update skip locked);
-  update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
-      provider_message_id = null
-    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id and h.n = any (v_n);
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'history', 0, v_count);
-  if exists (select from push.history h
-    where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = p_user_id) then
-    is_done := false;
-  end if;
-
-  delete from push.ring_reports r where r.outbox_id = p_outbox_id and r.user_id = p_user_id;
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'ring_reports', v_count, 0);
-  update push.escalations e set user_id = '[erased]' where e.outbox_id = p_outbox_id and e.user_id = p_user_id;
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'escalations', 0, v_count);
-
-  if v_call.id is null then
-    return;
-  end if;
-  v_said := v_call.declined;
-  v_call.recipients := push.mask_recipients(v_call.recipients, p_user_id);
-  v_call.declined := case when v_call.declined ? p_user_id
-    then push.mask_user(v_call.declined #- array[p_user_id, 'device'], p_user_id) else v_call.declined end;
-  if v_call.answered_by = p_user_id or hashtextextended(v_call.answered_device, 0) = any (p_hashes) then
-    v_call.answered_device := null;
-  end if;
-  if v_call.answered_by = p_user_id then
-    v_call.answered_by := '[erased]';
-  end if;
-  if v_call.payload - 'callId' <> push.mask_user(v_call.payload - 'callId', p_user_id) then
-    -- The phones of the other users show the caller.
-    if exists (select from push.delivery d where d.outbox_id = p_outbox_id) then
-      is_done := false;
-    else
-      v_call.payload := push.mask_payload(v_call.payload, p_user_id);
-    end if;
-  end if;
-  -- Not in the function's header: there, only superusers may set a parameter that belongs to no loaded extension.
-  perform set_config('push.erasing', 'on', true);
-  update push.outbox o
-    set recipients = v_call.recipients, declined = v_call.declined, answered_by = v_call.answered_by,
-      answered_device = v_call.answered_device, payload = v_call.payload
-    where o.id = p_outbox_id
-      and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload)
-        is distinct from (v_call.recipients, v_call.declined, v_call.answered_by, v_call.answered_device, v_call.payload);
-  get diagnostics v_count = row_count;
-  perform set_config('push.erasing', v_was, true);
-  if v_said is distinct from v_call.declined and not coalesce(v_said ? '[erased]', false) then
-    perform push.withdraw_decline(v_call.app, p_outbox_id, '[erased]');
-  end if;
-  p_counts := push.add_counts(p_counts, 'outbox', 0, v_count);
-end
-$$;
-comment on function push.erase_from_call is
-  'masks one user in one call, its history and its other rows. The user''s ready and waiting deliveries become void. '
-  'p_outbox_id: push.outbox.id; p_user_id: the user; p_counts, p_hashes: push.erasure.counts and token_hashes, which are '
-  'added to. is_done: false if a delivery is still owed or a row is locked. For push.erase_user';
-
--- Calls that ring ----------------------------------------------------------------------------------------------------
-
--- Nothing finds the calls that ring one user, so all that ring in the app are looked at, each with up to thousands of
--- recipients. That takes seconds while thousands ring, so it is done in rounds, which continue where the time ran out. A call that
--- is committed after its number was passed rings on, like one that is committed after the devices are gone.
-alter table push.erasure add column if not exists rings_after bigint not null default 0;
-comment on column push.erasure.rings_after is 'push.outbox.id up to which this round has looked at calls that ring; 0: a round begins';
-
--- They had fewer arguments in release 0.1.0.
-do $$
-begin
-  if to_regprocedure('push.rings_of(text, bytea)') is not null then
-    drop function push.rings_of(text, bytea);
-  end if;
-  if to_regprocedure('push.decline_rings(bigint[])') is not null then
-    drop function push.decline_rings(bigint[]);
-  end if;
-end
-$$;
-
-create or replace function push.rings_of(p_app text, p_user_digest bytea, p_until timestamptz, inout p_user_id text, inout p_after bigint,
-  out calls bigint[], out is_end boolean)
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  -- Not in the order of their numbers at once: that could be planned as a walk through all calls.
-  v_ids  bigint[] := array(
-    select r.id
-    from (select o.id from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = p_app offset 0) r
-    where r.id > p_after
-    order by r.id);
-  v_id   bigint;
-  v_name text;
-begin
-  calls := '{}';
-  is_end := v_ids = '{}';
-  foreach v_id in array v_ids loop
-    if p_user_id is null then
-      select n.name into v_name
-        from push.outbox o
-          cross join lateral (select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end as name
-            from jsonb_array_elements(o.recipients) e) n
-        where o.id = v_id and push.user_digest(n.name) = p_user_digest
-        limit 1;
-    else
-      -- A name is compared fifty times as fast as a digest is made.
-      select p_user_id into v_name
-        from push.outbox o
-        where o.id = v_id and (o.recipients @> jsonb_build_array(p_user_id)
-          or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id)));
-    end if;
-    if v_name is not null then
-      calls := calls || v_id;
-      p_user_id := v_name;
-    end if;
-    p_after := v_id;
-    is_end := v_id = v_ids[cardinality(v_ids)];
-    exit when clock_timestamp() >= p_until;
-  end loop;
-end
-$$;
-comment on function push.rings_of is
-  'the calls that ring a user, calls: push.outbox.id, as far as there is time to look. p_app: the app; p_user_digest: as '
-  'push.erasure.user_digest; p_until: when to stop; p_user_id: the user''s id, null if it is not known, which takes longer; it '
-  'is returned if a call has it; p_after: push.erasure.rings_after. is_end: all calls that ring were looked at';
-
--- Calls are locked in the order of their numbers, each before its deliveries, and deliveries are waited for. The calls of another
--- erasure may have lower numbers, so a transaction declines those of one. The phones get their cancels while the tokens are known.
--- The device passed to push.decline does not exist, so each of the user's phones gets a cancel.
-create or replace function push.decline_rings(p_erasures bigint[], p_user_ids text[], p_until timestamptz, p_declines boolean) returns boolean
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_erasure  push.erasure;
-  v_user     text;
-  v_found    bigint[];
-  v_calls    bigint[];
-  v_id       bigint;
-  v_is_end   boolean;
-  v_is_left  boolean;
-  v_declined int := 0;
-begin
-  for v_place in 1..cardinality(p_erasures) loop
-    select e.* into v_erasure from push.erasure e where e.id = p_erasures[v_place];
-    v_user := p_user_ids[v_place];
-    if v_user is null then
-      -- Most of the calls that wait name the user.
-      select x.name into v_user
-        from unnest(v_erasure.waiting[:10]) w(id)
-          cross join lateral (select push.erased_user(w.id, v_erasure.user_digest) as name offset 0) x
-        where x.name is not null
-        limit 1;
-    end if;
-    select r.p_user_id, r.p_after, r.calls, r.is_end into v_user, v_erasure.rings_after, v_found, v_is_end
-      from push.rings_of(v_erasure.app, v_erasure.user_digest, p_until, v_user, v_erasure.rings_after) r;
-    v_calls := array(select c.id from unnest(v_erasure.waiting || v_found) with ordinality c(id, i) group by c.id order by min(c.i));
-    v_is_left := false;
-    for v_id in select c.id from unnest(v_calls) c(id) where v_user is not null order by c.id loop
-      continue when not exists (
-        select from push.outbox o
-        where o.id = v_id and o.state = 'ringing' and o.ended_at is null and not coalesce(o.declined ? v_user, false)
-          and (o.recipients @> jsonb_build_array(v_user) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user))));
-      if v_declined > 0 and clock_timestamp() >= p_until then
-        v_is_left := true;
-        exit;
-      end if;
-      perform from push.outbox o where o.id = v_id and o.state = 'ringing' and o.ended_at is null for no key update skip locked;
-      if not found then
-        v_is_left := true;
-        continue;
-      elsif not p_declines then
-        return false;
-      end if;
-      v_declined := v_declined + 1;
-      -- Waits as push.decline_call does: otherwise deliveries that are locked now would be declined and not handed over.
-      perform from push.delivery d where d.outbox_id = v_id and d.user_id = v_user order by d.n for update;
-      perform push.hand_over(v_id, v_user);
-      if push.decline(v_id, v_user, 'declined', 'none-of-the-phones-declined', true) then
-        perform push.withdraw_decline(v_erasure.app, v_id, v_user);
-      end if;
-    end loop;
-    update push.erasure e
-      set waiting = v_calls, rang = array(select unnest(e.rang) union select unnest(v_calls)), is_known = e.is_known or v_found <> '{}',
-        has_devices = v_is_left or not v_is_end, rings_after = case when v_is_end then 0 else v_erasure.rings_after end
-      where e.id = v_erasure.id;
-  end loop;
   return true;
 end
 $$;
-comment on function push.decline_rings is
-  'looks for calls that ring users who are being erased, notes them in push.erasure.waiting, and declines them in the users'' '
-  'names. Locked calls are skipped. p_erasures: push.erasure.id; p_user_ids: the users'' ids in the same order, null where one '
-  'is not known; p_until: stops then; p_declines: false declines nothing, and returns false, without a change but with a lock, if a '
-  'call can be declined. has_devices of an erasure is false after it if no call is left. For push.erase_user and push.continue_erasure';
+comment on function push.hand_over is
+  'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call that '
+  'rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked. p_call: the row; p_user_id: the '
+  'user who is erased';
 
--- Tokens outside of calls ----------------------------------------------------------------------------------------------
-
--- Reads whole tables: an index on the user in each of them would cost every settlement and registration.
-create or replace function push.erase_tokens(p_app text, p_user_digest bytea, p_asked_at timestamptz, p_devices boolean, inout p_counts jsonb,
-  inout p_hashes bigint[], out is_done boolean)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = on set plan_cache_mode = force_generic_plan set jit = off
-as $$
+create or replace function push.mask_rows(p_erasure push.erasure, p_call bigint, p_since timestamptz, p_masked push.outbox)
+returns push.erasure
+language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_batch  push.receipt_batch;
-  v_kept   bigint[];
-  v_gone   bigint[];
-  v_number bigint;
-  v_count  bigint;
+  v_user   constant text := p_erasure.user_id;
+  v_counts jsonb;
 begin
-  is_done := true;
-  for v_number in
-    select r.id from push.receipt_batch r
-    where r.app = p_app and exists (select from unnest(r.user_id) u where push.user_digest(u) = p_user_digest)
-  loop
-    select r.* into v_batch from push.receipt_batch r where r.id = v_number for update skip locked;
-    if not found then
-      is_done := false;
-      continue;
-    end if;
-    v_kept := array(
-      select i from unnest(v_batch.user_id) with ordinality t(u, i) where push.user_digest(t.u) <> p_user_digest order by i);
-    p_hashes := array(
-      select unnest(p_hashes)
+  with history as (
+    update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
+        provider_message_id = null
+      where h.outbox_id = p_call and h.finished_at >= p_since and h.user_id = v_user and h.n = any (array(
+        select x.n from push.history x where x.outbox_id = p_call and x.finished_at >= p_since and x.user_id = v_user
+        for no key update skip locked))
+      returning 1
+  ), reports as (
+    delete from push.ring_reports r where r.outbox_id = p_call and r.user_id = v_user returning 1
+  ), escalated as (
+    update push.escalations e set user_id = '[erased]' where e.outbox_id = p_call and e.user_id = v_user returning 1
+  ), call as (
+    update push.outbox o
+      set recipients = p_masked.recipients, declined = p_masked.declined, answered_by = p_masked.answered_by,
+        answered_device = p_masked.answered_device, payload = p_masked.payload, erased_at = clock_timestamp()
+      where o.id = p_call and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload) is distinct from
+        (p_masked.recipients, p_masked.declined, p_masked.answered_by, p_masked.answered_device, p_masked.payload)
+      returning 1
+  )
+  select jsonb_build_object('history', array[0, (select count(*) from history)], 'ring_reports', array[(select count(*) from reports), 0],
+      'escalations', array[0, (select count(*) from escalated)], 'outbox', array[0, (select count(*) from call)])
+    into v_counts;
+  p_erasure.counts := push.add_counts(p_erasure.counts, v_counts);
+  if not exists (select from push.history h where h.outbox_id = p_call and h.finished_at >= p_since and h.user_id = v_user) then
+    p_erasure.waiting := array_remove(p_erasure.waiting, p_call);
+  end if;
+  return p_erasure;
+end
+$$;
+comment on function push.mask_rows is
+  'masks the rows of a call, for push.erase_from_call, which has it locked. If a row of history is locked, the call waits. p_call: '
+  'push.outbox.id; p_since: history since then; p_masked: push.mask_call of the call';
+
+create or replace function push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) returns push.erasure
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_user   constant text := p_erasure.user_id;
+  v_call   push.outbox;
+  v_masked push.outbox;
+  v_since  timestamptz;
+  v_gone   push.delivery[];
+  v_is_recipient boolean;
+begin
+  -- It waits, unless it is masked below.
+  p_erasure.waiting := array_remove(p_erasure.waiting, p_outbox_id) || p_outbox_id;
+  select o.* into v_call from push.outbox o where o.id = p_outbox_id for no key update skip locked;
+  if not found and exists (select from push.outbox o where o.id = p_outbox_id) or not push.hand_over(v_call, v_user) then
+    return p_erasure;
+  end if;
+  -- Of a call that was deleted, only the history is left.
+  v_since := coalesce(v_call.created_at - interval '1 hour', '-infinity');
+  p_erasure.token_hashes := array_remove(array(
+    select unnest(p_erasure.token_hashes)
+    union
+    select hashtextextended(t.token, 0)
+      from jsonb_array_elements(v_call.recipients) e cross join unnest(array[true, false]) c(is_call)
+      cross join lateral push.entry_tokens(e, c.is_call) t
+      where e ->> 'userId' = v_user
+    union
+    select coalesce(hashtextextended(h.token, 0), h.token_hash) from push.history h
+      where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = v_user), null);
+  v_is_recipient := coalesce(v_call.recipients @> jsonb_build_array(v_user)
+    or v_call.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)), false);
+  p_erasure.is_known := p_erasure.is_known or v_is_recipient
+    or coalesce(v_call.declined ? v_user or v_call.answered_by = v_user or v_call.payload ->> 'from' = v_user, false);
+  update push.outbox o
+    set declined = coalesce(o.declined, '{}')
+      || jsonb_build_object(v_user, jsonb_build_object('reason', 'declined', 'at', clock_timestamp(), 'erases', true))
+    where o.id = p_outbox_id and o.ended_at is null and v_is_recipient and not coalesce(o.declined ? v_user, false);
+  -- Unsent notifications and missed calls are never sent. Invites become void as after every decline, and cancels are sent: a phone
+  -- must not ring without an end.
+  with gone as (
+    delete from push.delivery d where d.ctid = any (array(
+      select x.ctid from push.delivery x
+      where x.outbox_id = p_outbox_id and x.user_id = v_user and x.state in (0, 2) and x.kind in (2, 3) for update skip locked))
+    returning d
+  )
+  select array_agg(g.d) into v_gone from gone g;
+  p_erasure.counts := push.add_counts(p_erasure.counts,
+    jsonb_build_object('delivery', array[coalesce(push.bury(v_gone, 2, 'UserErased'), 0), 0]));
+
+  v_masked := push.mask_call(v_call, v_user, p_erasure.token_hashes);
+  if v_call.id is not null and v_call.ended_at is null
+    or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
+    -- A payload that names the user goes to the phones of the others.
+    or exists (select from push.delivery d
+      where d.outbox_id = p_outbox_id and (d.user_id = v_user or v_masked.payload is distinct from v_call.payload))
+  then
+    return p_erasure;
+  end if;
+  return push.mask_rows(p_erasure, p_outbox_id, v_since, v_masked);
+end
+$$;
+comment on function push.erase_from_call is
+  'masks the user in one call, its history and its other rows, if the call has ended and nothing is owed that needs the user; otherwise '
+  'the call waits. Declines it if it rings, and ends the user''s unsent notifications. p_erasure: the erasure, which is returned with what '
+  'has changed; p_outbox_id: push.outbox.id';
+
+-- Which calls name the user -------------------------------------------------------------------------------------------
+
+-- No index finds them. Calls are read in the order of their numbers, in both directions from the oldest call that rings, so that the
+-- calls that ring come first. Then history is read by partition, 1,000 pages at a time: calls that were deleted have left it behind.
+-- A call that is committed after its number was passed is not found.
+create or replace function push.look_further(p_erasure push.erasure) returns push.erasure
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_user  constant text := p_erasure.user_id;
+  v_text  constant text := to_jsonb(v_user)::text;
+  v_lanes constant smallint[] := array(select l.id from push.lane l where l.app = p_erasure.app);
+  v_first bigint;
+  v_last  bigint;
+  v_table text;
+begin
+  select max(o.id), min(o.id), coalesce(array_agg(o.id order by o.id < p_erasure.until_id, o.id) filter (where o.app = p_erasure.app and (
+      o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0 or strpos(o.payload::text, v_text) > 0)), '{}')
+    into v_last, v_first, p_erasure.found
+    from ((select * from push.outbox x where x.id > p_erasure.after_id order by x.id limit 100)
+      union all (select * from push.outbox x where x.id < p_erasure.until_id order by x.id desc limit 100)) o;
+  if v_last is not null then
+    p_erasure.after_id := greatest(v_last, p_erasure.after_id);
+    p_erasure.until_id := least(v_first, p_erasure.until_id);
+    return p_erasure;
+  end if;
+  v_table := (
+    select min(c.relname::text) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'push.history'::regclass
+      and (c.relname > p_erasure.after_table or c.relname = p_erasure.after_table and p_erasure.after_page > 0));
+  if v_table is null then
+    p_erasure.scanned_at := clock_timestamp();
+    return p_erasure;
+  elsif v_table <> p_erasure.after_table then
+    p_erasure.after_table := v_table;
+    p_erasure.after_page := 0;
+  end if;
+  execute format('select array(select distinct h.outbox_id from push.%I h where h.ctid >= $1 and h.ctid < $2 and h.user_id = $3 '
+    'and h.lane = any ($4) and h.outbox_id <> all ($5))', v_table)
+    into p_erasure.found
+    using format('(%s,0)', p_erasure.after_page)::tid, format('(%s,0)', p_erasure.after_page + 1000)::tid, v_user, v_lanes,
+      p_erasure.waiting;
+  p_erasure.after_page := p_erasure.after_page + 1000;
+  if p_erasure.after_page >= pg_relation_size(format('push.%I', v_table)::regclass) / current_setting('block_size')::int then
+    p_erasure.after_page := 0;
+  end if;
+  return p_erasure;
+end
+$$;
+comment on function push.look_further is
+  'takes the next bite of an erasure''s look through all calls and history: found: the calls in it that name the user. scanned_at is set '
+  'at the end. p_erasure: the erasure';
+
+-- Outside of calls ------------------------------------------------------------------------------------------------------
+
+-- Reads whole tables: an index on the user in each of them would cost every settlement and registration. Tokens without a device have
+-- no known user; they are found by their hash.
+create or replace function push.erase_elsewhere(p_erasure push.erasure) returns push.erasure
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_user    constant text := p_erasure.user_id;
+  v_table   record;
+  v_batch   push.receipt_batch;
+  v_kept    bigint[];
+  v_hashes  bigint[];
+  v_seen    bigint;
+  v_removed bigint := 0;
+  v_masked  bigint;
+begin
+  for v_batch in select r.* from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id) for update skip locked loop
+    v_kept := array(select i from unnest(v_batch.user_id) with ordinality t(u, i) where t.u <> v_user order by i);
+    v_removed := v_removed + cardinality(v_batch.ticket) - cardinality(v_kept);
+    p_erasure.token_hashes := array(
+      select unnest(p_erasure.token_hashes)
       union
-      select hashtextextended(t.token, 0) from unnest(v_batch.user_id, v_batch.token) t(u, token)
-      where push.user_digest(t.u) = p_user_digest);
-    p_counts := push.add_counts(p_counts, 'receipt_batch', cardinality(v_batch.ticket) - cardinality(v_kept), 0);
-    perform push.keep_receipts(v_number, v_kept);
+      select hashtextextended(t.token, 0) from unnest(v_batch.user_id, v_batch.token) t(u, token) where t.u = v_user);
+    perform push.keep_receipts(v_batch.id, v_kept);
+  end loop;
+  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('receipt_batch', array[v_removed, 0]));
+
+  p_erasure.has_locked := false;
+  for v_table in select * from (values
+    ('devices', 'x.token', 'x.user_id = $2 and x.registered_at <= $4'),
+    ('token_invalidations', 'x.token', '(x.user_id = $2 or x.user_id is null and hashtextextended(x.token, 0) = any ($3))'),
+    ('quarantined_tokens', 'x.token', '(x.user_id = $2 or x.user_id is null and hashtextextended(x.token, 0) = any ($3))'),
+    ('webhook_event', 'x.data ->> ''token''', 'x.type = ''token.dead'' and (x.user_id = $2 or x.user_id is null '
+      'and hashtextextended(x.data ->> ''token'', 0) = any ($3))')
+  ) t(name, token, is_users) loop
+    execute format('with seen as materialized (select x.ctid as tid from push.%1$I x where x.app = $1 and %3$s), gone as (
+        delete from push.%1$I x where x.ctid = any (array(select l.ctid from push.%1$I l
+          where l.ctid = any (array(select s.tid from seen s)) for update skip locked)) returning hashtextextended(%2$s, 0) as hash)
+      select (select count(*) from seen), count(*), coalesce(array_agg(g.hash), ''{}'') from gone g',
+      v_table.name, v_table.token, v_table.is_users)
+      into v_seen, v_removed, v_hashes using p_erasure.app, v_user, p_erasure.token_hashes, p_erasure.asked_at;
+    p_erasure.token_hashes := array(select unnest(p_erasure.token_hashes) union select unnest(v_hashes));
+    p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object(v_table.name, array[v_removed, 0]));
+    p_erasure.has_locked := p_erasure.has_locked or v_removed < v_seen;
   end loop;
 
-  with gone as (
-    delete from push.devices d
-    where d.ctid = any (array(
-      select x.ctid from push.devices x
-      where p_devices and x.app = p_app and push.user_digest(x.user_id) = p_user_digest and x.registered_at <= p_asked_at
-      for update skip locked))
-    returning hashtextextended(d.token, 0) as hash
-  )
-  select coalesce(array_agg(g.hash), '{}') into v_gone from gone g;
-  p_hashes := array(select unnest(p_hashes) union select unnest(v_gone));
-  p_counts := push.add_counts(p_counts, 'devices', cardinality(v_gone), 0);
-
-  -- Tokens without a device have no known user; they are found by their hash.
-  delete from push.token_invalidations t
-    where t.ctid = any (array(
-      select x.ctid from push.token_invalidations x
-      where x.app = p_app and (push.user_digest(x.user_id) = p_user_digest
-        or x.user_id is null and hashtextextended(x.token, 0) = any (p_hashes))
-      for update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'token_invalidations', v_count, 0);
-  delete from push.quarantined_tokens t
-    where t.ctid = any (array(
-      select x.ctid from push.quarantined_tokens x
-      where x.app = p_app and (push.user_digest(x.user_id) = p_user_digest
-        or x.user_id is null and hashtextextended(x.token, 0) = any (p_hashes))
-      for update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'quarantined_tokens', v_count, 0);
-
-  -- Events of webhooks that were not acknowledged yet. An event about a token of nobody known is found by its hash.
-  delete from push.webhook_event t
-    where t.id = any (array(
-      select x.id from push.webhook_event x
-      where x.app = p_app and x.type = 'token.dead' and (push.user_digest(x.user_id) = p_user_digest
-        or x.user_id is null and hashtextextended(x.data ->> 'token', 0) = any (p_hashes))
-      for update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'webhook_event', v_count, 0);
+  -- Events that were not acknowledged yet.
   update push.webhook_event t
     set user_id = '[erased]', data = t.data || case when t.data ? 'answeredBy' then '{"answeredBy": "[erased]"}'
       when t.data ? 'device' then '{"userId": "[erased]", "device": "…"}' else '{"userId": "[erased]"}' end::jsonb
     where t.id = any (array(
-      select x.id from push.webhook_event x
-      where x.app = p_app and x.type <> 'token.dead' and push.user_digest(x.user_id) = p_user_digest
-      for no key update skip locked));
-  get diagnostics v_count = row_count;
-  p_counts := push.add_counts(p_counts, 'webhook_event', 0, v_count);
-
-  if exists (select from push.devices d
-      where p_devices and d.app = p_app and push.user_digest(d.user_id) = p_user_digest and d.registered_at <= p_asked_at)
-    or exists (select from push.token_invalidations x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
-    or exists (select from push.quarantined_tokens x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest)
-    or exists (select from push.webhook_event x where x.app = p_app and push.user_digest(x.user_id) = p_user_digest) then
-    is_done := false;
-  end if;
+      select x.id from push.webhook_event x where x.app = p_erasure.app and x.user_id = v_user for no key update skip locked));
+  get diagnostics v_masked = row_count;
+  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('webhook_event', array[0, v_masked]));
+  p_erasure.has_locked := p_erasure.has_locked
+    or exists (select from push.receipt_batch r where r.app = p_erasure.app and v_user = any (r.user_id))
+    or exists (select from push.webhook_event x where x.app = p_erasure.app and x.user_id = v_user);
+  return p_erasure;
 end
 $$;
-comment on function push.erase_tokens is
-  'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in the '
-  'other events of webhooks. p_app: the app; p_user_digest: as '
-  'push.erasure.user_digest; p_asked_at: devices registered later are kept; p_devices: false keeps all devices (there may '
-  'be millions to read); p_counts, p_hashes: push.erasure.counts and token_hashes, which are added to. is_done: false if a '
-  'row was locked. Reads whole tables. For push.erase_user and push.finish_erasures';
+comment on function push.erase_elsewhere is
+  'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in the other events '
+  'of webhooks. Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables. '
+  'p_erasure: the erasure';
+
+-- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing; otherwise
+-- operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is the id of a call.
+create or replace function push.erase_from_audit(p_erasure push.erasure) returns push.erasure
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_user   constant text := p_erasure.user_id;
+  v_app    constant text := p_erasure.app;
+  v_quoted constant text := to_jsonb(v_user)::text;
+  v_masks  constant boolean := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
+  -- Members of push.audit.detail that the actions write themselves.
+  c_own    constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
+  v_masked bigint;
+begin
+  p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
+  with line as (
+    select x.id, case when v_masks and x.action in ('void_call', 'requeue')
+        then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
+      push.mask_user(x.detail - c_own, v_user, true)
+        || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
+    from push.audit x
+    where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
+      and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(v_quoted, 2, length(v_quoted) - 2)) > 0)
+    for no key update skip locked
+  )
+  update push.audit a set target = l.target, detail = l.detail
+    from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail);
+  get diagnostics v_masked = row_count;
+  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('audit', array[0, v_masked]));
+  return p_erasure;
+end
+$$;
+comment on function push.erase_from_audit is 'masks the user in push.audit, if the app had such a user. p_erasure: the erasure';
 
 -- The whole -----------------------------------------------------------------------------------------------------------
 
+create or replace function push.continue_erasure(p_erasure push.erasure, p_until timestamptz) returns push.erasure
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_is_new  constant boolean := p_erasure.scanned_at is null;
+  -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
+  c_last    constant interval := '10 minutes';
+  v_is_last boolean;
+  v_call    bigint;
+begin
+  -- Every call of this function looks further, or at a call, however little time it has. At the end it looks once more at those that wait.
+  loop
+    v_call := p_erasure.found[1];
+    p_erasure.found := p_erasure.found[2:];
+    if v_call is not null then
+      p_erasure := push.erase_from_call(p_erasure, v_call);
+    else
+      exit when p_erasure.scanned_at is not null;
+      p_erasure := push.look_further(p_erasure);
+      if p_erasure.scanned_at is not null then
+        p_erasure.found := p_erasure.waiting;
+        p_erasure.waiting := '{}';
+      end if;
+    end if;
+    exit when clock_timestamp() >= p_until and (v_call is not null or p_erasure.found = '{}');
+  end loop;
+  v_is_last := not v_is_new and p_erasure.asked_at < clock_timestamp() - c_last
+    and p_erasure.found || p_erasure.waiting || p_erasure.rang = '{}';
+  if v_is_new and p_erasure.scanned_at is not null or v_is_last then
+    p_erasure := push.erase_from_audit(push.erase_elsewhere(p_erasure));
+    if v_is_last and not p_erasure.has_locked then
+      p_erasure.finished_at := clock_timestamp();
+      p_erasure.user_id := null;
+      p_erasure.token_hashes := '{}';
+      perform push.note_audit('finish_erasure', p_erasure.app || '/sha256:' || left(encode(p_erasure.user_digest, 'hex'), 16),
+        jsonb_build_object('counts', p_erasure.counts));
+    end if;
+  end if;
+  update push.erasure e
+    set user_id = p_erasure.user_id, after_id = p_erasure.after_id, after_table = p_erasure.after_table, after_page = p_erasure.after_page,
+      scanned_at = p_erasure.scanned_at, found = p_erasure.found, waiting = p_erasure.waiting, rang = p_erasure.rang,
+      has_locked = p_erasure.has_locked, is_known = p_erasure.is_known, token_hashes = p_erasure.token_hashes, counts = p_erasure.counts,
+      finished_at = p_erasure.finished_at
+    where e.id = p_erasure.id;
+  return p_erasure;
+end
+$$;
+comment on function push.continue_erasure is
+  'continues an erasure until p_until: looks at the calls that were found, and looks for more. At the end, removes what is stored outside '
+  'of calls. After ten minutes, if no call waits, it does so once more, and the erasure is finished. p_erasure: its row, which is locked';
+
 create or replace function push.erase_user(user_id text, app text, max_ms int default 1000)
 returns table (place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  v_begun   timestamptz := clock_timestamp();
-  v_user    text := erase_user.user_id;
-  v_app     text := erase_user.app;
-  v_until   timestamptz := v_begun + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
-  -- Every call of this function makes progress, however little time it has.
-  v_steps   int := 0;
-  v_digest  bytea := push.user_digest(v_user);
-  v_text    text := to_jsonb(v_user)::text;
+  v_user    constant text := erase_user.user_id;
+  v_app     constant text := erase_user.app;
+  v_until   constant timestamptz := clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
+  v_rings   constant bigint := coalesce((
+    select min(o.id) from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = v_app), 0);
   v_erasure push.erasure;
   v_is_new  boolean;
-  c_word    constant text := '(?<![[:alnum:]_])';
-  c_end     constant text := '(?![[:alnum:]_])';
-  -- Members of push.audit.detail that the actions write themselves; they are not masked.
-  c_own     constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
-  v_lanes   smallint[] := array(select l.id from push.lane l where l.app = v_app);
-  v_calls   bigint[];
-  v_id      bigint;
-  v_last    bigint;
-  v_pages   bigint;
-  v_step    int := 100;
-  v_done    boolean;
-  v_tokens  boolean := false;
-  v_known   boolean;
-  v_masks   boolean;
-  v_table   text;
-  v_from    timestamptz;
-  v_count   bigint;
 begin
   if v_user is null or length(v_user) not between 1 and 256 or v_user = '[erased]' then
     raise exception using errcode = 'invalid_parameter_value', message = 'user_id: must have 1 to 256 characters',
@@ -542,7 +506,7 @@ begin
   elsif not coalesce(push.is_app(v_app), false) then
     raise exception using errcode = 'invalid_parameter_value',
       message = 'app: must be the name of an app: 1 to 64 letters, digits, dots, dashes or underscores';
-  elsif v_lanes = '{}' and not exists (select from push.apps a where a.app = v_app)
+  elsif not exists (select from push.lane l where l.app = v_app) and not exists (select from push.apps a where a.app = v_app)
     and not exists (select from push.devices d where d.app = v_app) and not exists (select from push.outbox o where o.app = v_app)
   then
     raise exception using errcode = 'no_data_found',
@@ -551,336 +515,69 @@ begin
         'No gateway has served any app yet.');
   end if;
   -- Two erasures of one user run one after the other.
-  insert into push.erasure as e (app, user_digest) values (v_app, v_digest) on conflict (user_digest, app) do nothing;
-  select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = v_digest for update;
-  v_is_new := v_erasure.scanned_at is not null or v_erasure.until_id = 0;
+  insert into push.erasure (app, user_digest) values (v_app, push.user_digest(v_user)) on conflict on constraint erasure_of_user do nothing;
+  select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = push.user_digest(v_user) for update;
+  v_is_new := v_erasure.user_id is null or v_erasure.scanned_at is not null and v_erasure.found = '{}';
   if v_is_new then
-    v_erasure.asked_at := clock_timestamp();
-    v_erasure.after_id := 0;
-    v_erasure.until_id := coalesce((select max(o.id) from push.outbox o), 0);
-    v_erasure.after_table := '';
-    v_erasure.after_page := 0;
-    v_erasure.scanned_at := null;
-    v_erasure.finished_at := null;
-    v_erasure.counts := '{}';
+    update push.erasure e
+      set user_id = v_user, asked_at = clock_timestamp(), after_id = v_rings - 1, until_id = v_rings, after_table = '', after_page = 0,
+        scanned_at = null, finished_at = null, counts = '{}', rang = e.rang || e.waiting, waiting = '{}'
+      where e.id = v_erasure.id returning e.* into v_erasure;
   end if;
-
-  -- Calls, in the order of their numbers. No index finds the calls that name a user.
-  while v_erasure.after_id < v_erasure.until_id and (v_steps = 0 or clock_timestamp() < v_until) loop
-    v_steps := v_steps + 1;
-    v_from := clock_timestamp();
-    select max(b.id), array_agg(b.id order by b.id) filter (where b.is_named), coalesce(bool_or(b.is_known), false)
-      into v_last, v_calls, v_known
-      from (
-        select o.id, o.app = v_app and (o.answered_by = v_user or o.declined ? v_user or strpos(o.recipients::text, v_text) > 0
-          or strpos(o.payload::text, v_text) > 0) as is_named,
-          o.app = v_app and (o.answered_by = v_user or o.declined ? v_user or o.recipients @> jsonb_build_array(v_user)
-            or o.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)) or o.payload ->> 'from' = v_user) as is_known
-        from push.outbox o
-        where o.id > v_erasure.after_id and o.id <= v_erasure.until_id
-        order by o.id
-        limit v_step
-      ) b;
-    v_erasure.after_id := coalesce(v_last, v_erasure.until_id);
-    v_erasure.is_known := v_erasure.is_known or v_known;
-    foreach v_id in array coalesce(v_calls, '{}') loop
-      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-      if not v_done then
-        v_erasure.waiting := v_erasure.waiting || v_id;
-      end if;
-      -- A hundred large calls take seconds.
-      if clock_timestamp() >= v_until and v_id < v_calls[cardinality(v_calls)] then
-        v_erasure.after_id := v_id;
-        exit;
-      end if;
-    end loop;
-    v_step := case when clock_timestamp() - v_from > interval '20 ms' then greatest(v_step / 2, 1) else least(v_step * 2, 5000) end;
-  end loop;
-
-  -- The history of calls that were deleted: partition by partition, 1,000 pages at a time.
-  while v_erasure.after_id >= v_erasure.until_id and v_erasure.scanned_at is null
-    and (v_steps = 0 or clock_timestamp() < v_until)
-  loop
-    v_steps := v_steps + 1;
-    v_table := (
-      select min(c.relname::text) from pg_inherits i join pg_class c on c.oid = i.inhrelid
-      where i.inhparent = 'push.history'::regclass
-        and (c.relname > v_erasure.after_table or c.relname = v_erasure.after_table and v_erasure.after_page > 0));
-    if v_table is null then
-      v_erasure.scanned_at := clock_timestamp();
-      exit;
-    end if;
-    if v_table <> v_erasure.after_table then
-      v_erasure.after_page := 0;
-    end if;
-    v_pages := pg_relation_size(format('push.%I', v_table)::regclass) / current_setting('block_size')::int;
-    execute format('select array_agg(distinct h.outbox_id order by h.outbox_id) from push.%I h '
-      'where h.ctid >= $1 and h.ctid < $2 and h.user_id = $3 and h.lane = any ($4)', v_table)
-      into v_calls
-      using format('(%s,0)', v_erasure.after_page)::tid, format('(%s,0)', v_erasure.after_page + 1000)::tid, v_user, v_lanes;
-    foreach v_id in array coalesce(v_calls, '{}') loop
-      continue when v_id = any (v_erasure.waiting);
-      select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-        from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-      if not v_done then
-        v_erasure.waiting := v_erasure.waiting || v_id;
-      end if;
-    end loop;
-    v_erasure.after_table := v_table;
-    v_erasure.after_page := case when v_erasure.after_page + 1000 < v_pages then v_erasure.after_page + 1000 else 0 end;
-  end loop;
-
-  -- However much time the scan took, the calls that ring get some.
-  v_until := greatest(v_until, clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 4000.0));
-  update push.erasure e set waiting = v_erasure.waiting, rang = v_erasure.rang, is_known = v_erasure.is_known where e.id = v_erasure.id;
-  perform push.decline_rings(array[v_erasure.id], array[v_user], v_until, true);
-  select e.waiting, e.rang, e.is_known, e.has_devices into v_calls, v_erasure.rang, v_erasure.is_known, v_erasure.has_devices
-    from push.erasure e where e.id = v_erasure.id;
-  v_erasure.waiting := '{}';
-  v_steps := 0;
-  foreach v_id in array v_calls loop
-    exit when v_steps > 0 and clock_timestamp() >= v_until;
-    v_steps := v_steps + 1;
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-      from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-    if not v_done then
-      v_erasure.waiting := v_erasure.waiting || v_id;
-    end if;
-  end loop;
-  v_erasure.waiting := v_calls[v_steps + 1:] || v_erasure.waiting;
-
-  -- A call that could not be declined may need the devices for its cancels.
-  if not v_erasure.has_devices then
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_tokens
-      from push.erase_tokens(v_app, v_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
-    v_erasure.has_devices := not v_tokens;
+  v_erasure := push.continue_erasure(v_erasure, v_until);
+  is_complete := v_erasure.scanned_at is not null and v_erasure.found = '{}';
+  if v_is_new or is_complete then
+    perform push.note_audit('erase_user', v_app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
+      jsonb_build_object('counts', v_erasure.counts, 'waiting', cardinality(v_erasure.waiting || v_erasure.found), 'complete', is_complete));
   end if;
-
-  -- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing;
-  -- otherwise operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is
-  -- the id of a call.
-  v_erasure.is_known := v_erasure.is_known or v_erasure.counts ?| '{devices,delivery,history,ring_reports,escalations,receipt_batch,'
-    'token_invalidations,quarantined_tokens,webhook_event}';
-  v_masks := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
-  v_text := c_word || push.quote_pattern(v_user) || c_end;
-  with line as (
-    select x.id,
-      case when v_masks and x.action in ('void_call', 'requeue')
-        then v_app || '/' || regexp_replace(substr(x.target, length(v_app) + 2), v_text, '[erased]', 'g') else x.target end as target,
-      push.mask_words(x.detail - c_own, v_text)
-        || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
-    from push.audit x
-    where v_erasure.is_known and split_part(x.target, '/', 1) = v_app
-      and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(to_jsonb(v_user)::text, 2, length(to_jsonb(v_user)::text) - 2)) > 0)
-      and x.action not in ('erase_user', 'finish_erasure')
-    for no key update skip locked
-  )
-  update push.audit a set target = l.target, detail = l.detail
-    from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail);
-  get diagnostics v_count = row_count;
-  v_erasure.counts := push.add_counts(v_erasure.counts, 'audit', 0, v_count);
-
-  if v_is_new or v_erasure.scanned_at is not null then
-    perform push.note_audit('erase_user', v_app || '/sha256:' || left(encode(v_digest, 'hex'), 16),
-      jsonb_build_object('counts', v_erasure.counts, 'waiting', cardinality(v_erasure.waiting),
-        'complete', v_erasure.scanned_at is not null and not v_erasure.has_devices));
-  end if;
-  update push.erasure e
-    set asked_at = v_erasure.asked_at, after_id = v_erasure.after_id, until_id = greatest(v_erasure.until_id, 1),
-      after_table = v_erasure.after_table, after_page = v_erasure.after_page, scanned_at = v_erasure.scanned_at,
-      waiting = v_erasure.waiting, rang = v_erasure.rang, has_devices = v_erasure.has_devices, is_known = v_erasure.is_known,
-      token_hashes = v_erasure.token_hashes, counts = v_erasure.counts,
-      finished_at = v_erasure.finished_at
-    where e.id = v_erasure.id;
   return query
     select t.name, coalesce((v_erasure.counts -> t.name ->> 0)::bigint, 0), coalesce((v_erasure.counts -> t.name ->> 1)::bigint, 0),
-      case when t.name = 'outbox' then cardinality(v_erasure.waiting)::bigint
-        when t.name = 'devices' then (not v_tokens)::int::bigint else 0 end,
-      v_erasure.scanned_at is not null
+      case t.name when 'outbox' then cardinality(v_erasure.waiting || v_erasure.found) when 'devices' then v_erasure.has_locked::int
+        else 0 end::bigint, is_complete
     from unnest('{devices,delivery,outbox,history,ring_reports,escalations,receipt_batch,token_invalidations,quarantined_tokens,webhook_event,'
-      'audit}'::text[]) with ordinality t(name, i)
-    order by t.i;
+      'audit}'::text[]) with ordinality t(name, i) order by t.i;
 end
 $$;
 comment on function push.erase_user is
   'removes or masks all data of one user of one app in this schema. user_id: the backend''s id; app: the app; gateways '
   'have served it, or it has calls or devices; max_ms: stops after about this many milliseconds. Returns a row for each '
   'table: place; removed, masked: rows since the pass began; waiting: calls that still ring, are locked, or have a '
-  'delivery of the user that is still owed, or that there was no time for; for devices, 1 if a device is locked or is kept for '
-  'calls that ring and are locked or not yet looked at. Gateways do what is waiting within a quarter of an hour, or after the '
-  'call. is_complete: if false, call this again with the same arguments: it continues where it stopped. A call that rings is '
-  'declined in the user''s name, and the user''s phones get a cancel, except those that also ring for another recipient. Running '
-  'it again is harmless and starts a new pass';
+  'delivery of the user that is still owed, or that there was no time for; for devices, 1 if rows outside of calls are locked. Gateways '
+  'do what is waiting within a quarter of an hour, or after the call. is_complete: if false, call this again with the same arguments: it '
+  'continues where it stopped. A call that rings is declined in the user''s name, and the user''s phones get a cancel, except those that '
+  'also ring for another recipient. Running it again is harmless and starts a new pass';
 
--- What had to wait ------------------------------------------------------------------------------------------------------
-
-create or replace function push.erased_user(p_outbox_id bigint, p_user_digest bytea) returns text
-language plpgsql stable security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+-- One erasure in a transaction, so that each has the time of a statement. One that fails goes to the end of the line like every other:
+-- it must not stop those of other apps. The message of the error is not shown, because it may contain a token.
+create or replace function push.finish_erasures() returns boolean
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_call push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
-begin
-  return (
-    select n.name
-    from (
-      select d.user_id as name from push.delivery d where d.outbox_id = p_outbox_id
-      union
-      select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end
-        from jsonb_array_elements(v_call.recipients) e
-      union
-      select s.value #>> '{}' from jsonb_path_query(v_call.recipients, 'strict $.** ? (@.type() == "string")') s(value)
-      union
-      select s.value #>> '{}' from jsonb_path_query(v_call.payload, 'strict $.** ? (@.type() == "string")') s(value)
-      union
-      select jsonb_object_keys(v_call.declined)
-      union
-      select v_call.answered_by
-      union
-      select h.user_id from push.history h
-        where h.outbox_id = p_outbox_id and h.finished_at >= coalesce(v_call.created_at - interval '1 hour', '-infinity')
-      union
-      select r.user_id from push.ring_reports r where r.outbox_id = p_outbox_id
-      union
-      select e.user_id from push.escalations e where e.outbox_id = p_outbox_id
-    ) n
-    where push.user_digest(n.name) = p_user_digest
-    limit 1);
-end
-$$;
-comment on function push.erased_user is
-  'the id of the user that a digest stands for, if a call still contains it, else null. p_outbox_id: push.outbox.id; '
-  'p_user_digest: as push.erasure.user_digest';
-
-create or replace function push.continue_erasure(p_id bigint, p_until timestamptz, p_declines boolean) returns boolean
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  -- Until then, a gateway may hold a token in memory, and its provider may report the token as dead.
-  c_last    constant interval := '10 minutes';
-  c_calls   constant int := 100;
+  v_begun   constant timestamptz := clock_timestamp();
+  v_last    constant timestamptz := v_begun - interval '10 minutes';
+  v_ids     bigint[] := array(
+    select e.id from push.erasure e
+    where e.finished_at is null and e.looked_at < v_begun - interval '10 s' and (e.user_id is not null or e.scanned_at is not null)
+      and (e.scanned_at is null or e.found || e.waiting <> '{}' or e.asked_at < v_last)
+    order by e.looked_at limit 2 for update skip locked);
   v_erasure push.erasure;
-  v_id      bigint;
-  v_user    text;
-  v_done    boolean;
-  v_again   bigint[] := '{}';
-  v_looks   bigint[];
-  v_looked  int := 0;
-  v_is_last boolean;
 begin
-  select e.* into v_erasure from push.erasure e where e.id = p_id and e.finished_at is null for update skip locked;
+  update push.erasure e set looked_at = v_begun where e.id = v_ids[1] returning e.* into v_erasure;
   if not found then
     return false;
   end if;
-  if v_erasure.has_devices then
-    -- Calls that began since are declined, too.
-    if not push.decline_rings(array[p_id], array[null]::text[], p_until, p_declines) then
-      return false;
-    end if;
-    select e.* into v_erasure from push.erasure e where e.id = p_id;
-    if not v_erasure.has_devices then
-      select e.p_counts, e.p_hashes, not e.is_done into v_erasure.counts, v_erasure.token_hashes, v_erasure.has_devices
-        from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, true, v_erasure.counts, v_erasure.token_hashes) e;
-    end if;
-  end if;
-  v_is_last := v_erasure.scanned_at is not null and v_erasure.asked_at < clock_timestamp() - c_last and not v_erasure.has_devices
-    and cardinality(v_erasure.waiting) <= c_calls;
-  -- The last step checks all calls that rang, each once.
-  v_looks := v_erasure.waiting[:c_calls] || case when v_is_last then array(
-    select unnest(v_erasure.rang) except select unnest(v_erasure.waiting)) else '{}' end;
-  foreach v_id in array v_looks loop
-    exit when v_looked > 0 and clock_timestamp() >= p_until;
-    v_looked := v_looked + 1;
-    v_user := push.erased_user(v_id, v_erasure.user_digest);
-    continue when v_user is null;
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-      from push.erase_from_call(v_id, v_user, v_erasure.counts, v_erasure.token_hashes) e;
-    if not v_done then
-      v_again := v_again || v_id;
-    end if;
-  end loop;
-  -- Calls that still wait go to the end of the list.
-  v_erasure.waiting := v_erasure.waiting[v_looked + 1:] || v_again;
-  if v_is_last then
-    v_erasure.rang := array(select unnest(v_erasure.rang) except select unnest(v_looks[:v_looked]));
-  end if;
-  v_done := false;
-  if v_is_last and v_erasure.waiting = '{}' and v_erasure.rang = '{}' then
-    select e.p_counts, e.p_hashes, e.is_done into v_erasure.counts, v_erasure.token_hashes, v_done
-      from push.erase_tokens(v_erasure.app, v_erasure.user_digest, v_erasure.asked_at, false, v_erasure.counts, v_erasure.token_hashes) e;
-  end if;
-  if v_done then
-    perform push.note_audit('finish_erasure', v_erasure.app || '/sha256:' || left(encode(v_erasure.user_digest, 'hex'), 16),
-      jsonb_build_object('counts', v_erasure.counts));
-  end if;
-  update push.erasure e
-    set waiting = v_erasure.waiting, rang = v_erasure.rang, has_devices = v_erasure.has_devices,
-      looked_at = clock_timestamp(), counts = v_erasure.counts,
-      token_hashes = case when v_done then '{}' else v_erasure.token_hashes end,
-      finished_at = case when v_done then clock_timestamp() end
-    where e.id = p_id;
-  return true;
-end
-$$;
-comment on function push.continue_erasure is
-  'continues one erasure that waits. p_id: push.erasure.id; p_until: stops about then; p_declines: as for push.decline_rings. '
-  'Returns false, and changes nothing, if the erasure is locked or finished, or a call can be declined and may not. For '
-  'push.finish_erasures';
-
--- One erasure that takes long or fails must not stop those of other apps: each has a time limit, is undone if it fails, and
--- goes to the end of the line, whatever became of it.
-create or replace function push.finish_erasures(p_max int default 10) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-declare
-  v_begun   timestamptz := clock_timestamp();
-  v_id      bigint;
-  v_done    boolean;
-  v_touched bigint := 0;
-begin
-  foreach v_id in array array(
-    select e.id from push.erasure e
-    where e.finished_at is null
-      and (e.waiting <> '{}' or e.has_devices or e.scanned_at is not null and e.asked_at < clock_timestamp() - interval '10 minutes')
-    order by e.looked_at
-    limit p_max)
-  loop
-    exit when v_touched > 0 and clock_timestamp() >= v_begun + interval '1.5 s';
-    v_done := true;
-    begin
-      -- Only the first one may decline a call, and so wait for locks: see push.decline_rings. Another one that has a call to decline
-      -- stays where it is in the line, and is the first next time.
-      v_done := push.continue_erasure(v_id, clock_timestamp() + interval '500 ms', v_touched = 0);
-      if not v_done then
-        raise exception 'its locks are given back';
-      end if;
-    exception when query_canceled or others then
-      continue when not v_done;
-      -- The limit of a statement counts from its begin, so only the first has had nearly all of it. A shorter time is someone who
-      -- cancels.
-      if sqlstate = '57014' and (v_touched > 0 or clock_timestamp() < v_begun + interval '1 s') then
-        if v_touched = 0 then
-          raise;
-        end if;
-        exit;
-      end if;
-      update push.erasure e set looked_at = clock_timestamp()
-        where e.id = (select x.id from push.erasure x where x.id = v_id for no key update skip locked);
-      raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_id, sqlstate;
-      v_touched := v_touched + 1;
-      exit when sqlstate = '57014';
-      continue;
-    end;
-    v_touched := v_touched + 1;
-  end loop;
-  return v_touched;
+  begin
+    -- The last look is at all calls that have ever waited.
+    v_erasure.rang := array(select unnest(v_erasure.rang) union select unnest(v_erasure.waiting));
+    v_erasure.found := v_erasure.found || case when v_erasure.asked_at < v_last then v_erasure.rang else v_erasure.waiting end;
+    v_erasure.rang := case when v_erasure.asked_at < v_last then '{}' else v_erasure.rang end;
+    v_erasure.waiting := '{}';
+    perform push.continue_erasure(v_erasure, v_begun + interval '500 ms');
+  exception when query_canceled or others then
+    raise warning 'erasure % was not continued (SQLSTATE %); it is tried again', v_erasure.id, sqlstate;
+  end;
+  return cardinality(v_ids) > 1;
 end
 $$;
 comment on function push.finish_erasures is
-  'continues at most p_max erasures that wait (push.erasure), for about 1.5 s: declines calls that ring and were locked, then '
-  'removes devices, and masks calls that have ended and owe the user nothing more. Ten minutes after push.erase_user, it checks '
-  'the calls that rang once more and removes what was stored about the user''s tokens meanwhile. Returns how many erasures '
-  'it worked on. It waits for locks as push.decline_call does';
+  'the job "erase": continues one erasure, for about 500 ms: looks at the calls that wait, and at all that have waited, once more, ten '
+  'minutes after push.erase_user. Returns whether there is another one to continue';

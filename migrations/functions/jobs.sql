@@ -61,8 +61,7 @@ begin
       v_more := push.trim_webhooks() >= 5000;
       v_more := v_more or exists (select from push.prune_cursor c where c.after_id > 0);
     when 'erase' then
-      perform push.finish_erasures();
-      v_more := false;
+      v_more := push.finish_erasures();
     when 'ensure_partitions' then
       perform push.ensure_partitions();
       v_more := false;

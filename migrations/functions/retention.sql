@@ -17,8 +17,8 @@ begin
     insert into push.follow_ups (outbox_id, why) select unnest(v_owing), 'gone';
     perform push.tell_void(v_owing[:101]);
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
-      jsonb_build_object('calls', (select count(*) from gone_calls), 'owed', (select count(*) from push.delivery d
-        where d.outbox_id = any (v_owing))));
+      jsonb_build_object('calls', (select count(*) from gone_calls), 'owed',
+        (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
   end if;
   delete from push.ring_reports r where r.outbox_id = any (array(select g.id from gone_calls g));
   delete from push.escalations e where e.outbox_id = any (array(select g.id from gone_calls g));

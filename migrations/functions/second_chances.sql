@@ -17,8 +17,8 @@ begin
     )
     select p.id, p.n, p.lane, push.channel_rank(p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
       push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
-        and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct
-          from 'GatewayCrashed' when 'unheard' then coalesce(p.outcome, 0) <= 1
+        and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
+          when 'unheard' then coalesce(p.outcome, 0) <= 1
           else p.outcome is null and p.bypassed end
         and (p_why = 'failed' or (select true from push.ring_reports r where r.outbox_id = p.id and r.user_id = p.user_id) is null)
         and (p.id, p.n) not in (select f.id, f.fallback_of from pushed f where f.fallback_of is not null),
@@ -32,9 +32,9 @@ end
 $$;
 comment on function push.invites_of is
   'the invites of those of these calls that ring. has_failed: the next channel is to be tried, once. By p_why: failed: the invite has '
-  'failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has reported that it rings; '
-  'stuck: it waits on a lane that sends nothing (push.bypass). '
-  'Not for a user who has declined. is_last: no other invite of the user over this channel and platform is owed or was delivered. '
+  'failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: it '
+  'waits on a lane that sends nothing (push.bypass). Not for a user who has declined. is_last: no other invite of the user over this '
+  'channel and platform is owed or was delivered. '
   'last_n: the highest n of the call. p_calls: push.outbox.id';
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.

@@ -19,14 +19,12 @@ begin
     cross join lateral (select a.escalate_after_seconds from push.apps a where a.app = c.app offset 0) a
     where push.is_call(c.kind) and a.escalate_after_seconds < c.ring_seconds and c.created_at >= statement_timestamp();
   end if;
-  -- Here, because no later trigger refuses the statement: what others refuse is not counted. push.fan_out sets this for apps
-  -- with a quota. Whoever else sets it gains nothing.
-  if current_setting('push.counts_quota', true) = 'on' then
-    perform set_config('push.counts_quota', '', true);
-    perform push.use_quota(array_agg(u.app), array_agg(u.calls), array_agg(u.notifications), array_agg(u.recipients))
+  -- Here, because no later trigger refuses the statement: what others refuse is not counted.
+  if pg_sequence_last_value('push.quota_id_seq') is not null then
+    perform push.use_quota(array_agg(u.app), array_agg(u.counts))
     from (
-      select n.app, count(*) filter (where push.is_call(n.kind)) as calls, count(*) filter (where not push.is_call(n.kind)) as notifications,
-        sum(push.recipients_in(n.recipients)) as recipients
+      select n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
+        sum(push.recipients_in(n.recipients))] as counts
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
       group by n.app
     ) u;

@@ -24,11 +24,14 @@ declare
 begin
   foreach v_function in array array_remove(array(select to_regprocedure('push.' || f) from unnest(array[
     'announce_missed(bigint[])', 'announce_tokens()', 'announce_untold(push.delivery[])', 'bite_time()',
-    'cancel_invites(bigint[], boolean)', 'check_ends(int)', 'check_traces()', 'count_recipients(jsonb)', 'devices_max()',
-    'dirty_voip_tokens(jsonb)', 'drop_belongings(bigint[])', 'drop_deliveries(bigint[], boolean)', 'escalate(int)',
+    'cancel_invites(bigint[], boolean)', 'check_ends(int)', 'check_traces()', 'count_recipients(jsonb)',
+    'decline_rings(bigint[])', 'devices_max()', 'dirty_voip_tokens(jsonb)', 'drop_belongings(bigint[])', 'drop_deliveries(bigint[], boolean)',
+    'erase_tokens(text, bytea, timestamptz, boolean, jsonb, bigint[])', 'erased_user(bigint, bytea)', 'escalate(int)',
     'fall_back(push.delivery[], boolean)', 'fall_back_unheard(push.delivery[])', 'give_back(int, tid[], int[])',
     'is_culprit(text, timestamptz, bigint)', 'is_traceparent(text)', 'keep_closed()', 'limit_devices()', 'make_lane(text, text)',
-    'open_life()', 'plan_escalation()', 'platform_name(smallint)', 'recipient_platform(jsonb)', 'recipient_token(jsonb, text)', 'revive_tokens()',
+    'mask_payload(jsonb, text)', 'mask_recipients(jsonb, text)', 'mask_words(jsonb, text)', 'quote_pattern(text)',
+    'open_life()', 'plan_escalation()', 'platform_name(smallint)', 'recipient_platform(jsonb)', 'recipient_token(jsonb, text)',
+    'revive_tokens()', 'rings_of(text, bytea)',
     'skips_anybody(bigint, jsonb, text[])', 'take_turns(bigint[])', 'tally_rings()', 'tally_tokens()', 'tell_held(bigint[])']) f), null)
   loop
     -- With its triggers.

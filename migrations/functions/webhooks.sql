@@ -187,6 +187,8 @@ begin
     from new_calls n join old_calls o on o.id = n.id
     cross join lateral jsonb_each(n.declined) s(user_id, said)
     where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
+      -- A user who is erased has not declined, or not now.
+      and s.user_id <> '[erased]' and not s.said ? 'erases'
       and push.wants_event(n.app, 'call.declined')
     on conflict do nothing;
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
@@ -202,20 +204,6 @@ end
 $$;
 comment on function push.announce_calls is
   'records call.answered, call.ended and call.missed for the calls that a statement has ended, and call.declined for users';
-
--- Erasing a user changes push.outbox.declined: that is not a decline. No setting tells the trigger so, because any role could
--- change it.
-create or replace function push.withdraw_decline(p_app text, p_outbox_id bigint, p_user_id text) returns void
-language plpgsql volatile set search_path = push, pg_temp as $$
-begin
-  delete from push.webhook_event e
-    where e.event = (select push.webhook_id('decline', p_app, o.id::text, extract(epoch from o.created_at)::text, p_user_id)
-      from push.outbox o where o.id = p_outbox_id);
-end
-$$;
-comment on function push.withdraw_decline is
-  'deletes the event call.declined that this transaction has recorded because a user is being erased. p_app, p_outbox_id: '
-  'the call; p_user_id: the user';
 
 -- Triggers run in the order of their names, so this one runs before end_calls: the end of a call is recorded before the
 -- deliveries that it makes void.
