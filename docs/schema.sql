@@ -4070,7 +4070,7 @@ CREATE FUNCTION push.mask(p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
 
-COMMENT ON FUNCTION push.mask(p_token text) IS 'a token, p_token, as people see it: its first and last four characters';
+COMMENT ON FUNCTION push.mask(p_token text) IS 'a token as people see it: its first and last four characters. p_token: the token';
 
 CREATE FUNCTION push.mask_call(p_call push.outbox, p_user_id text, p_hashes bigint[]) RETURNS push.outbox
     LANGUAGE plpgsql IMMUTABLE
@@ -5899,11 +5899,11 @@ COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane
 CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
     SET enable_seqscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     AS $$
 declare
   v_none   int[] := array_fill(null::int, array[coalesce(cardinality(p_outbox_id), 0)]);
@@ -6386,7 +6386,8 @@ begin
         'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, note_tokens, register_device, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call'),
       (c_uncompiled, 'check_health, drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
-      (c_walk, 'claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
+      (c_walk, 'claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
+        'lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
         'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
         'expire, free_claims, free_rows, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, note_devices, '
@@ -7350,7 +7351,7 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
       union all
       -- Listed at the time of its next try, like a delivery that waits.
       select max(f.due_at), 8, 'end failed', null, max(f.tries), null, null from push.follow_ups f
-      where f.outbox_id = c.id and f.tries <> 0 having count(*) > 0
+      where f.outbox_id = c.id and f.tries > 0 having count(*) > 0
     ) e
     where timeline.first_n is null
   )
@@ -8249,7 +8250,7 @@ CREATE VIEW push.delivery_history AS
     h.deadline_at,
     h.n,
     h.owner AS gateway,
-    COALESCE((("left"(h.token, 4) || '…'::text) || "right"(h.token, 4)), h.device) AS device,
+    COALESCE(push.mask(h.token), h.device) AS device,
     h.failures,
     h.fallback_of,
     h.receipt_reason,
