@@ -129,7 +129,8 @@ import Testing
     var rig = try MachineRig.open()
     rig.machine.logLevel = .info
     try rig.bring([
-      rig.delivery(1, isOver: true), rig.delivery(2, decliners: ["another", "u"]), rig.delivery(3, decliners: ["another"]),
+      rig.delivery(1, isOver: true), rig.delivery(2, decliners: ["another", "u"]),
+      rig.delivery(3, decliners: ["another"]),
       rig.delivery(4, kind: .cancel, isOver: true),
     ])
     #expect(rig.sends().count == 2)

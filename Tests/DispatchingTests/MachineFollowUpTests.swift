@@ -29,7 +29,8 @@ import Testing
     #expect(followUps.due == .distantFuture)
   }
 
-  @Test("after a full run the next one begins at once; after a failed one a job does the rest", arguments: JobKind.allCases)
+  @Test(
+    "after a full run the next one begins at once; after a failed one a job does the rest", arguments: JobKind.allCases)
   func full(kind: JobKind) {
     var followUps = FollowUps()
     followUps.note(kind)

@@ -65,7 +65,9 @@ extension MemoryOutbox {
   /// Ready and waiting invites of users for whom the call no longer rings are void, or expired if the call was missed.
   private mutating func voidUnsent(_ call: MemoryCall, at now: DatabaseTime) {
     for key in call.pushes {
-      guard let row = deliveries[key], row.isInvite, row.state != .claimed, !call.rings(for: row.userID) else { continue }
+      guard let row = deliveries[key], row.isInvite, row.state != .claimed, !call.rings(for: row.userID) else {
+        continue
+      }
       let isLate = call.state == .missed && row.deadlineAt <= now
       finish(
         row, isLate ? .expired : .void, reason: isLate ? row.lastReason ?? "DeadlinePassed" : voidReason(row), at: now)
@@ -96,7 +98,8 @@ extension MemoryOutbox {
     // The cancels were made just now, so the row is read again.
     let cancels = pushes(of: calls[call.id] ?? call).filter { $0.kind == .cancel }
     var users: Set<String> = []
-    for recipient in call.recipients.sorted(by: { $0.userID < $1.userID }) where call.declined[recipient.userID] == nil {
+    for recipient in call.recipients.sorted(by: { $0.userID < $1.userID }) where call.declined[recipient.userID] == nil
+    {
       guard let channel = recipient.missedCall, users.insert(recipient.userID).inserted else { continue }
       let paired = cancels.filter { $0.channel == channel }
       insert(

@@ -16,7 +16,8 @@ extension MemoryOutbox {
   public mutating func claimJob(_ gateway: Int32, _ kind: JobKind, at now: DatabaseTime) -> String? {
     guard gateways[gateway]?.isAlive ?? false else { return nil }
     let due = jobs.values.filter {
-      Self.urgentJobs.contains($0.name) == (kind == .urgent) && ($0.dueAt <= now || $0.dueAt > now + $0.everyMicroseconds)
+      Self.urgentJobs.contains($0.name) == (kind == .urgent)
+        && ($0.dueAt <= now || $0.dueAt > now + $0.everyMicroseconds)
     }
     guard var job = due.min(by: { ($0.dueAt, $0.name) < ($1.dueAt, $1.name) }) else { return nil }
     job.dueAt = now + job.everyMicroseconds

@@ -205,7 +205,8 @@ extension OutboxStoreConformance {
   ]
 
   static let crashing = [
-    OutboxStoreRule("a claim that was lost in a crash settles nothing, and others claim the delivery at once") { server in
+    OutboxStoreRule("a claim that was lost in a crash settles nothing, and others claim the delivery at once") {
+      server in
       let call = try await server.call()
       let (gateway, other) = (try await server.gateway(), try await server.gateway())
       var lost: [Delivery] = []
@@ -213,7 +214,7 @@ extension OutboxStoreConformance {
       try expect(try await server.states(of: call), [.ready], "rows after the crash")
       try expect(try await gateway.settle(lost.map { Settlement(delivered: $0) }), 0, "settled under the lost claim")
       try expect(try await server.claim(1, other).map(\.key), lost.map(\.key), "what another claims")
-    },
+    }
   ]
 
   static let jobs = [

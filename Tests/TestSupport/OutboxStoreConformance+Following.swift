@@ -6,15 +6,19 @@ import Runtime
 
 extension OutboxStoreConformance {
   static let following = [
-    OutboxStoreRule("after the end of a call, invites that wait are void, and phones that may ring get a cancel") { server in
+    OutboxStoreRule("after the end of a call, invites that wait are void, and phones that may ring get a cancel") {
+      server in
       let call = try await server.call(devices: 4)
       let gateway = try await server.gateway()
       let first = try await gateway.claim(1, server.allowances(3), within: ClaimLimits()).deliveries
       // One may ring, one was refused, one waits for another try, one was never claimed.
-      _ = try await gateway.settle([Settlement(first[1], outcome: .dead, attempts: 1, status: 410, reason: "Unregistered")])
+      _ = try await gateway.settle([
+        Settlement(first[1], outcome: .dead, attempts: 1, status: 410, reason: "Unregistered")
+      ])
       _ = try await gateway.park([Parking(lease: first[2].lease, attempts: 1, delay: .seconds(5), reason: "Timeout")])
       try await server.end(call)
-      try expect(try await server.owed(of: call).filter { $0.kind != .invite }.count, 0, "nothing is made at the end itself")
+      try expect(
+        try await server.owed(of: call).filter { $0.kind != .invite }.count, 0, "nothing is made at the end itself")
       try await server.followUp(gateway)
       let ended = try await server.ended(of: call).filter { $0.key.pushNumber < 4 }
       try expect(ended.map(\.outcome), [.dead, .void, .void], "outcomes")
@@ -47,7 +51,8 @@ extension OutboxStoreConformance {
       try expect(made.filter { $0.kind == .missedCall }.count, 2, "missed calls")
       for one in made { try expect(one.isPaired, cancelled.contains(Array(one.token)), "\(one.kind) is paired") }
     },
-    OutboxStoreRule("who declines is rung no more; others ring on until the last one has declined, which ends the call") {
+    OutboxStoreRule("who declines is rung no more; others ring on until the last one has declined, which ends the call")
+    {
       server in
       let call = try await server.call(devices: 2)
       let gateway = try await server.gateway()

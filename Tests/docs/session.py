@@ -102,7 +102,8 @@ def run(postgres, situation, has_shortcuts):
 
 def typed(url, situation, has_shortcuts):
     """Sets a situation up and types its blocks in one session; each block with what is wrong, or None, and the seconds that it took."""
-    lines = ["\\echo @@begin `date +%s.%N`", "\\set ON_ERROR_STOP on", "\\o /dev/null", "begin;", f"\\i {situation.name}.sql", "commit;", FOLLOW,
+    lines = ["\\echo @@begin `date +%s.%N`", "\\set ON_ERROR_STOP on", "\\o /dev/null", "begin;",
+             f"\\i {situation.name}.sql", "commit;", FOLLOW,
              # A replica that lives sends heartbeats, however long the set-up takes.
              "update push.gateways set heartbeat_at = clock_timestamp() where alive and heartbeat_at > now() - interval '30 s';",
              f"set session authorization {situation.role};" if situation.role else "",

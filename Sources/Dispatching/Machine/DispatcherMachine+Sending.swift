@@ -224,7 +224,8 @@ extension DispatcherMachine {
       default: if result.isHedged, let reason { entry.noteFailure(reason, result) }  // history counts it
       }
       finish(entry, ending, reason: reason ?? entry.reason, messageID: messageID, now)
-    case .retry(_, let reason, let isCounted) where entry.isVoid, .park(_, let reason, let isCounted) where entry.isVoid:
+    case .retry(_, let reason, let isCounted) where entry.isVoid,
+      .park(_, let reason, let isCounted) where entry.isVoid:
       if isCounted { entry.noteFailure(reason, result) }
       finish(entry, .void, reason: nil, now)
     case .retry(let wait, let reason, let isCounted):

@@ -15,7 +15,8 @@ private struct EncryptedHTTP1Channel: ServerChildChannel {
     channel.eventLoop.makeCompletedFuture {
       // These come first, so that a connection that is refused at once gets its refusal over TLS.
       try channel.pipeline.syncOperations.addHandlers([
-        TLSServerHandler(try TLSSession(credentials.context)), TLSFailureHandler(failures: credentials.handshakeFailures),
+        TLSServerHandler(try TLSSession(credentials.context)),
+        TLSFailureHandler(failures: credentials.handshakeFailures),
       ])
     }.flatMap { base.setup(channel: channel, logger: logger) }
   }

@@ -92,7 +92,8 @@ enum OutboxStatements {
   /// The columns of `claim`, in order. Texts that are read together are neighbours.
   enum ClaimColumn: Int {
     case place, lane, outboxID, pushNumber, attempt, kind, crashes, environment, platform, createdAt, deadlineAt
-    case remaining, isPaired, userID, token, locale, data, isOver, callKind, callID, endReason, traceparent, decliners, payload
+    case remaining, isPaired, userID, token, locale, data, isOver, callKind, callID, endReason, traceparent, decliners,
+      payload
   }
 
   /// Number of index entries that the session's last claim read. Sent right behind the claim.

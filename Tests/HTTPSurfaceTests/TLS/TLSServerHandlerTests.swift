@@ -173,7 +173,9 @@ struct TLSServerHandlerTests {
     #expect(connection.handshakeFailure == .handshake && connection.server.isInactive)
   }
 
-  @Test(arguments: ["GET / HTTP/1.1\r\nHost: api\r\n\r\n", "SSH-2.0-x\r\n", "\0\0\0\0\0\0\0\0", "\u{16}\u{3}\u{1}\0\u{4}\u{1}\0\0\0"])
+  @Test(arguments: [
+    "GET / HTTP/1.1\r\nHost: api\r\n\r\n", "SSH-2.0-x\r\n", "\0\0\0\0\0\0\0\0", "\u{16}\u{3}\u{1}\0\u{4}\u{1}\0\0\0",
+  ])
   func `what is not TLS fails the handshake, once`(text: String) throws {
     let connection = try Connection()
     try connection.toServer(Array(text.utf8), piece: 3)

@@ -29,7 +29,8 @@ struct EndChecker {
     for number in notes {
       if let note = outbox.notes[number] {
         if note.cause == .declined { declines[number] = note.outboxID }
-      } else if let id = declines[number], let call = outbox.calls[id], call.state == .ringing, outbox.hasDeclined(call) {
+      } else if let id = declines[number], let call = outbox.calls[id], call.state == .ringing, outbox.hasDeclined(call)
+      {
         violate("The last decline ends the call.", "outbox \(id)")
       }
     }

@@ -37,7 +37,9 @@ struct LimitChecker {
       if batches > Self.batchesMax { violate("At most 24 batches are under way.", "\(batches) batches") }
       if write.count > Self.batchMax { violate("A batch has at most 1,000 rows.", "\(write.count) rows") }
     case .followUp(let kind, _):
-      if !followUps.insert(kind).inserted { violate("At most one run of follow-ups of a kind is under way.", "\(kind)") }
+      if !followUps.insert(kind).inserted {
+        violate("At most one run of follow-ups of a kind is under way.", "\(kind)")
+      }
     case .lookUpEnded:
       lookUps += 1
       if lookUps > 1 { violate("At most one look-up of ended calls is under way.", "\(lookUps) look-ups") }

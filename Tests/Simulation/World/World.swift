@@ -134,7 +134,8 @@ final class World {
     let owed = server.outbox.deliveries.values
     // A gateway has one suspect at a time: a suspect that the database refuses to settle blocks the others.
     let areSuspectsBlocked = isPoisoned && owed.contains { $0.isSuspect && poison[$0.key] == .everything }
-    return server.isUp && backend.isDone && server.outbox.notes.values.isEmpty && server.outbox.calls.values.allSatisfy { $0.state != .ringing }
+    return server.isUp && backend.isDone && server.outbox.notes.values.isEmpty
+      && server.outbox.calls.values.allSatisfy { $0.state != .ringing }
       && owed.allSatisfy { isPoisoned && poison[$0.key] == .everything || areSuspectsBlocked && $0.isSuspect }
       && (isPoisoned || replicas.allSatisfy { $0.life.map { $0.isFrozen || $0.machine.isIdle } ?? true })
   }
@@ -148,6 +149,8 @@ final class World {
     violate(
       "After the faults stop, no delivery stays unfinished.",
       owed.first.map { "\(owed.count) deliveries, the first is \($0.story)" }
-        ?? (holders.isEmpty ? "a call rings for ever, or what follows from its end is not done" : "\(holders.map(\.name)) hold something that is not owed"))
+        ?? (holders.isEmpty
+          ? "a call rings for ever, or what follows from its end is not done"
+          : "\(holders.map(\.name)) hold something that is not owed"))
   }
 }
