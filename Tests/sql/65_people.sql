@@ -132,6 +132,17 @@ select test.equal('nor one of another app', pg_temp.error(format($$select push.a
 select test.equal('nor is a text that is no token', pg_temp.error($$select push.answer_call('t4', 'two', device => 'secret \x4')$$),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
 
+-- Phones that change hands while they ring: what was sent to them, and not who has them now, says which are told to stop.
+select push.register_device('leaver', 'default', 'fcm', 'people-token-0123456789-' || x, platform => 'android') from unnest('{l01,l02,l03,l04}'::text[]) x;
+select push.enqueue_call('{"callId": "hands", "from": "x"}', '["leaver"]') \g /dev/null
+select pg_temp.claim_all(:g, 60), pg_temp.settle('hands') \g /dev/null
+select push.drop_device('default', 'fcm', 'people-token-0123456789-l01'), push.register_device('finder', 'default', 'fcm', 'people-token-0123456789-l02'),
+  push.invalidate_tokens(array(select id from push.lane where app = 'default' and provider = 'fcm'), '{people-token-0123456789-l03}', '{null}', '{x}');
+update push.devices set enabled = false where token = 'people-token-0123456789-l04';
+select push.end_call('hands', 'busy'), test.follow() \g /dev/null
+select test.equal('its user has logged out, it has another user, its token is dead, it wants no more calls', pg_temp.told('hands'),
+  'leaver:l01 leaver:l02 leaver:l03 leaver:l04');
+
 -- Declining: the result of the function, and the state of the call after what follows.
 create function pg_temp.decline(p_call text, p_user text, p_reason text default 'declined', p_device text default null) returns text language plpgsql
   as $$
