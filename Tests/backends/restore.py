@@ -70,7 +70,8 @@ class Outbox:
 
     def housekeeping(self):
         for job in JOBS:
-            self.one("select push.run_job(%s)", job)
+            while self.one("select push.run_job(%s)", job) and job.startswith("follow_up"):
+                pass
 
 
 OWED = ("claimed:invite:claimed missed:missed_call:ready note:notification:ready parked:invite:waiting ready:invite:ready")
