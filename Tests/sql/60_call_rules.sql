@@ -6,13 +6,6 @@ create function pg_temp.owed(p_call text) returns text language sql as $$
     where call_id = p_call $$;
 create function pg_temp.past(p_call text) returns text language sql as $$
   select string_agg(format('%s/%s:%s:%s', kind, n, outcome, reason), ' ' order by n) from push.delivery_history where call_id = p_call $$;
--- The ring window of a call is over.
-create function pg_temp.lapse(p_call text) returns void language plpgsql set session_replication_role = replica as $$
-begin
-  update push.outbox set deadline_at = now() - interval '1 s' where call_id = p_call;
-  update push.delivery d set deadline_at = o.deadline_at, due_at = least(due_at, o.deadline_at) from push.outbox o where o.id = d.outbox_id
-    and o.call_id = p_call;
-end $$;
 create function pg_temp.error(p_statement text) returns text language plpgsql as $$
 begin
   execute p_statement;
@@ -231,7 +224,7 @@ create function pg_temp.enqueue_missed(p_call text) returns void language sql as
     jsonb_build_object('userId', 'none', 'voipPushToken', pg_temp.hex('c04')))) $$;
 select pg_temp.enqueue_missed('m1');
 select test.equal('miss leaves calls with time left', push.miss(), 0::bigint);
-select pg_temp.lapse('m1');
+select test.lapse('m1');
 select test.equal('miss takes late calls', push.miss(), 1::bigint); select test.follow();
 select test.equal('the row tells it', (select state || ' ' || end_reason from push.outbox where call_id = 'm1'), 'missed missed');
 select test.equal('each user gets one missed call, APNs alert before FCM before Expo; never over a VoIP token, even if also given as an alert token',
@@ -250,19 +243,19 @@ select test.equal('exactly once', (select count(*) from push.deliveries where ca
 select test.equal('an answer comes too late', push.answer_call('m1', 'droid') or push.end_call('m1'), false);
 
 select test.call('m2', 1) as m2 \gset
-select pg_temp.lapse('m2');
+select test.lapse('m2');
 select test.equal('expire before miss', push.expire() || '/' || push.miss(), '1/1'); select test.follow();
 select test.equal('the same', pg_temp.past('m2') || ' ' || pg_temp.missed('m2'),
-'invite/0:expired:DeadlinePassed u1:fcm:9-1');
+  'invite/0:expired:DeadlinePassed u1:fcm:9-1');
 select test.call('m3', 1) as m3 \gset
 select test.claim(:g1);
 select push.park(:g1, array[:m3]::bigint[], array[0], array[1], array[1], array[9000], array['Unavailable']);
-select pg_temp.lapse('m3');
+select test.lapse('m3');
 select test.equal('miss before expire', push.miss(), 1::bigint); select test.follow();
 select test.equal('the same, with the provider''s reason', push.expire() || ' ' || pg_temp.past('m3'), '0 invite/0:expired:Unavailable');
 select test.call('m4', 1) as m4 \gset
 select test.claim(:g1); select pg_temp.sent('m4', 0, 0);
-select push.answer_call('m4', 'u1'); select pg_temp.lapse('m4'); select test.follow();
+select push.answer_call('m4', 'u1'); select test.lapse('m4'); select test.follow();
 select test.equal('an answer suppresses the missed call', push.miss() || coalesce(pg_temp.owed('m4'), ''), '0');
 select pg_temp.enqueue_missed('m5'), push.end_call('m5'), pg_temp.enqueue_missed('m6'), push.end_call('m6', 'declined'), pg_temp.enqueue_missed('m7'),
   push.end_call('m7', 'busy'); select test.follow();
