@@ -18,7 +18,8 @@ alter table push.follow_ups alter outbox_id set statistics 0, alter why set stat
 comment on table push.follow_ups is 'one reason to look at a call after the transaction that changed it; taken by push.follow_up';
 comment on column push.follow_ups.outbox_id is 'the call: push.outbox.id';
 comment on column push.follow_ups.why is
-  'ended, declined, gone (deleted), failed (an invite has failed for good), unheard (no phone has reported that it rings), stuck (its lane sends nothing), untold (a cancel that would '
+  'ended, declined, gone (deleted), failed (an invite has failed for good), unheard (no phone has reported that it rings), stuck (its lane sends '
+  'nothing), untold (a cancel that would '
   'have shown a missed call was not sent)';
 comment on column push.follow_ups.is_urgent is 'whether a ring may depend on it';
 comment on column push.follow_ups.due_at is 'when it is taken; after a failure, when it is tried again';
@@ -46,4 +47,3 @@ begin
     execute format('alter table %s alter token set statistics 0, alter locale set statistics 0, alter data set statistics 0', v_name);
   end loop;
 end $$;
-

@@ -125,7 +125,8 @@ def quiet(way, name):
     check(f"{way}: the calls are over", restored.one("select string_agg(distinct state, ' ' order by state) from push.outbox where app = "
         "%s and call_id not in ('new')", APP), "answered ended missed")
     check(f"{way}: the database works like any other", (restored.one("select push.restored_at()"),
-        restored.one("select count(*) from push.follow_ups where why <> 'unheard'"), restored.one("select state from push.health where item = 'claims'")), (None, 0, "ok"))
+        restored.one("select count(*) from push.follow_ups where why <> 'unheard'"),
+        restored.one("select state from push.health where item = 'claims'")), (None, 0, "ok"))
     restored.one("update push.outbox set state = 'ended' where call_id = 'new' returning id")
     restored.db.execute("delete from push.outbox where call_id = 'new'")
 

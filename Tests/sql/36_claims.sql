@@ -82,20 +82,23 @@ select test.equal('the claim says which calls are over, and who has declined, on
   'answered t , both f ["a", "b"], busy f ["b"], ended t , missed t , one f ["a"]');
 select test.equal('of a call that was deleted, that it is over', (select string_agg(concat_ws(' ', ended, call_id, declined), ', ')
   from seen where outbox_id = :deleted and ended is not null), 't');
-select test.equal('on no other row', (select count(*) from seen where ended is null and (declined, call_id) is distinct from (null, null)), 0::bigint);
+select test.equal('on no other row', (select count(*) from seen where ended is null and (declined, call_id) is distinct from (null, null)),
+  0::bigint);
 select push.settle(:g1, array_agg(place), array_agg(outbox_id), array_agg(n), array_agg(13), array_agg(0), array_agg(2::smallint),
   array_agg(null::smallint), array_agg(null::text), array_agg(null::text), array_agg(null::text), array_agg(null::timestamptz),
   array_agg(null::timestamptz))
   from seen where outbox_id in (select id from push.outbox where call_id not in ('unseen', 'one', 'busy')) or user_id = 'a'
     or outbox_id = (select id from push.outbox where call_id = 'busy');
-select test.equal('such an invite becomes void, for its own reason', (select string_agg(concat_ws(' ', coalesce(call_id, 'none'), user_id, outcome, reason),
+select test.equal('such an invite becomes void, for its own reason', (select string_agg(concat_ws(' ', coalesce(call_id, 'none'), user_id, outcome,
+  reason),
   ', ' order by call_id, user_id) from push.delivery_history where outcome = 'void'),
   'answered a void CallAnswered, answered b void CallAnswered, both a void UserDeclined, both b void UserDeclined, '
   'busy a void CallEnded, busy b void UserBusy, ended a void CallEnded, ended b void CallEnded, '
   'missed a void CallMissed, missed b void CallMissed, one a void UserDeclined, none a void CallEnded');
 select push.settle(:g1, null, array[outbox_id], array[n], '{13}', '{0}', '{2}', '{null}', '{ItsReason}', '{null}', '{null}', '{null}', '{null}')
   from seen where outbox_id = (select id from push.outbox where call_id = 'one') and user_id = 'b';
-select test.equal('a reason that the gateway gives is kept', (select reason from push.delivery_history where call_id = 'one' and user_id = 'b'), 'ItsReason');
+select test.equal('a reason that the gateway gives is kept', (select reason from push.delivery_history where call_id = 'one' and user_id = 'b'),
+  'ItsReason');
 select test.follow();
 select test.equal('nothing was sent: no phone is told', (select count(*) from push.delivery where kind = 1), 0::bigint);
 select test.equal('of the deleted call nothing is owed', (select count(*) from push.delivery where outbox_id = :deleted), 0::bigint);
@@ -118,7 +121,8 @@ insert into push.outbox (app, kind, payload, recipients) select a, 'message',
 insert into stray select id, app from push.outbox where kind = 'message' and app in ('strays', 'again');
 create function pg_temp.take(p_gateway int) returns bigint language sql as $$
   select count(*) from push.claim(p_gateway, 15, array(select id from push.lane where app in ('strays', 'again')), array_fill(9, array[9]),
-    array_fill('-infinity'::timestamptz, array[9]), p_later_floor => array_fill('-infinity'::timestamptz, array[9]), p_later_max => array_fill(9, array[9])) $$;
+    array_fill('-infinity'::timestamptz, array[9]), p_later_floor => array_fill('-infinity'::timestamptz, array[9]), p_later_max => array_fill(9,
+      array[9])) $$;
 select test.equal('two invites are claimed, then two messages', pg_temp.take(:g1) || ' ' || pg_temp.take(:g1), '2 2');
 create function pg_temp.disown(p_gateway int, p_lease int) returns bigint language sql as $$
   select push.disown(p_gateway, array_agg(d.outbox_id), array_agg(d.n), array_agg(p_lease)) from push.delivery d join stray using (outbox_id) $$;
@@ -164,7 +168,8 @@ select test.equal('push.ended_for names the calls that have ended or do not exis
   from push.ended_for(array[:rings, :over, :half, -1, null]::bigint[]) e
   left join (values (:rings, 'rings'), (:over, 'over'), (:half, 'half')) c(id, name) on c.id = e.outbox_id), 'half/u2 over none');
 select test.equal('without calls the result is empty', (select count(*) from push.ended_for('{}')), 0::bigint);
-select test.equal('to an earlier release, push.ended names the calls', push.ended(array[:rings, :over, -1, null]::bigint[]), array[:over, -1]::bigint[]);
+select test.equal('to an earlier release, push.ended names the calls', push.ended(array[:rings, :over, -1, null]::bigint[]), array[:over,
+  -1]::bigint[]);
 select test.equal('of none, none', push.ended('{}'), '{}'::bigint[]);
 
 -- Commits that must not be lost, in a session that does not wait for the disk.

@@ -119,7 +119,8 @@ select test.equal('both are claimed', pg_temp.claim(:h), 'over/0#1@1 on/0#1@1');
 select push.end_call('over', 'declined'); select test.follow();
 select test.dies(:h, :reaper);
 select test.equal('an invite of a call that has ended is ready: the next claim says that the call is over', pg_temp.tell('over'), '0:ready:1@1');
-select test.equal('its phone may have rung, and is told', (select count(*) from push.deliveries where call_id = 'over' and kind = 'cancel'), 1::bigint);
+select test.equal('its phone may have rung, and is told', (select count(*) from push.deliveries where call_id = 'over' and kind = 'cancel'),
+  1::bigint);
 delete from push.delivery where outbox_id = :over;
 select test.equal('one of a call that rings is ready', pg_temp.tell('on'), '0:ready:1@1');
 

@@ -21,7 +21,8 @@ select count(*) as claimed from push.claim(:g1, 1, array(select id from push.lan
 select count(*) as claimed from push.claim(:g2, 1, array(select id from push.lane), array[1], array['-infinity']::timestamptz[]) \gset
 select test.equal('a beat leaves the living', (select alive and not must_reclaim from push.beat(:g2, true, '10 minutes'))
   and (select alive from push.gateways where id = :g1), true);
-update push.gateways set heartbeat_at = now() - interval '20 minutes', doubted_at = now() - interval '5 minutes', steady_since = now() - interval '1 hour'
+update push.gateways set heartbeat_at = now() - interval '20 minutes', doubted_at = now() - interval '5 minutes',
+  steady_since = now() - interval '1 hour'
   where id in (:g1, :g2);
 select push.beat(:g2, true, '10 minutes'), push.beat(:g2, true, '10 minutes');
 select test.equal('a gateway that seems silent itself, as after a standstill of the server, declares none dead',

@@ -122,7 +122,8 @@ select test.equal('a registered user''s token is found again and gets a cancel w
 create function pg_temp.rows_written() returns bigint language sql as $$
   select coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint from pg_stat_xact_all_tables where schemaname = 'push' $$;
 create function pg_temp.deliveries_read() returns bigint language sql as $$
-  select coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::bigint from pg_stat_xact_all_tables where schemaname = 'push' and relname in ('delivery', 'devices') $$;
+  select coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::bigint from pg_stat_xact_all_tables where schemaname = 'push' and relname in ('delivery',
+    'devices') $$;
 -- Rows that a statement writes, and deliveries and devices that it reads.
 create function pg_temp.work(p_statement text) returns text language plpgsql as $$
 declare
@@ -133,19 +134,24 @@ begin
 end $$;
 select test.call('work-' || k || '-' || i, k) from unnest('{1,500}'::int[]) k, generate_series(1, 7) i \g /dev/null
 select test.claim(:g1, 9999) is not null as claimed \gset
-select test.equal(format('an end: the call and a note, with %s recipients', k), pg_temp.work(format('select push.end_call(%L)', 'work-' || k || '-1')), '2 0')
+select test.equal(format('an end: the call and a note, with %s recipients', k), pg_temp.work(format('select push.end_call(%L)', 'work-' || k
+  || '-1')), '2 0')
   from unnest('{1,500}'::int[]) k;
 select test.equal(format('an answer, with %s', k), pg_temp.work(format('select push.answer_call(%L, ''u1'')', 'work-' || k || '-2')), '2 0')
   from unnest('{1,500}'::int[]) k;
 select test.equal(format('a decline, with %s', k), pg_temp.work(format('select push.decline_call(%L, ''u1'')', 'work-' || k || '-3')), '2 0')
   from unnest('{1,500}'::int[]) k;
-select test.equal(format('three that end at once, with %s', k), pg_temp.work(format('update push.outbox set state = ''ended'' where call_id = any (%L)',
+select test.equal(format('three that end at once, with %s', k),
+  pg_temp.work(format('update push.outbox set state = ''ended'' where call_id = any (%L)',
   array['work-' || k || '-4', 'work-' || k || '-5', 'work-' || k || '-6'])), '6 0') from unnest('{1,500}'::int[]) k;
 select test.equal(format('a deletion: the call, its key, a note and the record, with %s', k),
-  (regexp_match(pg_temp.work(format('delete from push.outbox where call_id = %L', 'work-' || k || '-7')), '^\d+'))[1], '4') from unnest('{1,500}'::int[]) k;
-select test.equal('a note for each call', (select string_agg(concat_ws(' ', why, count), ', ' order by why) from (select why, count(*) from push.follow_ups
+  (regexp_match(pg_temp.work(format('delete from push.outbox where call_id = %L', 'work-' || k || '-7')), '^\d+'))[1], '4')
+    from unnest('{1,500}'::int[]) k;
+select test.equal('a note for each call', (select string_agg(concat_ws(' ', why, count), ', ' order by why) from (select why, count(*)
+  from push.follow_ups
   group by 1) x), 'declined 2, ended 10, gone 2');
-select test.equal('another update of a call that has ended notes nothing', pg_temp.work('update push.outbox set end_reason = ''x'' where call_id ~ ''^work-1-''')
+select test.equal('another update of a call that has ended notes nothing',
+  pg_temp.work('update push.outbox set end_reason = ''x'' where call_id ~ ''^work-1-''')
   || (select count(*) from push.follow_ups where why = 'ended'), '6 010');
 delete from push.outbox where call_id ~ '^work-';
 select test.follow();
@@ -177,9 +183,11 @@ select test.equal('promote makes those ready that wait', push.promote(), 2::bigi
 select test.equal('all are claimed with the word that the call is over', (select concat_ws(' ', bool_or(c.ended), max(c.end_reason),
   count(*) filter (where c.kind = 0)) from push.claim(:reaper, 1, array(select id from push.lane where app = 'default'), '{999,999,999}',
   array_fill('-infinity'::timestamptz, array[3])) c where outbox_id = :fence), 't busy 5');
-select sum(push.settle(:reaper, null, array[outbox_id], array[n], array[lease], array[attempt - 1], '{2}', '{null}', '{null}', '{null}', '{null}', '{null}',
+select sum(push.settle(:reaper, null, array[outbox_id], array[n], array[lease], array[attempt - 1], '{2}', '{null}', '{null}', '{null}', '{null}',
+  '{null}',
   '{null}')) from push.delivery where outbox_id = :fence and kind = 0;
-select test.equal('and end as void', pg_temp.past('fence'), (select string_agg(format('invite/%s:void:CallEnded', n), ' ') from generate_series(0, 5) n));
+select test.equal('and end as void', pg_temp.past('fence'), (select string_agg(format('invite/%s:void:CallEnded', n), ' ') from generate_series(0,
+  5) n));
 insert into push.follow_ups (outbox_id, why) values (:fence, 'ended'); select test.follow();
 select test.equal('no phone is told twice', (select count(*) from push.deliveries where call_id = 'fence'), 6::bigint);
 select push.register_gateway('one', '1') as g1 \gset

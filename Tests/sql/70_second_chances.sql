@@ -167,7 +167,8 @@ select test.equal('before', pg_temp.invites('r7'),
 select pg_temp.settle('r7', '{3}', 4), test.follow();
 select test.equal('two tokens whose next channel was reached are not followed again', pg_temp.invites('r7'),
   '0:apns:reg:d01:dead 1:apns:reg:d02:dead 2:fcm:reg:and:claimed 3:fcm:v:vvv:dead 4:fcm:reg:ios:delivered<1');
-select pg_temp.enqueue('r8', :'three'::jsonb || jsonb_build_array(jsonb_build_object('userId', 'v', 'fcmToken', 'chance-token-0123456789-vvv'))) as r8,
+select pg_temp.enqueue('r8', :'three'::jsonb || jsonb_build_array(jsonb_build_object('userId', 'v', 'fcmToken',
+  'chance-token-0123456789-vvv'))) as r8,
   pg_temp.claim_all(:g1) \gset
 update push.delivery set crashes = 2, ready_lane = null where outbox_id = :r8 and n = 0;
 select push.free_rows(array(select ctid from push.delivery where outbox_id = :r8 and n = 0), array[:g1], array[:g1], true),
@@ -404,13 +405,15 @@ select pg_temp.enqueue('b5', jsonb_build_array(jsonb_build_object('userId', 'u',
 select pg_temp.age('b5', '3 s'), pg_temp.claim_all(:g1);
 select push.park(:g1, array[d.outbox_id], array[d.n], array[d.lease], array[4], array[2500], array['HTTP503']) from push.delivery d join push.outbox o
   on o.id = d.outbox_id where o.call_id = 'b5';
-select test.equal('an invite that failed and waits for its next try is bypassed on any lane', format('%s %s', pg_temp.bypass(), pg_temp.invites('b5')),
+select test.equal('an invite that failed and waits for its next try is bypassed on any lane', format('%s %s', pg_temp.bypass(),
+  pg_temp.invites('b5')),
   '1 0:apns:u:b5a:waiting 1:fcm:u:b5f:ready<0');
 select pg_temp.lane_says(:g1, :apns, 0);
 select pg_temp.enqueue('b4', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b4a'), 'fcmToken',
   'chance-token-0123456789-b4f')));
 select pg_temp.age('b4', '3 s');
-select test.equal('the job does it', format('%s%s %s', push.run_job('escalate'), test.follow(), pg_temp.invites('b4')), 'f 0:apns:u:b4a:ready 1:fcm:u:b4f:ready<0');
+select test.equal('the job does it', format('%s%s %s', push.run_job('escalate'), test.follow(), pg_temp.invites('b4')),
+  'f 0:apns:u:b4a:ready 1:fcm:u:b4f:ready<0');
 
 select pg_temp.enqueue('b6', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b6a'), 'fcmToken',
   'chance-token-0123456789-b6f')));

@@ -21,7 +21,8 @@ select jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_t
   'platform', 'ios'),
   jsonb_build_object('userId', 'v', 'voipPushToken', pg_temp.hex('bbb'), 'pushToken', 'ExponentPushToken[two-same]', 'platform', 'ios')) as two \gset
 
-select pg_temp.enqueue('mask-1', :'two'), pg_temp.claim_all(:g1), pg_temp.settle('mask-1', '{0}', 4), test.follow(), pg_temp.claim_all(:g1) \g /dev/null
+select pg_temp.enqueue('mask-1', :'two'), pg_temp.claim_all(:g1), pg_temp.settle('mask-1', '{0}', 4), test.follow(),
+  pg_temp.claim_all(:g1) \g /dev/null
 select pg_temp.settle('mask-1', '{2}', 0) \g /dev/null
 select test.equal('the first fallback was sent', (select device from push.delivery_history where call_id = 'mask-1' and n = 2), 'Expo…ame]');
 select pg_temp.settle('mask-1', '{1}', 4) \g /dev/null

@@ -20,7 +20,8 @@ select test.equal('only texts of a token''s length are read as VoIP tokens', pus
   jsonb_build_object('voipPushToken', '<ab cd>'), jsonb_build_object('voipPushToken', jsonb_build_array('<a b>')),
   jsonb_build_object('voipPushToken', 7), jsonb_build_object('voipPushToken', '<' || repeat('x', 2000)), jsonb_build_object('a', 1))),
   '{abcd}'::text[]);
-create function pg_temp.long() returns jsonb language sql as $$ select jsonb_agg(n) from (select '1e131071'::jsonb as n) x, generate_series(1, 10000) $$;
+create function pg_temp.long() returns jsonb language sql as $$ select jsonb_agg(n) from (select '1e131071'::jsonb as n) x, generate_series(1,
+  10000) $$;
 select test.equal('a long number becomes no text', format('%s %s', cardinality(push.voip_tokens(jsonb_build_array(jsonb_build_object(
     'voipPushToken', pg_temp.long())))), push.recipient_data(jsonb_build_object('data', jsonb_build_object('a', pg_temp.long())))), '0 ');
 
@@ -106,7 +107,8 @@ delete from push.outbox; select test.follow();
 select pg_temp.late('t-' || i, case when i in (1, 8) then 'slow' else 'u' end) from generate_series(1, 12) i \g /dev/null
 select push.miss() \g /dev/null
 select push.follow_up(false) \g /dev/null
-select test.equal('nothing is known then of the first four', pg_temp.noted(), (select string_agg(format('t-%s %s', i, case when i > 4 then 0 else -1 end),
+select test.equal('nothing is known then of the first four', pg_temp.noted(), (select string_agg(format('t-%s %s', i, case when i > 4 then 0
+  else -1 end),
   ', ' order by i) from generate_series(1, 12) i));
 select test.equal('nor shown', (select state from push.health where item = 'ends that failed') || (select count(*) from push.timeline('t-1', 'ends')
   where event ~ 'fail'), 'ok0');

@@ -76,7 +76,8 @@ update push.delivery set deadline_at = now() - interval '6 s' where outbox_id = 
 select test.equal('push.stuck shows the reason', pg_temp.stuck(), '0:ready:ready, and not claimed, 1:claimed:claimed, and '
   'not settled, 2:waiting:due, and still waiting, 3:ready:past its deadline, and not expired');
 select test.equal('it shows the replica, the age and the time left',
-  (select format('%s %s %s %s', gateway = :g1, age > '39 s', "left" between '600 s' and '600 s' + (clock_timestamp() - now()), user_id) from push.stuck
+  (select format('%s %s %s %s', gateway = :g1, age > '39 s', "left" between '600 s' and '600 s' + (clock_timestamp() - now()), user_id)
+    from push.stuck
   where call_id = 's' and n = 1), 't t t u2');
 select from push.pause_lane('stuck', 'fcm');
 select test.equal('ready ones of a paused lane are not stuck', pg_temp.stuck() ~ '0:ready', false);

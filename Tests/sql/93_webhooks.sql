@@ -254,7 +254,8 @@ select push.settle_webhooks(array[:kept::bigint], '{hooked}', '{digest}', '{1}',
 select test.equal('a result for another event that had this id deletes nothing', (select min(id) from push.webhook_event), :kept::bigint);
 update push.webhook set failures = 1, failing_since = clock_timestamp();
 select push.settle_webhooks('{0}', '{hooked}', '{other}', '{1}', '{0}', '{200}', '{null}', '{0}', '{null}');
-select test.equal('nor by an acknowledgement', (select format('%s %s', failures, retry_at > clock_timestamp() + interval '10 minutes') from push.webhook),
+select test.equal('nor by an acknowledgement', (select format('%s %s', failures, retry_at > clock_timestamp() + interval '10 minutes')
+  from push.webhook),
   '0 t');
 select push.resume_webhooks('hooked');
 

@@ -184,7 +184,8 @@ comment on function push.claim is
   'the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each '
   'call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), '
   'or it was deleted, and then the call''s other columns are null; declined: the users who have declined it. Invites of such calls and '
-  'users may be claimed: the gateway settles them as void without sending them. paired: as push.delivery.paired. The session setting push.entries_scanned holds the '
+  'users may be claimed: the gateway settles them as void without sending them. paired: as push.delivery.paired. The session setting '
+  'push.entries_scanned holds the '
   'number of index entries read, dead ones included';
 
 -- When an answer is lost ------------------------------------------------------------------------------------------------

@@ -225,7 +225,8 @@ comment on function push.retire_gateway is
 -- virtual machine, a disk that did not answer), or its clock was set ahead, all gateways seem silent, and the first one
 -- whose heartbeat is executed would declare all others dead. But its own heartbeats have a gap then, too. For p_silence
 -- after such a gap it declares no gateway dead, and by then every living gateway has sent a heartbeat. Two steps of the clock
--- between two of its own heartbeats leave no gap, but a gateway that registered between the steps seems old. Therefore a gateway is declared dead only at the second check: the first comes
+-- between two of its own heartbeats leave no gap, but a gateway that registered between the steps seems old. Therefore a gateway is declared dead
+-- only at the second check: the first comes
 -- after two thirds of p_silence, and a heartbeat in between cancels it.
 create or replace function push.beat(
   p_gateway int, p_may_reap boolean, p_silence interval default '3 s', out alive boolean, out must_reclaim boolean

@@ -320,7 +320,8 @@ begin
     from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
     cross join (
       select string_agg(n.name, ', ') as names
-      from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire', 'prune', 'expire_all', 'erase',
+      from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire',
+        'prune', 'expire_all', 'erase',
         'ensure_partitions', 'drop_partitions']) n(name)
       where not exists (select from push.job j where j.name = n.name)
     ) m

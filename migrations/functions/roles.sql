@@ -68,7 +68,8 @@ begin
       when 'push_gateway' then
         execute format('grant execute on function %s, push.register_gateway, push.beat, push.retire_gateway, '
           'push.register_app, push.register_lane, push.report_lanes, push.claim, push.settle, push.park, push.release, '
-          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.ended_for, push.disown, push.follow_up, push.sync, push.take_job, push.run_job, '
+          'push.forget, push.reclaim, push.confirm_reclaimed, push.claimed_by, push.ended, push.ended_for, push.disown, push.follow_up, push.sync, '
+          'push.take_job, push.run_job, '
           'push.invalidate_tokens, push.hold_invalidation, push.correct_environment, push.current_provider_token, '
           'push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
           'push.give_up_receipts, push.promote, push.expire, push.miss, push.prune, '

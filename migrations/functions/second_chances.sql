@@ -25,7 +25,9 @@ begin
       where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
     ) o
     where push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
-      and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed' when 'unheard' then coalesce(p.outcome, 0) <= 1
+      and case p_why
+        when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
+        when 'unheard' then coalesce(p.outcome, 0) <= 1
         else p.outcome is null and p.bypassed end
       and (p_why = 'failed' or (select true from push.ring_reports r where r.outbox_id = p.id and r.user_id = p.user_id) is null)
       and (p.id, p.n) not in (select f.id, f.fallback_of from pushed f where f.fallback_of is not null);

@@ -205,5 +205,6 @@ end
 $$;
 comment on function push.disown is
   'for deliveries that are claimed in the gateway''s name and that it does not know, because a fail-over has lost what it settled: those '
-  'that people see end as dead (GatewayCrashed) unless the app is at_least_once, the others become ready. p_gateway, p_outbox_id, p_n, p_lease: as for '
+  'that people see end as dead (GatewayCrashed) unless the app is at_least_once, the others become ready. p_gateway, p_outbox_id, p_n, p_lease: as '
+  'for '
   'push.settle. Returns how many';
