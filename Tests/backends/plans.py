@@ -189,7 +189,8 @@ did = {began: session.work(f"{began}-now-full") for began, session in sessions.i
 # These plans, too, stay until the next ANALYZE, however much comes before that.
 for began, work in first.items():
     for name in ("claim", "settle", "settle of a row that has moved", "settle of a failure", "next channels", "escalation",
-            "what follows a decline", "what follows an end", "what follows a cancel that expired", "what follows a deletion", "park", "release", "disown"):
+            "what follows a decline", "what follows an end", "what follows a cancel that expired", "what follows a deletion", "park",
+            "release", "disown"):
         check(f"{name}, planned on {began} tables, reads no table and no index as a whole",
             sorted({f for p in work[name] for f in faults(p)}), [])
 

@@ -23,8 +23,11 @@ declare
   v_owing bigint[] := array(
     select g.id from gone_calls g where (select true from push.delivery d where d.outbox_id = g.id limit 1) order by g.id);
 begin
+  -- An older snapshot does not show what has been made since.
+  insert into push.follow_ups (outbox_id, why)
+    select g.id, 'gone' from gone_calls g
+    where g.id = any (v_owing) or current_setting('transaction_isolation') in ('repeatable read', 'serializable');
   if v_owing <> '{}' then
-    insert into push.follow_ups (outbox_id, why) select unnest(v_owing), 'gone';
     perform push.tell_void(v_owing[:101]);
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
       jsonb_build_object('calls', cardinality(v_owing), 'owed', (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
