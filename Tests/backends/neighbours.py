@@ -144,7 +144,7 @@ def of_notifications_without_end():
         for thread in threads:
             thread.start()
         waits, looks = 0, 0
-        while storms[0] < 12:
+        while storms[0] < 6:
             waits += owner("select count(*) from pg_locks l where l.pid = %s and not l.granted", db.info.backend_pid)
             looks += 1
             sleep(0.01)

@@ -121,8 +121,8 @@ class Session:
         other = self.one("select push.register_gateway('died', '1')")[0]
         self.one("select count(*) from push.claim(%s, 1, %s::smallint[], '{1,1,1}', '{-infinity,-infinity,-infinity}', '0')", other,
             self.lanes)
-        owner("update push.gateways set doubted_at = now() - interval '1 hour', heartbeat_at = now() - case id when %s then interval '1 hour' "
-            "else '0' end, steady_since = now() - interval '1 hour' where alive returning 1", other)
+        owner("update push.gateways set doubted_at = now() - interval '1 hour', heartbeat_at = now() - case id when %s then interval "
+            "'1 hour' else '0' end, steady_since = now() - interval '1 hour' where alive returning 1", other)
         does("beat", "select * from push.beat(%s, true, '10 minutes')", self.gateway)
         does("end_call", "select push.end_call(%s, app => 'plan')", call_id)
         does("what follows an end", "select push.follow_up()")
@@ -188,8 +188,9 @@ did = {began: session.work(f"{began}-now-full") for began, session in sessions.i
 
 # These plans, too, stay until the next ANALYZE, however much comes before that.
 for began, work in first.items():
-    for name in ("claim", "settle", "settle of a row that has moved", "settle of a failure", "next channels", "escalation", "what follows a decline",
-            "what follows an end", "what follows a cancel that expired", "what follows a deletion", "park", "release", "disown"):
+    for name in ("claim", "settle", "settle of a row that has moved", "settle of a failure", "next channels", "escalation",
+            "what follows a decline", "what follows an end", "what follows a cancel that expired", "what follows a deletion", "park",
+            "release", "disown"):
         check(f"{name}, planned on {began} tables, reads no table and no index as a whole",
             sorted({f for p in work[name] for f in faults(p)}), [])
 

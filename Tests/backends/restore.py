@@ -70,7 +70,8 @@ class Outbox:
 
     def housekeeping(self):
         for job in JOBS:
-            self.one("select push.run_job(%s)", job)
+            while self.one("select push.run_job(%s)", job) and job.startswith("follow_up"):
+                pass
 
 
 OWED = ("claimed:invite:claimed missed:missed_call:ready note:notification:ready parked:invite:waiting ready:invite:ready")
@@ -95,6 +96,7 @@ def living(outbox):
     outbox.one("select push.run_job('follow_up')")
     outbox.ring("note", "message", 2419200)
     outbox.ring("ready")
+    # More than one bite.
     outbox.one("""insert into push.delivery (outbox_id, n, deadline_at, lane, ready_lane, kind, user_id, token)
         select -i, 0, now() + interval '1 hour', l, l, 3, 'u', 'restore-token-0123456789'
         from generate_series(1, 45000) i, push.register_lane('backlog', 'fcm') l returning null""")
@@ -111,7 +113,6 @@ def quiet(way, name):
     check(f"{way}: a gateway of the other database is none here", (restored.beat(False), restored.claim(), restored.beat(False)),
         (True, [], False))
     restored.register()
-    check(f"{way}: what is owed is put away in steps", restored.one("select push.restored_at()") is not None, True)
     restored.housekeeping()
     restored.beat_until_put_away()
     restored.housekeeping()
@@ -124,7 +125,8 @@ def quiet(way, name):
     check(f"{way}: the calls are over", restored.one("select string_agg(distinct state, ' ' order by state) from push.outbox where app = "
         "%s and call_id not in ('new')", APP), "answered ended missed")
     check(f"{way}: the database works like any other", (restored.one("select push.restored_at()"),
-        restored.one("select count(*) from push.follow_ups where why <> 'unheard'"), restored.one("select state from push.health where item = 'claims'")), (None, 0, "ok"))
+        restored.one("select count(*) from push.follow_ups where why <> 'unheard'"),
+        restored.one("select state from push.health where item = 'claims'")), (None, 0, "ok"))
     restored.one("update push.outbox set state = 'ended' where call_id = 'new' returning id")
     restored.db.execute("delete from push.outbox where call_id = 'new'")
 

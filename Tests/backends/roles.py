@@ -176,7 +176,8 @@ STATEMENTS = {
     "select push.claimed_places('{1}')": set(),
     "select push.take_job(1, true)": {"gateway"},
     "select push.run_job(name) from "
-    "unnest('{promote,miss,expire,expire_all,escalate,follow_up,follow_up_again,tally,prune,erase,ensure_partitions,drop_partitions}'::text[]) name": {"gateway"},
+    "unnest('{promote,miss,expire,expire_all,escalate,follow_up,follow_up_again,tally,prune,erase,ensure_partitions,drop_partitions}'"
+    "::text[]) name": {"gateway"},
     "select push.claim(1, 3, '{1}', '{10}', '{-infinity}'), push.settle(1, null, array[id], '{0}', '{1}', '{1}', '{4}', '{404}', "
     "'{UNREGISTERED}', '{null}', '{ringing}', '{now}', '{now}') from (select 1::bigint as id) o": {"gateway"},
     "select push.park(1, '{1}', '{0}', '{1}', '{1}', '{1000}', '{x}')": {"gateway"},

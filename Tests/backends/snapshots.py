@@ -160,11 +160,18 @@ def deletions(level, gateway):
     def name(text):
         return f"{level}: {text}"
 
-    for what, touch in (("claimed", gateway.claim), ("released", lambda: gateway.release(f"{level}-gone-released"))):
+    def escalate():
+        owner("insert into push.follow_ups (outbox_id, why, is_urgent) select id, 'unheard', true from push.outbox where call_id = %s "
+            "returning 1", f"{level}-gone-escalated")
+        follow()
+
+    for what, touch in (("claimed", gateway.claim), ("released", lambda: gateway.release(f"{level}-gone-released")), ("escalated", escalate)):
         call_id = f"{level}-gone-{what}"
         number = ring(call_id)
-        if what == "released":
+        if what != "claimed":
             gateway.claim()
+        if what == "escalated":
+            gateway.settle(call_id)
         with psycopg.connect(OWNER) as db:
             db.isolation_level = LEVELS[level]
             snapshot(db)

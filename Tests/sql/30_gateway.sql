@@ -69,3 +69,25 @@ select test.equal('no lanes, no rows', (select count(*) from push.claim(:g1, 1, 
 select test.equal('the claim returns the call', (select format('%s %s %s %s', app_call_kind, payload ->> 'callId', user_id,
   deadline_at - remaining_us * interval '1 us' between statement_timestamp() and clock_timestamp()) from push.claim(:g1, 1,
   array(select id from push.lane where app = 'other'), array[5], array['-infinity']::timestamptz[])), 'incoming_call other u1 t');
+
+-- Whatever a gateway passes, an error of push.history prints no token: its rows contain them.
+create function pg_temp.odd(p_gateway int, p_lease int, p_attempts int, p_outcome int) returns text language plpgsql as $$
+declare
+  v_call bigint := test.call('odd-' || gen_random_uuid()); v_message text; v_detail text;
+begin
+  perform push.claim(p_gateway, p_lease, array(select id from push.lane where app = 'default'), array_fill(999, array[9]),
+    array_fill('-infinity'::timestamptz, array[9]));
+  perform push.settle(p_gateway, null, array[v_call], '{0}', array[p_lease], array[p_attempts], array[p_outcome]::smallint[], '{null}', '{null}',
+    '{null}', '{null}', '{null}', '{null}');
+  return (select format('%s %s %s', h.outcome, h.attempts, h.reason) from push.history h where h.outbox_id = v_call);
+exception when others then
+  get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail;
+  return v_message || ' ' || v_detail;
+end $$;
+select test.equal('without an outcome it is dead', pg_temp.odd(:g1, 90, 1, null), '4 1 Unknown');
+select test.equal('without attempts it has none', pg_temp.odd(:g1, 90, null, 0), '0 0 ');
+select test.equal('a number that means nothing is kept', pg_temp.odd(:g1, 90, -1, -1), '-1 -1 ');
+select test.equal('no constraint of history can fail for what settling fills in', (select string_agg(a.attname, ' ' order by a.attname)
+  from pg_attribute a where a.attrelid = 'push.history'::regclass and a.attnum > 0 and a.attnotnull and a.attname not in ('finished_at', 'outbox_id',
+  'created_at', 'deadline_at', 'n', 'attempts', 'lane', 'kind', 'outcome', 'user_id'))
+  || (select string_agg(c.conname, ' ') from pg_constraint c where c.conrelid = 'push.history'::regclass), null);

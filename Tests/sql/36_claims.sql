@@ -89,8 +89,8 @@ select push.settle(:g1, array_agg(place), array_agg(outbox_id), array_agg(n), ar
   array_agg(null::timestamptz))
   from seen where outbox_id in (select id from push.outbox where call_id not in ('unseen', 'one', 'busy')) or user_id = 'a'
     or outbox_id = (select id from push.outbox where call_id = 'busy');
-select test.equal('such an invite becomes void, for its own reason', (select string_agg(concat_ws(' ', coalesce(call_id, 'none'), user_id,
-  outcome, reason),
+select test.equal('such an invite becomes void, for its own reason', (select string_agg(concat_ws(' ', coalesce(call_id, 'none'), user_id, outcome,
+  reason),
   ', ' order by call_id, user_id) from push.delivery_history where outcome = 'void'),
   'answered a void CallAnswered, answered b void CallAnswered, both a void UserDeclined, both b void UserDeclined, '
   'busy a void CallEnded, busy b void UserBusy, ended a void CallEnded, ended b void CallEnded, '

@@ -132,6 +132,20 @@ select test.equal('nor one of another app', pg_temp.error(format($$select push.a
 select test.equal('nor is a text that is no token', pg_temp.error($$select push.answer_call('t4', 'two', device => 'secret \x4')$$),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
 
+-- Phones that change hands while they ring: what was sent to them, and not who has them now, says which are told to stop.
+select push.register_device('leaver', 'default', 'fcm', 'people-token-0123456789-' || x, platform => 'android')
+  from unnest('{l01,l02,l03,l04}'::text[]) x;
+select push.enqueue_call('{"callId": "hands", "from": "x"}', '["leaver"]') \g /dev/null
+select pg_temp.claim_all(:g, 60), pg_temp.settle('hands') \g /dev/null
+select push.drop_device('default', 'fcm', 'people-token-0123456789-l01'), push.register_device('finder', 'default', 'fcm',
+  'people-token-0123456789-l02'),
+  push.invalidate_tokens(array(select id from push.lane where app = 'default' and provider = 'fcm'), '{people-token-0123456789-l03}', '{null}',
+    '{x}');
+update push.devices set enabled = false where token = 'people-token-0123456789-l04';
+select push.end_call('hands', 'busy'), test.follow() \g /dev/null
+select test.equal('its user has logged out, it has another user, its token is dead, it wants no more calls', pg_temp.told('hands'),
+  'leaver:l01 leaver:l02 leaver:l03 leaver:l04');
+
 -- Declining: the result of the function, and the state of the call after what follows.
 create function pg_temp.decline(p_call text, p_user text, p_reason text default 'declined', p_device text default null) returns text language plpgsql
   as $$
@@ -178,8 +192,8 @@ select test.follow();
 select test.equal('then it is hung up: the user who declined gets no missed call', pg_temp.told('d3', 'missed_call') || ' / ' || pg_temp.told('d3'),
   'b:b01 c:c01 / a:a01 a:a02 b:b01 c:c01');
 select test.equal('while a gateway holds invites of theirs', pg_temp.decline('d4', 'a'), 't ringing');
-select test.equal('it is told whose', (select string_agg(user_id, ' ') from push.ended_for(array(select id from push.outbox
-  where call_id = 'd4'))), 'a');
+select test.equal('it is told whose', (select string_agg(user_id, ' ') from push.ended_for(array(select id from push.outbox where call_id = 'd4'))),
+  'a');
 select test.equal('an earlier release is told to return them', (select cardinality(push.ended(array[id])) from push.outbox where call_id = 'd4'), 1);
 select push.release(:g, array_agg(outbox_id), array_agg(d.n), array_agg(lease)) from push.delivery d join push.outbox o on o.id = d.outbox_id
   where o.call_id = 'd4' and d.kind = 0 \g /dev/null
@@ -195,8 +209,8 @@ select test.equal('parked, they are promoted', push.promote() || ' ' || coalesce
 create temp table d5 as select c.* from push.claim(:g, 8, array(select id from push.lane), array_fill(99, array[99]),
   array_fill('-infinity'::timestamptz,
   array[99])) c join push.outbox o on o.id = c.outbox_id where o.call_id = 'd5';
-select test.equal('and the next claim names the user', (select string_agg(concat_ws(' ', ended, declined, (select count(*) from d5
-  where kind = 0)), ', ') from d5
+select test.equal('and the next claim names the user', (select string_agg(concat_ws(' ', ended, declined, (select count(*) from d5 where kind = 0)),
+  ', ') from d5
   where ended is not null), 'f ["a"] 5');
 select push.settle(:g, array_agg(place), array_agg(outbox_id), array_agg(n), array_agg(8), array_agg(1), array_agg(2::smallint), '{}', '{}', '{}',
   '{}', '{}', '{}')

@@ -128,12 +128,7 @@ select push.settle(:g1, array_agg(ctid), array_agg(outbox_id), array_agg(n), arr
 select test.equal('one that fails has no fallback', (select count(*) from push.delivery_history where outbox_id = :quiet and outcome = 'dead') || ' '
   || (select count(*) from push.deliveries where outbox_id = :quiet), '3 0');
 select pg_temp.notify('missed_call', '["all"]', '{"callId": "told-missed"}') as late \gset
-create function pg_temp.lapse(p_id bigint) returns void language plpgsql set session_replication_role = replica as $$
-begin
-  update push.outbox set deadline_at = now() - interval '1 s' where id = p_id;
-  update push.delivery set deadline_at = now() - interval '1 s' where outbox_id = p_id;
-end $$;
-select pg_temp.lapse(:late);
+select test.lapse('told-missed');
 select test.equal('push.miss leaves it alone', push.miss(), 0::bigint);
 select push.expire();
 select test.equal('past its time it expires', (select string_agg(distinct kind || ' ' || outcome, ', ') from push.delivery_history

@@ -107,8 +107,8 @@ delete from push.outbox; select test.follow();
 select pg_temp.late('t-' || i, case when i in (1, 8) then 'slow' else 'u' end) from generate_series(1, 12) i \g /dev/null
 select push.miss() \g /dev/null
 select push.follow_up(false) \g /dev/null
-select test.equal('nothing is known then of the first four', pg_temp.noted(), (select string_agg(format('t-%s %s', i,
-  case when i > 4 then 0 else -1 end),
+select test.equal('nothing is known then of the first four', pg_temp.noted(), (select string_agg(format('t-%s %s', i, case when i > 4 then 0
+  else -1 end),
   ', ' order by i) from generate_series(1, 12) i));
 select test.equal('nor shown', (select state from push.health where item = 'ends that failed') || (select count(*) from push.timeline('t-1', 'ends')
   where event ~ 'fail'), 'ok0');

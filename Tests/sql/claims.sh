@@ -85,8 +85,8 @@ gone
 numbers_call strays 2
 victim=$(sql -c "select push.register_gateway('victim', 'test')")
 one "$(claims 1 2 "$victim")" >"$work/out"
-disown() { echo "select push.disown($victim, array_agg(outbox_id), array_agg(n), array_agg(lease)) from push.delivery where owner = $victim;"; }
-one "begin; $(disown)" >"$work/out"
+disowns() { echo "select push.disown($victim, array_agg(outbox_id), array_agg(n), array_agg(lease)) from push.delivery where owner = $victim;"; }
+one "begin; $(disowns)" >"$work/out"
 silent "$victim"
 equal "a gateway that is declared dead while it disowns does not stop the one that says so" "$(two "$(beats)")" t
 one "commit;" >"$work/out"

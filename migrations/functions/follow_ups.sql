@@ -94,9 +94,14 @@ begin
     return 0;
   end if;
   v_notes := array(
-    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
-    where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
-    order by f.due_at limit p_max for update skip locked);
+    select row(n.tid, n.outbox_id, n.why, n.tries)::push.noted
+    from (
+      select f.ctid as tid, f.outbox_id, f.why, f.tries from push.follow_ups f
+      where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
+      order by f.due_at limit p_max for update skip locked
+    ) n
+    -- Settlements lock deliveries in the order of their keys, too. Those of deleted calls may be claimed.
+    order by n.outbox_id);
   while v_from <= cardinality(v_notes) loop
     if clock_timestamp() > v_begun + c_time then
       return p_max;

@@ -13,8 +13,11 @@ declare
       or current_setting('transaction_isolation') in ('repeatable read', 'serializable')
     order by g.id);
 begin
+  -- An older snapshot does not show what has been made since.
+  insert into push.follow_ups (outbox_id, why)
+    select g.id, 'gone' from gone_calls g
+    where g.id = any (v_owing) or current_setting('transaction_isolation') in ('repeatable read', 'serializable');
   if v_owing <> '{}' then
-    insert into push.follow_ups (outbox_id, why) select unnest(v_owing), 'gone';
     perform push.tell_void(v_owing[:101]);
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
       jsonb_build_object('calls', (select count(*) from gone_calls), 'owed',
