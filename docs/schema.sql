@@ -1602,8 +1602,11 @@ declare
       or current_setting('transaction_isolation') in ('repeatable read', 'serializable')
     order by g.id);
 begin
+  -- An older snapshot does not show what has been made since.
+  insert into push.follow_ups (outbox_id, why)
+    select g.id, 'gone' from gone_calls g
+    where g.id = any (v_owing) or current_setting('transaction_isolation') in ('repeatable read', 'serializable');
   if v_owing <> '{}' then
-    insert into push.follow_ups (outbox_id, why) select unnest(v_owing), 'gone';
     perform push.tell_void(v_owing[:101]);
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
       jsonb_build_object('calls', (select count(*) from gone_calls), 'owed',
@@ -2730,9 +2733,14 @@ begin
     return 0;
   end if;
   v_notes := array(
-    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
-    where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
-    order by f.due_at limit p_max for update skip locked);
+    select row(n.tid, n.outbox_id, n.why, n.tries)::push.noted
+    from (
+      select f.ctid as tid, f.outbox_id, f.why, f.tries from push.follow_ups f
+      where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
+      order by f.due_at limit p_max for update skip locked
+    ) n
+    -- Settlements lock deliveries in the order of their keys, too. Those of deleted calls may be claimed.
+    order by n.outbox_id);
   while v_from <= cardinality(v_notes) loop
     if clock_timestamp() > v_begun + c_time then
       return p_max;
@@ -5899,11 +5907,11 @@ COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane
 CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 declare
   v_none   int[] := array_fill(null::int, array[coalesce(cardinality(p_outbox_id), 0)]);

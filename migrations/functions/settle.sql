@@ -166,9 +166,7 @@ comment on function push.park is
 
 -- A gateway of release 0.1.0 releases an invite when the claim says that its call has ended.
 create or replace function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
+language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_none   int[] := array_fill(null::int, array[coalesce(cardinality(p_outbox_id), 0)]);
   v_parked bigint := push.park(p_gateway, p_outbox_id, p_n, p_lease, v_none, v_none, v_none::text[]);
