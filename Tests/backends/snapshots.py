@@ -165,7 +165,8 @@ def deletions(level, gateway):
             "returning 1", f"{level}-gone-escalated")
         follow()
 
-    for what, touch in (("claimed", gateway.claim), ("released", lambda: gateway.release(f"{level}-gone-released")), ("escalated", escalate)):
+    for what, touch in (("claimed", gateway.claim), ("released", lambda: gateway.release(f"{level}-gone-released")),
+                        ("escalated", escalate)):
         call_id = f"{level}-gone-{what}"
         number = ring(call_id)
         if what != "claimed":
