@@ -104,6 +104,9 @@ extension ExpositionWriter {
     sample(snapshot.counters.reconciled)
     family("push_gateway_forgotten_claims_total", .counter, "Claims that were given up because their answers were lost")
     sample(snapshot.counters.forgottenClaims)
+    // Settlements are durable, so none is written again. Queries that use the name keep working.
+    family("push_gateway_settled_again_total", .counter, "Always 0, and gone with the next major release")
+    sample(0)
     family(
       "push_gateway_lease_lapses_total", .counter,
       "Number of times that no heartbeat was confirmed in time, so that nothing could be sent")
