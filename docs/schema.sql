@@ -6591,8 +6591,8 @@ begin
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, p_attempts[g.i], p_gateway, g.lane,
-      g.kind, p_outcome[g.i], p_status[g.i], g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
+    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, coalesce(p_attempts[g.i], 0), p_gateway, g.lane,
+      g.kind, coalesce(p_outcome[g.i], 4), p_status[g.i], g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
       case when p_outcome[g.i] <= 1 or p_reason[g.i] is not null then p_reason[g.i]
         when p_outcome[g.i] = 2 then push.void_reason(g.outbox_id, g.user_id)
         else coalesce(g.last_reason, case p_outcome[g.i] when 3 then 'DeadlinePassed' else 'Unknown' end) end,
