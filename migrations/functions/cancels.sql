@@ -7,7 +7,8 @@
 
 create or replace function push.mask(p_token text) returns text language sql immutable parallel safe as
 $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
-comment on function push.mask is 'a token as people see it: its first and last four characters. p_token: the token';
+comment on function push.mask is
+  'a token as people see it: its first and last four characters. Views repeat it, as their readers may not call it. p_token: the token';
 
 -- What a call has sent --------------------------------------------------------------------------------------------------
 

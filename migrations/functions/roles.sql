@@ -112,8 +112,6 @@ comment on function push.grant_dashboard is
 
 -- By default every role may execute a new function.
 revoke execute on all functions in schema push from public;
--- Views use it with the rights of their readers.
-grant execute on function push.mask to public;
 select push.grant_roles();
 select push.grant_dashboard();
 select push.set_planner();

@@ -48,8 +48,9 @@ select h.outbox_id, l.app, o.call_id, l.provider,
   case h.outcome when 0 then 'delivered' when 1 then 'delivered_late' when 2 then 'void' when 3 then 'expired'
     else 'dead' end as outcome,
   h.reason, h.attempts, h.created_at, h.sent_at, h.finished_at, h.provider_message_id,
-  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway, coalesce(push.mask(h.token), h.device) as device,
-  h.failures, h.fallback_of, h.receipt_reason, substr(o.traceparent, 4, 32) as trace_id
+  h.status::int as status, h.answered_at, h.deadline_at, h.n, h.owner as gateway,
+  coalesce(left(h.token, 4) || '…' || right(h.token, 4), h.device) as device, h.failures, h.fallback_of,
+  h.receipt_reason, substr(o.traceparent, 4, 32) as trace_id
 from push.history h
 left join push.lane l on l.id = h.lane
 -- A later call may have the id of one that was truncated, or lost by a fail-over.
