@@ -9,6 +9,7 @@ import ServiceLifecycle
 import Simulators
 import Synchronization
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Gateway
@@ -75,9 +76,9 @@ struct GatewayHarness {
       database: database, simulators: simulators, settings: settings, service: service, group: group,
       running: running)
     do {
-      while await service.readiness() != .ready {
+      try await eventually("the gateway is ready") {
         if hasEnded.withLock({ $0 }) { try await running.value }  // throws why it did not start
-        try await Task.sleep(for: .milliseconds(2))
+        return await service.readiness() == .ready
       }
       try await body(harness)
     } catch {
@@ -127,18 +128,20 @@ struct GatewayHarness {
     let group = ServiceGroup(services: services, logger: logger)
     let running = Task { try await group.run() }
     for service in services {
-      while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(2)) }
+      try await eventually("the replica is ready") { await service.readiness() == .ready }
     }
     try await body(services)
     await group.triggerGracefulShutdown()
     try await running.value
   }
 
-  /// Waits until no delivery is pending.
+  /// Waits until no delivery is pending: longer than any call of a test rings.
   func settled() async throws {
     let connection = try await database.connect()
     let left = PostgresStatement(name: "left", sql: "select exists (select from push.delivery)")
-    while try await connection.query(left).bool(0, 0) { try await Task.sleep(for: .milliseconds(5)) }
+    try await eventually("no delivery is pending", within: .seconds(180)) {
+      try await !connection.query(left).bool(0, 0)
+    }
     await connection.close()
   }
 

@@ -3,6 +3,7 @@
 import Runtime
 import Simulators
 import Synchronization
+import TestTime
 import Testing
 
 @testable import Providers
@@ -127,7 +128,7 @@ struct ReasonCodesAPNsTests {
         topic: simulators.material.identity.topic,
         production: try HTTP2Endpoint(url: simulators.endpoints.apnsProduction, tls: tls),
         sandbox: try HTTP2Endpoint(url: simulators.endpoints.apnsSandbox, tls: tls), pool: pool),
-      tokens: SignedTokens(simulators.material), loop: EventLoop(name: "apns-test"), logger: silent)
+      tokens: SignedTokens(simulators.material), loop: .paced("apns-test"), logger: silent)
     let row = rows[index.place]
     row.check(await provider.result(ofPushTo: token(index.place), body: #"{"aps":{},"callId":"c1"}"#))
     // Whatever the outcome, APNs gave this answer.

@@ -3,6 +3,7 @@
 
 import Runtime
 import Simulators
+import TestTime
 import Testing
 
 @testable import Providers
@@ -60,7 +61,7 @@ struct ReasonCodesExpoTests {
     var configuration = ExpoConfiguration(
       url: simulators.endpoints.expo, caFile: simulators.material.authorityFile)
     change(&configuration)
-    return ExpoProvider(configuration: configuration, loop: EventLoop(name: "expo-test"))
+    return ExpoProvider(configuration: configuration, loop: .paced("expo-test"))
   }
 
   @Test func `the tables contain exactly the documented codes`() {

@@ -2,6 +2,7 @@
 
 import Runtime
 import Simulators
+import TestTime
 import Testing
 
 @testable import Providers
@@ -107,7 +108,7 @@ struct ReasonCodesFCMTests {
   func `every answer of FCM has its documented outcome`(index: RowIndex) async throws {
     let simulators = try #require(SimulatorsTrait.simulators)
     let account = try FCMServiceAccount.load(file: simulators.material.serviceAccountFile)
-    let loop = EventLoop(name: "fcm-test")
+    let loop = EventLoop.paced("fcm-test")
     let endpoint = try HTTP2Endpoint(
       url: simulators.endpoints.fcm, tls: .client(caFile: simulators.material.authorityFile))
     var configuration = FCMConfiguration(projectID: account.projectID, endpoint: endpoint)

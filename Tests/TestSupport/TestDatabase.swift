@@ -4,6 +4,7 @@ import Foundation
 import Queue
 import Runtime
 import Synchronization
+import TestTime
 
 /// A newly migrated database, dropped after the test.
 public struct TestDatabase: Sendable {
@@ -79,6 +80,16 @@ public struct TestDatabase: Sendable {
     let result = try await connection.query(PostgresStatement(name: "value", text: "select (\(sql))::text"))
     await connection.close()
     return result.rowCount > 0 ? result.text(0, 0) : ""
+  }
+
+  /// Waits until the single value of a `select` is this one.
+  public func wait(for sql: String, toBe expected: String = "true", within limit: Duration = .seconds(60)) async throws
+  {
+    var last = ""
+    try await eventually("\(sql): \(expected); it is \(last)", within: limit) {
+      last = try await value(sql)
+      return last == expected
+    }
   }
 
   // MARK: - Migrating once
