@@ -169,7 +169,7 @@ let package = Package(
     .executableTarget(name: "embed-text", path: "Plugins/EmbedTextTool", swiftSettings: strict),
 
     .target(
-      name: "TestSupport", dependencies: ["PushModel", "Queue", "Runtime"], path: "Tests/TestSupport",
+      name: "TestSupport", dependencies: ["PushModel", "Queue", "Runtime", "TestTime"], path: "Tests/TestSupport",
       swiftSettings: strictTests),
     .target(
       name: "MemoryOutbox", dependencies: ["PushModel", "Queue", "Runtime"], path: "Tests/MemoryOutbox",
@@ -181,6 +181,7 @@ let package = Package(
     .testTarget(
       name: "MemoryOutboxTests", dependencies: ["MemoryOutbox", "PushModel", "Queue", "Runtime", "TestSupport"],
       swiftSettings: strictTests),
+    .target(name: "TestTime", dependencies: ["Runtime"], path: "Tests/TestTime", swiftSettings: strictTests),
     .target(name: "TestSeed", dependencies: ["Runtime"], path: "Tests/TestSeed", swiftSettings: strictTests),
     .target(
       name: "HTTP2TestSupport", dependencies: ["Runtime"], path: "Tests/HTTP2TestSupport", swiftSettings: strictTests),
@@ -188,14 +189,17 @@ let package = Package(
       name: "DialectsTestSupport", dependencies: ["Dialects", "Providers", "PushModel", "Queue", "Runtime"],
       path: "Tests/DialectsTestSupport", swiftSettings: strictTests),
     .testTarget(
-      name: "RuntimeTests", dependencies: ["Runtime", "COpenSSL", "HTTP2TestSupport", "TestSeed"],
+      name: "RuntimeTests", dependencies: ["Runtime", "COpenSSL", "HTTP2TestSupport", "TestSeed", "TestTime"],
       swiftSettings: strictTests),
     .testTarget(
-      name: "QueueTests", dependencies: ["PushModel", "Queue", "Runtime", "HTTP2TestSupport", "TestSupport", logging],
+      name: "QueueTests",
+      dependencies: ["PushModel", "Queue", "Runtime", "HTTP2TestSupport", "TestSupport", "TestTime", logging],
       swiftSettings: strictTests),
     .testTarget(
       name: "ProvidersTests",
-      dependencies: ["Providers", "PushModel", "Runtime", "Simulators", "HTTP2TestSupport", "TestSeed", logging],
+      dependencies: [
+        "Providers", "PushModel", "Runtime", "Simulators", "HTTP2TestSupport", "TestSeed", "TestTime", logging,
+      ],
       swiftSettings: strictTests),
     .testTarget(
       name: "DialectsTests",
@@ -205,7 +209,7 @@ let package = Package(
       name: "DispatchingTests",
       dependencies: [
         "Dispatching", "Dialects", "DialectsTestSupport", "Providers", "PushModel", "Queue", "Runtime", "TestSeed",
-        logging,
+        "TestTime", logging,
       ],
       swiftSettings: strictTests),
     .testTarget(
@@ -232,7 +236,7 @@ let package = Package(
     .target(
       name: "HTTPSurfaceTestSupport",
       dependencies: [
-        "HTTPSurface", "Settings", "Queue", "Runtime", "COpenSSL", "HTTP2TestSupport", "TestSupport", logging,
+        "HTTPSurface", "Settings", "Queue", "Runtime", "COpenSSL", "HTTP2TestSupport", "TestSupport", "TestTime", logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       path: "Tests/HTTPSurfaceTestSupport", swiftSettings: strictTests),
@@ -241,7 +245,7 @@ let package = Package(
       dependencies: [
         "HTTPSurface", "HTTPSurfaceTestSupport", "Settings", "Dispatching", "Providers", "PushModel", "Queue",
         "Runtime", "COpenSSL",
-        "HTTP2TestSupport", "TestSeed", "TestSupport", logging,
+        "HTTP2TestSupport", "TestSeed", "TestSupport", "TestTime", logging,
         .product(name: "HTTPTypes", package: "swift-http-types"),
         .product(name: "Hummingbird", package: "hummingbird"),
         .product(name: "NIOCore", package: "swift-nio"),
@@ -259,10 +263,11 @@ let package = Package(
     .testTarget(
       name: "GatewayTests",
       dependencies: [
-        "Gateway", "Settings", "SettingsTestSupport", "Console", "HTTPSurface", "HTTPSurfaceTestSupport", "Lab",
-        "Operations", "Phones", "Dialects", "DialectsTestSupport", "Dispatching", "HTTP2TestSupport", "PushModel",
+        "Gateway", "Settings", "SettingsTestSupport", "Console", "HTTPSurface", "HTTPSurfaceTestSupport",
+        "Lab", "Operations", "Phones", "Dialects", "DialectsTestSupport", "Dispatching", "HTTP2TestSupport",
+        "PushModel",
         "Queue",
-        "Providers", "Simulators", "Runtime", "TestSupport", argumentParser, logging,
+        "Providers", "Simulators", "Runtime", "TestSupport", "TestTime", argumentParser, logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       swiftSettings: strictTests),

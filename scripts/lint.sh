@@ -28,6 +28,10 @@ lint_swift() {
   status=0
   ${SWIFT:-swift} format lint --strict --parallel --recursive Package.swift Plugins Sources Tests benchmarks/Package.swift \
     benchmarks/Sources 2>&1 || status=$?
+  # Tests that sleep fail on a busy machine. Tests/TestTime has what they use instead.
+  grep -rn 'Task\.sleep' Tests --include='*.swift' | grep -v '^Tests/TestTime/' |
+    sed -E 's|^([^:]+:[0-9]+):.*|\1: Task.sleep in a test: use eventually, a clock or a signal, or letPass (CONTRIBUTING.md, Tests)|'
+  grep -rc '^@Suite' Tests --include='*.swift' | sed -nE 's/^([^:]+):([2-9]|[0-9]{2,})$/\1:1: \2 suites in a file: one is enough/p'
   # A package import turns off cross-module optimization of everything that uses the imported module.
   (cd Sources && grep -rnE '^package import' Runtime PushModel Queue Providers Dialects Dispatching) |
     sed -E 's|^([^:]+:[0-9]+):.*|Sources/\1: package import in a module of the way of a call: use public or internal import|'

@@ -18,7 +18,7 @@ import Testing
         writers.addTask { for line in 0..<2_000 { output.write(Array("\(writer) \(line)\n".utf8)) } }
       }
     }
-    output.flush(seconds: 30)
+    output.flush(seconds: 60)
     let lines = try await pipe.text().split(separator: "\n")
     #expect(lines.count == 16_000)
     for writer in 0..<8 {
@@ -34,7 +34,7 @@ import Testing
     let count = 5_000
     for _ in 0..<count { output.write(line) }  // would never return if it waited for the pipe
     pipe.read()
-    output.flush(seconds: 30)
+    output.flush(seconds: 60)
     let lines = try await pipe.text().split(separator: "\n")
     let lost = lines.compactMap { $0.hasPrefix("lost ") ? Int($0.dropFirst(5)) : nil }.reduce(0, +)
     let whole = lines.count { $0.count == 999 }
@@ -47,9 +47,9 @@ import Testing
     pipe.read()
     let output = LogOutput(descriptor: pipe.descriptor) { _ in [] }
     output.write(Array("before\n".utf8))
-    output.close(seconds: 30)
+    output.close(seconds: 60)
     output.write(Array("after\n".utf8))
-    output.flush(seconds: 30)
+    output.flush(seconds: 60)
     #expect(try await pipe.text() == "before\n")
   }
 
@@ -60,15 +60,15 @@ import Testing
     let bytes = 1_000_000
     for _ in 0..<bytes / line.count { output.write(line) }
     Thread.detachNewThread { [reader = pipe.fileHandleForReading] in
-      // Altogether longer than `flush` waits without progress.
+      // Altogether 12 s, longer than `close` waits without progress.
       var left = bytes
       while left > 0 {
-        Thread.sleep(forTimeInterval: 0.25)
+        Thread.sleep(forTimeInterval: 0.75)
         guard let part = try? reader.read(upToCount: 65_536), !part.isEmpty else { return }
         left -= part.count
       }
     }
-    output.close(seconds: 3)
+    output.close(seconds: 10)
     #expect(output.writtenBytes == bytes)
   }
 
@@ -100,7 +100,7 @@ import Testing
     threshold.level = .error
     quiet.warning("5")
     logger.error("6")
-    sink.output.flush()
+    sink.output.flush(seconds: 60)
     let lines = try await pipe.text().split(separator: "\n")
     #expect(lines.map { $0.split(separator: " ").last ?? "" } == ["2", "4", "6"])
   }

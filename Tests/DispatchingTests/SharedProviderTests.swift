@@ -6,6 +6,7 @@ import PushModel
 import Queue
 import Runtime
 import Synchronization
+import TestTime
 import Testing
 
 @testable import Dispatching
@@ -59,11 +60,13 @@ private final class Reports: Sendable {
 }
 
 @Suite("Shared provider", .timeLimit(.minutes(10))) struct SharedProviderTests {
-  private let loop = EventLoop(name: "sharing")
+  private let clock = ManualClock()
+  private let loop: EventLoop
   private let provider: ScriptedProvider
   private let shared: SharedProvider
 
   init() {
+    loop = EventLoop(name: "sharing", clock: clock)
     provider = ScriptedProvider(on: loop)
     shared = SharedProvider(provider)
   }
@@ -113,7 +116,7 @@ private final class Reports: Sendable {
     #expect(third.reports.all == ["divided 2", "divided 3"])
     // The second's call has ended, and it sends nothing more for a while.
     await provider.answer([RequestTag.make(dispatcher: 1, slot: 1)])
-    try await Task.sleep(for: .milliseconds(1_100))
+    clock.advance(.milliseconds(1_100))
     await first.share.send([request(0, 2)])
     #expect(first.reports.all == ["divided 2", "divided 1"])
     #expect(third.reports.all.last == "divided 2")

@@ -5,6 +5,7 @@ import HTTPSurfaceTestSupport
 import Queue
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Gateway
@@ -36,10 +37,7 @@ import Testing
       """)
   }
 
-  private static func apps(_ gateway: GatewayHarness) async throws -> String {
-    try await gateway.database.value(
-      "select string_agg(concat_ws(' ', app, ring_seconds), ',' order by app) from push.apps")
-  }
+  private static let apps = "select string_agg(concat_ws(' ', app, ring_seconds), ',' order by app) from push.apps"
 
   @Test("a new app is served at once, over its own connections; the other app's calls ring on over the ones it has")
   func added() async throws {
@@ -52,7 +50,7 @@ import Testing
         for call in 0..<100 { try await gateway.enqueue("during-\(call)") }
       }()
       await gateway.service.reload()
-      while try await Self.apps(gateway) != "porteiro 60,zelador 60" { try await Task.sleep(for: .milliseconds(5)) }
+      try await gateway.database.wait(for: Self.apps, toBe: "porteiro 60,zelador 60")
       try await Self.enqueue("of-the-new-app", app: "zelador", gateway)
       try await calls
       _ = try await gateway.simulators.expo.waitForAccepted(102)
@@ -73,17 +71,17 @@ import Testing
       try gateway.editConfiguration { $0.replacing("ring_seconds: 60", with: "ring_seconds: 50") }
       await gateway.service.reload()
       var starts: Set<String> = []
-      while starts.count < 2 {
+      try await eventually("a second start") {
         let found = try await gateway.database.value(
           "select coalesce(max(pid), 0) from pg_stat_activity where application_name = 'push-gateway start' "
             + "and datname = current_database() and wait_event_type = 'Lock'")
         if found != "0" { starts.insert(found) }
-        try await Task.sleep(for: .milliseconds(5))
+        return starts.count == 2
       }
       try await gateway.enqueue("rings")
       _ = try await gateway.simulators.fcm.waitForAccepted(1)
       try await gateway.stop()
-      #expect(try await Self.apps(gateway) == "porteiro 60")
+      #expect(try await gateway.database.value(Self.apps) == "porteiro 60")
       await ops.close()
     }
   }
@@ -97,22 +95,24 @@ import Testing
       let requests = await gateway.simulators.fcm.counters.requests
       await gateway.simulators.fcm.setFaults(FaultPlan([FaultRule(provider: .fcm, fault: Fault(.hang))]))
       var most = 0
+      func applied(_ change: Int, within limit: Duration) async throws {
+        try await eventually("change \(change) holds", within: limit) {
+          most = max(most, Int(try await gateway.database.value(connections)) ?? 0)
+          return try await gateway.database.value(Self.apps) == "porteiro \(60 - change)"
+        }
+      }
       for change in 1...6 {
         try await gateway.enqueue("hangs-\(change)")
-        while await gateway.simulators.fcm.counters.requests < requests + change {
-          try await Task.sleep(for: .milliseconds(5))
+        try await eventually("the call is sent") {
+          await gateway.simulators.fcm.counters.requests >= requests + change
         }
         try Self.setRingSeconds(60 - change, gateway)
         await gateway.service.reload()
-        let patience = ContinuousClock.now + .seconds(2)
-        while try await Self.apps(gateway) != "porteiro \(60 - change)", ContinuousClock.now < patience {
-          most = max(most, Int(try await gateway.database.value(connections)) ?? 0)
-        }
+        // Later changes wait for former services.
+        do { try await applied(change, within: .seconds(2)) } catch is NotYet {}
       }
       await gateway.simulators.fcm.setFaults(FaultPlan([]))
-      while try await Self.apps(gateway) != "porteiro 54" {
-        most = max(most, Int(try await gateway.database.value(connections)) ?? 0)
-      }
+      try await applied(6, within: .seconds(120))
       // Those of four services.
       #expect(most <= 24)
     }
@@ -124,15 +124,12 @@ import Testing
       // It sends no heartbeat.
       _ = try await gateway.database.value("push.register_gateway('crashed', '0')")
       var change = 0
-      while try await gateway.database.value("select alive from push.gateways where name = 'crashed'") == "true",
-        change < 60
-      {
+      try await eventually("it is dead", within: .seconds(120), every: .seconds(1)) {
         change += 1
         try Self.setRingSeconds(30 + change % 2, gateway)
         await gateway.service.reload()
-        try await Task.sleep(for: .seconds(1))
+        return try await gateway.database.value("select alive from push.gateways where name = 'crashed'") == "false"
       }
-      #expect(change < 60)
     }
   }
 
@@ -148,7 +145,7 @@ import Testing
           select coalesce((select q.calls::text from push.quota q where q.app = 'zelador'), 'none')
             || (select count(*) from push.apps where app = 'zelador')
           """
-        while try await gateway.database.value(held) != limit + "1" { try await Task.sleep(for: .milliseconds(5)) }
+        try await gateway.database.wait(for: held, toBe: limit + "1")
       }
       func refusals() async throws -> Double {
         let exposition = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
@@ -161,7 +158,7 @@ import Testing
       try await Self.enqueue("first", app: "zelador", gateway)
       try await Self.enqueue("second", app: "zelador", gateway)
       await #expect(throws: (any Error).self) { try await Self.enqueue("third", app: "zelador", gateway) }
-      while try await refusals() != 1 { try await Task.sleep(for: .milliseconds(20)) }
+      try await eventually("the refusal is counted") { try await refusals() == 1 }
       let used = try MetricsExposition(await gateway.metrics.exposition(.prometheus, readiness: .ready), false)
       #expect(used.sum("push_gateway_quota_used_ratio", ["app": "porteiro"]) == 0)
       #expect(used.samples.keys.contains { $0.hasPrefix("push_gateway_quota_used_ratio") && $0.contains("zelador") })
@@ -179,24 +176,21 @@ import Testing
         $0.replacing("apps:\n", with: "apps:\n" + Self.zelador(gateway, ringSeconds: 20))
       }
       await gateway.service.reload()
-      while try await Self.apps(gateway) != "porteiro 60,zelador 20" { try await Task.sleep(for: .milliseconds(5)) }
+      try await gateway.database.wait(for: Self.apps, toBe: "porteiro 60,zelador 20")
       try gateway.editConfiguration { _ in
         original.replacing("apps:\n", with: "apps:\n" + Self.zelador(gateway, ringSeconds: 30))
       }
       await gateway.service.reload()
-      while try await Self.apps(gateway) != "porteiro 60,zelador 30" { try await Task.sleep(for: .milliseconds(5)) }
+      try await gateway.database.wait(for: Self.apps, toBe: "porteiro 60,zelador 30")
       try gateway.editConfiguration { _ in original }
       await gateway.service.reload()
       // The former service has ended: one gateway is left, and it has no lane of the removed app. How many there were is not known: one
       // that was stopped for seconds registers again.
-      while try await gateway.database.value(
-        """
-        select count(distinct g.id) = 1 and bool_or(l.app = 'porteiro') and not bool_or(l.app = 'zelador')
-        from push.gateways g left join push.lane_status s on s.gateway = g.id left join push.lane l on l.id = s.lane where g.alive
-        """) != "true"
-      {
-        try await Task.sleep(for: .milliseconds(5))
-      }
+      try await gateway.database.wait(
+        for: """
+          select count(distinct g.id) = 1 and bool_or(l.app = 'porteiro') and not bool_or(l.app = 'zelador')
+          from push.gateways g left join push.lane_status s on s.gateway = g.id left join push.lane l on l.id = s.lane where g.alive
+          """)
       try await Self.enqueue("of-nobody", app: "zelador", gateway)
       try await gateway.enqueue("rings")
       _ = try await gateway.simulators.expo.waitForAccepted(1)

@@ -4,6 +4,7 @@ import Foundation
 import Queue
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Settings
@@ -69,19 +70,13 @@ struct CallRulesTests {
     configuration.faults = FaultPlan([FaultRule(provider: .fcm, fault: .reason("UNAVAILABLE"))])
     try await GatewayHarness.with(simulators: configuration) { gateway in
       try await gateway.enqueue("call-3")
-      while await gateway.simulators.fcm.counters.refused.isEmpty { try await Task.sleep(for: .milliseconds(2)) }
+      try await eventually("FCM has refused it") { await !gateway.simulators.fcm.counters.refused.isEmpty }
       try await gateway.database.execute("update push.outbox set state = 'answered' where call_id = 'call-3'")
       // FCM accepts nothing until the gateway has heard of the end. Otherwise a second try could be delivered first,
       // correctly.
-      let ended = """
-        select coalesce(max(outcome), '') from push.delivery_history where provider = 'fcm' and kind = 'invite'
-        """
-      var invite = ""
-      while invite.isEmpty {
-        try await Task.sleep(for: .milliseconds(5))
-        invite = try await gateway.database.value(ended)
-      }
-      #expect(invite == "void")
+      let invite = "from push.delivery_history where provider = 'fcm' and kind = 'invite'"
+      try await gateway.database.wait(for: "select exists (select \(invite))")
+      #expect(try await gateway.database.value("select max(outcome) \(invite)") == "void")
       await gateway.simulators.setFaults(FaultPlan())
       try await gateway.settled()
       #expect(await gateway.simulators.fcm.accepted.allSatisfy { text(of: $0).contains("call_cancelled") })
@@ -98,17 +93,17 @@ struct CallRulesTests {
          {"userId": "bruno", "fcmToken": "phone-of-bruno-0123456789", "platform": "android"}]
         """#
       try await gateway.ring(GatewayHarness.baseCallData("call-d"), phones)
-      while await gateway.simulators.fcm.counters.refused.values.reduce(0, +) < 2 {
-        try await Task.sleep(for: .milliseconds(2))
+      try await eventually("FCM has refused both") {
+        await gateway.simulators.fcm.counters.refused.values.reduce(0, +) >= 2
       }
       #expect(try await gateway.database.value("select push.decline_call('call-d', 'ana')") == "true")
       // FCM accepts nothing until the gateway has heard of the end. Otherwise a second try could be delivered first,
       // correctly.
-      let void = "select count(*) from push.delivery_history where user_id = 'ana' and reason = 'UserDeclined'"
-      while try await gateway.database.value(void) == "0" { try await Task.sleep(for: .milliseconds(5)) }
+      try await gateway.database.wait(
+        for: "select exists (select from push.delivery_history where user_id = 'ana' and reason = 'UserDeclined')")
       await gateway.simulators.setFaults(FaultPlan())
-      let rung = "select count(*) from push.delivery_history where user_id = 'bruno' and outcome = 'delivered'"
-      while try await gateway.database.value(rung) == "0" { try await Task.sleep(for: .milliseconds(5)) }
+      try await gateway.database.wait(
+        for: "select exists (select from push.delivery_history where user_id = 'bruno' and outcome = 'delivered')")
       let busy = "select push.decline_call('call-d', 'bruno', reason => 'busy')"
       #expect(try await gateway.database.value(busy) == "true")
       try await gateway.settled()
@@ -165,9 +160,7 @@ struct CallRulesTests {
         "select deliveries from push.enqueue_call('\(GatewayHarness.baseCallData(callID))', '\(recipients)', 'porteiro')"
       }
       #expect(try await gateway.database.value(enqueue("call-5")) == "1")
-      while try await gateway.database.value("select count(*) from push.token_invalidations") == "0" {
-        try await Task.sleep(for: .milliseconds(2))
-      }
+      try await gateway.database.wait(for: "select exists (select from push.token_invalidations)")
       let row = try await gateway.database.value(
         "select concat_ws(' ', app, provider, reason) from push.token_invalidations")
       #expect(row == "porteiro fcm UNREGISTERED")

@@ -270,9 +270,7 @@ struct ClientSystemsTests {
       _ = try await gateway.database.value("select changed from push.pause_lane('porteiro', 'fcm', 'test')")
       try await gateway.end("out of reach")
       try await gateway.database.execute("update push.delivery set deadline_at = clock_timestamp() where kind = 1")
-      while try await gateway.database.value("select exists (select from push.delivery where kind = 1)") == "true" {
-        try await Task.sleep(for: .milliseconds(5))
-      }
+      try await gateway.database.wait(for: "select not exists (select from push.delivery where kind = 1)")
       _ = try await gateway.database.value("select changed from push.resume_lane('porteiro', 'fcm')")
       try await gateway.settled()
       #expect(

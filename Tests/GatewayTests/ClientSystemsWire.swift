@@ -35,6 +35,14 @@ extension GatewayHarness {
       """)
   }
 
+  /// The least time to live, in seconds, that is right for an invite which a provider has accepted. The gateway's estimate of the
+  /// database's clock is wrong by up to half a round trip.
+  func timeToLiveMin(of callID: String, _ push: AcceptedPush) async throws -> Int {
+    let deadline = try await database.value(
+      "select floor(extract(epoch from deadline_at))::bigint from push.outbox where call_id = '\(callID)'")
+    return try #require(Int(deadline)) - Int(push.at / 1_000_000) - 5
+  }
+
   func end(_ callID: String, _ reason: String = "ended") async throws {
     _ = try await database.value("select push.end_call('\(callID)', '\(reason)')")
     try await followed()

@@ -123,7 +123,9 @@ struct EndToEndTests {
 
   @Test("a shutdown during a burst loses nothing, counts nothing as failed, and leaves the rest to be delivered")
   func shutdown() async throws {
-    try await GatewayHarness.with { gateway in
+    try await GatewayHarness.with { settings in
+      settings.drainSeconds = 120
+    } _: { gateway in
       try await gateway.database.execute(GatewayHarness.bulk(2000))
       _ = try await gateway.simulators.apnsProduction.waitForAccepted(100)
       try await gateway.stop()
@@ -151,9 +153,7 @@ struct EndToEndTests {
       try await gateway.enqueue("call-4")
       _ = try await gateway.simulators.fcm.waitForAccepted(1)
       _ = try await gateway.simulators.expo.waitForAccepted(1)
-      while try await gateway.database.value("select count(*) from push.delivery_history") != "2" {
-        try await Task.sleep(for: .milliseconds(2))
-      }
+      try await gateway.database.wait(for: "select count(*) from push.delivery_history", toBe: "2")
       #expect(try await gateway.outcomes() == "expo delivered 1,fcm delivered 1")
       #expect(try await gateway.database.value("select count(*) from push.deliveries where provider = 'apns'") == "1")
     }

@@ -45,7 +45,7 @@ struct EscalationTests {
       try await gateway.settled()
       let all =
         "select bool_and(coalesce(circuit = 'closed' and window_size > 0 and capacity > 0, false)) from push.lanes"
-      while try await gateway.database.value(all) != "true" { try await Task.sleep(for: .milliseconds(20)) }
+      try await gateway.database.wait(for: all)
       #expect(try await gateway.database.value("select count(*) from push.stuck") == "0")
     }
   }

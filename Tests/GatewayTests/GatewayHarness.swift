@@ -9,6 +9,7 @@ import ServiceLifecycle
 import Simulators
 import Synchronization
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Gateway
@@ -75,9 +76,9 @@ struct GatewayHarness {
       database: database, simulators: simulators, settings: settings, service: service, group: group,
       running: running)
     do {
-      while await service.readiness() != .ready {
+      try await eventually("the gateway is ready") {
         if hasEnded.withLock({ $0 }) { try await running.value }  // throws why it did not start
-        try await Task.sleep(for: .milliseconds(2))
+        return await service.readiness() == .ready
       }
       try await body(harness)
     } catch {
@@ -127,14 +128,14 @@ struct GatewayHarness {
     let group = ServiceGroup(services: services, logger: logger)
     let running = Task { try await group.run() }
     for service in services {
-      while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(2)) }
+      try await eventually("the replica is ready") { await service.readiness() == .ready }
     }
     try await body(services)
     await group.triggerGracefulShutdown()
     try await running.value
   }
 
-  /// Waits until no delivery is pending, and nothing that follows from one is due.
+  /// Waits until no delivery is pending, and nothing that follows from one is due: longer than any call of a test rings.
   func settled() async throws {
     let connection = try await database.connect()
     let left = PostgresStatement(
@@ -143,14 +144,16 @@ struct GatewayHarness {
         select exists (select from push.delivery)
           or exists (select from push.follow_ups f where f.due_at <= clock_timestamp() and f.tries = 0)
         """)
-    while try await connection.query(left).bool(0, 0) { try await Task.sleep(for: .milliseconds(5)) }
+    try await eventually("no delivery is pending", within: .seconds(180)) {
+      try await !connection.query(left).bool(0, 0)
+    }
     await connection.close()
   }
 
   /// Waits until the gateway has done what follows from the changes of calls that were committed before.
   func followed() async throws {
     let due = "exists (select from push.follow_ups f where f.due_at <= clock_timestamp() and f.tries = 0)"
-    while try await database.value("select \(due)") == "true" { try await Task.sleep(for: .milliseconds(5)) }
+    try await database.wait(for: "select not \(due)")
   }
 
   /// Ends the ring window of a call now. A test that needs its invites to be sent first rings for long and calls this after them:

@@ -9,6 +9,7 @@ import ServiceLifecycle
 import Simulators
 import Synchronization
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Gateway
@@ -81,14 +82,18 @@ private final class LineCounter: Sendable {
     await connection.close()
   }
 
+  private func isReady(_ service: GatewayService) async throws {
+    try await eventually("the gateway is ready") { await service.readiness() == .ready }
+  }
+
   private func with(
-    _ databaseURL: String, _ body: (GatewayService, _ stop: () async throws -> Void) async throws -> Void
+    _ databaseURL: String, logger: Logger = Logger(label: "start", factory: { _ in SwiftLogNoOpLogHandler() }),
+    _ body: (GatewayService, _ stop: () async throws -> Void) async throws -> Void
   ) async throws {
     let simulators = try await SimulatorSuite.start(SimulatorSuite.Configuration(), material: SimulatorMaterial())
     var settings = try GatewayConfiguration.load(
       file: simulators.material.configurationFile, environment: ["DATABASE_URL": databaseURL])
     settings.databases = [GatewayConfiguration.Database(url: databaseURL)]
-    let logger = Logger(label: "start", factory: { _ in SwiftLogNoOpLogHandler() })
     let service = GatewayService(configuration: settings, logger: logger)
     let group = ServiceGroup(services: [service], logger: logger)
     async let running: Void = group.run()
@@ -99,9 +104,10 @@ private final class LineCounter: Sendable {
   }
 
   @Test func `a gateway that is stopped while it waits for the database ends without an error`() async throws {
+    let waits = LineCounter("The database cannot be reached; waiting for it")
     // Nothing listens on this port.
-    try await with("postgres://push@127.0.0.1:1/push?connect_timeout=1") { _, stop in
-      try await Task.sleep(for: .milliseconds(100))
+    try await with("postgres://push@127.0.0.1:1/push?connect_timeout=1", logger: waits.logger) { _, stop in
+      try await eventually("it waits for the database") { waits.count > 0 }
       try await stop()
     }
   }
@@ -115,9 +121,9 @@ private final class LineCounter: Sendable {
         let refusals = LineCounter("The database cannot be served; it is tried again")
         try await with(databases: ["north": url, "south": south.url], logger: refusals.logger) { service, _ in
           // More refusals than there are databases.
-          while refusals.count < 3 { try await Task.sleep(for: .milliseconds(20)) }
+          try await eventually("three refusals") { refusals.count >= 3 }
           relay.speakAgain()
-          while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(5)) }
+          try await isReady(service)
         }
       }
     }
@@ -130,15 +136,13 @@ private final class LineCounter: Sendable {
       defer { relay.stop() }
       let waits = LineCounter("The database cannot be reached; waiting for it")
       try await with(databases: ["north": url], logger: waits.logger, watchesFiles: true) { service, file in
-        while waits.count < 1 { try await Task.sleep(for: .milliseconds(5)) }
+        try await eventually("it waits for the database") { waits.count > 0 }
         let text = try String(contentsOfFile: file, encoding: .utf8)
         let added = "  zelador:\n    expo: { url: \"https://127.0.0.1:4\" }\n"
         try SecretFixture.write(text.replacing("apps:\n", with: "apps:\n" + added), to: file)
         relay.speakAgain()
-        while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(5)) }
-        while try await database.value("select count(*) from push.apps") != "2" {
-          try await Task.sleep(for: .milliseconds(20))
-        }
+        try await isReady(service)
+        try await database.wait(for: "select count(*) from push.apps", toBe: "2")
       }
     }
   }
@@ -150,10 +154,14 @@ private final class LineCounter: Sendable {
       try await ops.script("begin; lock table push.apps in exclusive mode")
       try await with(database.url) { service, _ in
         // Longer than the lock timeout of a gateway's session.
-        try await Task.sleep(for: .milliseconds(1_500))
+        try await database.wait(
+          for: """
+            select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+              and clock_timestamp() - backend_start > interval '1.5 s')
+            """)
         #expect(await service.readiness() != .ready)
         try await ops.script("commit")
-        while await service.readiness() != .ready { try await Task.sleep(for: .milliseconds(5)) }
+        try await isReady(service)
       }
       await ops.close()
     }

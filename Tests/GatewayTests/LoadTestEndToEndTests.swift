@@ -96,9 +96,7 @@ import Testing
       process.standardOutput = output
       process.standardError = FileHandle.nullDevice
       try process.run()
-      while try await harness.database.value("select count(*) > 5 from push.history") != "true" {
-        try await Task.sleep(for: .milliseconds(20))
-      }
+      try await harness.database.wait(for: "select count(*) > 5 from push.history")
       process.interrupt()
       let text = try await Task.detached { try output.fileHandleForReading.readToEnd() ?? Data() }.value
       process.waitUntilExit()

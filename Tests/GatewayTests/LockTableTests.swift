@@ -3,6 +3,7 @@ import Queue
 import Runtime
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 @testable import HTTPSurface
@@ -45,12 +46,10 @@ struct LockTableTests {
         #expect(refused?.hint?.contains("pg_locks") == true)
         #expect(refused.map(APIProblem.init)?.detail == "the database's table of locks is full; try again")
         // Seen when nothing else is; what was seen before is still told for a second, or for as long as a scrape waits.
-        while try await Self.shownRatio(gateway) <= 1 { try await Task.sleep(for: .milliseconds(100)) }
-        while await gateway.simulators.fcm.accepted.isEmpty { try await Task.sleep(for: .milliseconds(20)) }
+        try await eventually("the metric shows it") { try await Self.shownRatio(gateway) > 1 }
+        _ = try await gateway.simulators.fcm.waitForAccepted(1)
         await filler.close()
-        while await Self.failure(of: Self.call("after"), backend) != nil {
-          try await Task.sleep(for: .milliseconds(20))
-        }
+        try await eventually("a call is accepted") { await Self.failure(of: Self.call("after"), backend) == nil }
         try await gateway.settled()
         let calls = try await database.value("select string_agg(call_id, ' ' order by call_id) from push.outbox")
         #expect(calls == "after before")

@@ -7,6 +7,7 @@ import HTTP2TestSupport
 import Queue
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Gateway
@@ -33,21 +34,22 @@ private final class ServingProcess {
     Array(text.split(separator: "\n", omittingEmptySubsequences: false).dropLast())
   }
 
-  /// Waits for a line that contains `text`. Polls, because a file gives no signal.
+  /// Waits for a line that contains `text`.
   func line(with text: String, count: Int = 1) async throws -> String {
-    while true {
-      let lines = wholeLines.filter { $0.contains(text) }
-      if lines.count >= count { return String(lines[count - 1]) }
-      guard process.isRunning else { throw Ended(log: self.text) }
-      try await Task.sleep(for: .milliseconds(20))
+    var lines: [Substring] = []
+    try await eventually("\(count) lines with \(text)") {
+      lines = wholeLines.filter { $0.contains(text) }
+      guard lines.count >= count || process.isRunning else { throw Ended(log: self.text) }
+      return lines.count >= count
     }
+    return String(lines[count - 1])
   }
 
   func hangUp() { kill(process.processIdentifier, SIGHUP) }
 
   func stop() async throws -> Int32 {
     process.terminate()
-    while process.isRunning { try await Task.sleep(for: .milliseconds(20)) }
+    try await eventually("the gateway has ended") { !process.isRunning }
     return process.terminationStatus
   }
 
@@ -204,9 +206,7 @@ private final class ServingProcess {
       _ = try await process.line(with: "The configuration was not read again")
       try SecretFixture.write(configuration, to: file)
 
-      while try await database.value("select count(*) from push.delivery") != "0" {
-        try await Task.sleep(for: .milliseconds(50))
-      }
+      try await database.wait(for: "select count(*) from push.delivery", toBe: "0")
       let minted = try await database.value("select string_agg(token, ' ') from push.provider_tokens")
       // A delivery that expires in the outbox has no line: no gateway held it.
       let count = try await database.value("select count(*) from push.delivery_history where gateway is not null")
@@ -261,9 +261,7 @@ private final class ServingProcess {
 
   @Test func `the level follows the configuration file, without a restart`() async throws {
     try await with(level: "error", []) { process, database, material, configuration in
-      while try await database.value("select count(*) from push.lane") != "4" {
-        try await Task.sleep(for: .milliseconds(20))
-      }
+      try await database.wait(for: "select count(*) from push.lane", toBe: "4")
       func ring(_ call: String) async throws {
         _ = try await database.value(
           """
@@ -272,9 +270,7 @@ private final class ServingProcess {
           """)
       }
       try await ring("unseen")
-      while try await database.value("select count(*) from push.delivery_history") != "1" {
-        try await Task.sleep(for: .milliseconds(20))
-      }
+      try await database.wait(for: "select count(*) from push.delivery_history", toBe: "1")
       func change(to level: String) throws {
         try SecretFixture.write(
           configuration.replacingOccurrences(of: "level: error", with: "level: \(level)"),

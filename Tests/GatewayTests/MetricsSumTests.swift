@@ -8,6 +8,7 @@ import Queue
 import Runtime
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Gateway
@@ -70,9 +71,7 @@ import Testing
           try await database.execute("select push.end_call('void-\(index)', 'declined')")
         }
         try await database.execute("select push.report_ringing('bulk-7', 'ios-7')")
-        while try await database.value("select count(*) from push.outbox where state = 'missed'") != "7" {
-          try await Task.sleep(for: .milliseconds(5))
-        }
+        try await database.wait(for: "select count(*) from push.outbox where state = 'missed'", toBe: "7")
         try await database.execute("update push.lanes set paused = false where provider = 'expo'")
         try await gateway.settled()
 
@@ -83,17 +82,13 @@ import Testing
         ] {
           #expect(rows.contains(wanted), "the run did not bring about what is to be counted: \(rows)")
         }
-        // Within half a second, one of the replicas takes the notes that SQL has written.
-        while try await database.value("select count(*) from push.tally") != "0" {
-          try await Task.sleep(for: .milliseconds(5))
+        // One of the replicas takes the notes that SQL has written, and counts them once the statement's answer has arrived.
+        try await database.wait(for: "select count(*) from push.tally", toBe: "0")
+        var sums = ""
+        try await eventually("the sums are \(rows); they are \(sums)") {
+          sums = try await counted(all)
+          return sums == rows
         }
-        // The replica counts the notes once the statement's answer has arrived.
-        let end = ContinuousClock.now + .seconds(60)
-        while try await counted(all) != rows, ContinuousClock.now < end {
-          try await Task.sleep(for: .milliseconds(100))
-        }
-        let sums = try await counted(all)
-        #expect(sums == rows)
 
         var totals: [String: Double] = [:]
         for metrics in all {

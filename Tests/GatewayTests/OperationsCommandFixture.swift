@@ -37,6 +37,8 @@ enum OperationsFixture {
         select push.register_app('porteiro', 60, p_providers => '{apns,fcm}'),
           push.register_app('condo', 60, p_providers => '{fcm}');
         select push.register_gateway('pod-1', '1.0.0');
+        -- It counts as silent after 5 s, which a test may take.
+        update push.gateways set heartbeat_at = now() + interval '1 hour';
         select push.report_lanes((select id from push.gateways), array[id], array[40], array[1000], array[12],
           array['open'], array[5000], array[120]) from push.lane where app = 'porteiro' and provider = 'apns';
         select push.enqueue_call('{"callId": "call-1", "from": "d"}', '[{"userId": "ios", "voipPushToken": "\(voipToken)"},

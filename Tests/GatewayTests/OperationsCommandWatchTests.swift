@@ -136,7 +136,7 @@ import Testing
         select exists (select from pg_stat_activity
           where datname = current_database() and application_name = 'push-gateway cli' and wait_event_type = 'Lock')
         """
-      while try await database.value(waits) != "true" { try await Task.sleep(for: .milliseconds(5)) }
+      try await database.wait(for: waits)
       #expect(watch.end(by: SIGINT) == 0)
       await blocker.close()
     }

@@ -203,8 +203,8 @@ struct PhoneSituationsTests {
         case .evaIsBusy: try await gateway.decline(situation.id, by: "eva", "busy")
         }
       }
-      let missed = "select count(*) from push.outbox where state = 'missed' and kind = 'incoming_call'"
-      while try await gateway.database.value(missed) == "0" { try await Task.sleep(for: .milliseconds(50)) }
+      try await gateway.database.wait(
+        for: "select exists (select from push.outbox where state = 'missed' and kind = 'incoming_call')")
       try await gateway.settled()
       #expect(await gateway.refusals() == [:])
       pushes = await gateway.simulators.apnsProduction.accepted + gateway.simulators.fcm.accepted

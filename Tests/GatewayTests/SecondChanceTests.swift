@@ -5,6 +5,7 @@ import Queue
 import Runtime
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 @testable import HTTPSurface
@@ -96,24 +97,14 @@ struct SecondChanceTests {
     var configuration = SimulatorSuite.Configuration()
     configuration.faults = FaultPlan([FaultRule(provider: .apns, fault: .reason("ServiceUnavailable"))])
     try await GatewayHarness.with(simulators: configuration) { gateway in
-      try await ringsOverExpo(gateway, "call-5", within: .seconds(12))
+      let recipients =
+        #"[{"userId": "u", "voipPushToken": "\#(Self.goodVoIP)", "pushToken": "\#(Self.expoToken)", "platform": "ios"}]"#
+      try await gateway.ring(GatewayHarness.baseCallData("call-5"), recipients, seconds: 600)
+      #expect(try await gateway.simulators.expo.waitForAccepted(1).map(\.token) == [Self.expoToken])
       let owed = try await gateway.database.value(
         "select count(*) from push.deliveries where call_id = 'call-5' and kind = 'invite' and provider = 'apns'")
       #expect(owed == "1", "it is tried as long as the call rings")
     }
-  }
-
-  /// Calls a user with a VoIP token and one of Expo, and waits until Expo has accepted the push.
-  private func ringsOverExpo(_ gateway: GatewayHarness, _ callID: String, within time: Duration) async throws {
-    let recipients =
-      #"[{"userId": "u", "voipPushToken": "\#(Self.goodVoIP)", "pushToken": "\#(Self.expoToken)", "platform": "ios"}]"#
-    let call = GatewayHarness.baseCallData(callID)
-    try await gateway.database.execute("select push.enqueue_call('\(call)', '\(recipients)', 'porteiro')")
-    let end = ContinuousClock.now + time
-    while await gateway.simulators.expo.accepted.isEmpty, ContinuousClock.now < end {
-      try await Task.sleep(for: .milliseconds(20))
-    }
-    #expect(await gateway.simulators.expo.accepted.map(\.token) == [Self.expoToken])
   }
 
   @Test("fallback: nothing is tried any more when the call has been answered meanwhile")
@@ -129,8 +120,8 @@ struct SecondChanceTests {
       let recipients =
         #"[{"userId": "u", "voipPushToken": "\#(Self.goodVoIP)", "pushToken": "\#(Self.expoToken)"}]"#
       try await gateway.database.execute("select push.enqueue_call('\(call)', '\(recipients)', 'porteiro')")
-      while await gateway.simulators.apnsProduction.counters.refused.isEmpty {
-        try await Task.sleep(for: .milliseconds(2))
+      try await eventually("APNs has refused it") {
+        await !gateway.simulators.apnsProduction.counters.refused.isEmpty
       }
       try await gateway.database.execute("select push.answer_call('call-4', 'someone else')")
       try await gateway.settled()
@@ -150,9 +141,7 @@ struct SecondChanceTests {
       try await ring(gateway, "call-5", #"["u"]"#)
       #expect(try await history(gateway, "outcome, attempts") == ["delivered 2"])
       #expect(await gateway.simulators.apnsSandbox.accepted.map(\.token) == [token])
-      while try await gateway.database.value("select environment from push.devices") != "sandbox" {
-        try await Task.sleep(for: .milliseconds(2))
-      }
+      try await gateway.database.wait(for: "select environment from push.devices", toBe: "sandbox")
       #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
     }
   }
@@ -163,9 +152,8 @@ struct SecondChanceTests {
       let token = Self.hex("dead4001")
       try await ring(gateway, "call-6", #"[{"userId": "u", "voipPushToken": "\#(token)"}]"#)
       #expect(try await history(gateway, "outcome, reason") == ["dead BadDeviceToken"])
-      while try await gateway.database.value("select string_agg(reason, ',') from push.token_invalidations")
-        != "BadDeviceToken"
-      { try await Task.sleep(for: .milliseconds(2)) }
+      try await gateway.database.wait(
+        for: "select string_agg(reason, ',') from push.token_invalidations", toBe: "BadDeviceToken")
     }
   }
 
@@ -200,7 +188,7 @@ struct SecondChanceTests {
       let dead = (0..<15).map { #"{"userId": "dead-\#($0)", "voipPushToken": "\#(Self.hex("deadbeef", $0))"}"# }
       try await ring(gateway, "call-8", "[\((good + dead).joined(separator: ","))]")
       let quarantined = "select count(*) from push.quarantined_tokens"
-      while try await gateway.database.value(quarantined) != "15" { try await Task.sleep(for: .milliseconds(2)) }
+      try await gateway.database.wait(for: quarantined, toBe: "15")
       #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
       #expect(
         try await gateway.database.value(
@@ -211,9 +199,7 @@ struct SecondChanceTests {
       #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "15")
       // After the hold, a single dead token is invalidated again.
       try await ring(gateway, "call-9", #"[{"userId": "x", "voipPushToken": "\#(Self.hex("deadbeef", 99))"}]"#)
-      while try await gateway.database.value("select count(*) from push.token_invalidations") != "16" {
-        try await Task.sleep(for: .milliseconds(2))
-      }
+      try await gateway.database.wait(for: "select count(*) from push.token_invalidations", toBe: "16")
     }
   }
 
@@ -229,12 +215,8 @@ struct SecondChanceTests {
         gateway, "call-10",
         #"[{"userId": "a", "pushToken": "\#(dead)"}, {"userId": "b", "pushToken": "\#(Self.expoToken)"}]"#)
       #expect(try await history(gateway, "outcome") == ["delivered", "delivered"])
-      while try await gateway.database.value("select count(*) from push.receipt_batch") != "0" {
-        try await Task.sleep(for: .milliseconds(2))
-      }
-      while try await gateway.database.value("select string_agg(token, ',') from push.token_invalidations") != dead {
-        try await Task.sleep(for: .milliseconds(2))
-      }
+      try await gateway.database.wait(for: "select count(*) from push.receipt_batch", toBe: "0")
+      try await gateway.database.wait(for: "select string_agg(token, ',') from push.token_invalidations", toBe: dead)
       let reasons = "select string_agg(receipt_reason, ',') from push.delivery_history"
       #expect(try await gateway.database.value(reasons) == "DeviceNotRegistered")
     }
@@ -250,9 +232,7 @@ struct SecondChanceTests {
       try await gateway.stop()
       try await gateway.database.execute("update push.receipt_batch set due_at = sent_at")
       try await gateway.withReplicas(1) { _ in
-        while try await gateway.database.value("select count(*) from push.receipt_batch") != "0" {
-          try await Task.sleep(for: .milliseconds(2))
-        }
+        try await gateway.database.wait(for: "select count(*) from push.receipt_batch", toBe: "0")
       }
     }
   }

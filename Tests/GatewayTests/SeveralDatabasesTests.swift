@@ -4,6 +4,7 @@ import Foundation
 import Queue
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Gateway
@@ -24,7 +25,7 @@ import Testing
           settings.databases = [.init(name: "north", url: north.url), .init(name: "south", url: south.url)]
         } _: { gateway in
           // The gateway is ready when it serves one of them.
-          try await waitUntil { try await serves(north) }
+          try await serves(north)
           try await body(gateway, south)
         }
       }
@@ -51,13 +52,9 @@ import Testing
         + "(select outcome, count(*) n from push.delivery_history group by outcome) t")
   }
 
-  private static func waitUntil(_ isTrue: () async throws -> Bool) async throws {
-    while try await !isTrue() { try await Task.sleep(for: .milliseconds(10)) }
-  }
-
-  /// Whether the gateway claims in this database.
-  private static func serves(_ database: TestDatabase) async throws -> Bool {
-    try await database.value("select exists (select from push.gateways where alive)") == "true"
+  /// Waits until the gateway claims in this database.
+  private static func serves(_ database: TestDatabase) async throws {
+    try await database.wait(for: "select exists (select from push.gateways where alive)")
   }
 
   /// The values of push_gateway_database_ready.
@@ -70,13 +67,13 @@ import Testing
   @Test("calls of both ring, over one connection to each provider, and each database has its own outcomes")
   func both() async throws {
     try await Self.with { gateway, south in
-      try await Self.waitUntil { try await Self.serves(south) }
+      try await Self.serves(south)
       try await gateway.enqueue("of-north")
       for call in 1...20 { try await Self.enqueue("of-south-\(call)", in: south) }
       _ = try await gateway.simulators.fcm.waitForAccepted(21)
       _ = try await gateway.simulators.apnsProduction.waitForAccepted(21)
       try await gateway.settled()
-      try await Self.waitUntil { try await Self.outcomes(of: south) == "delivered 60" }
+      try await eventually("all calls of south are delivered") { try await Self.outcomes(of: south) == "delivered 60" }
       #expect(try await Self.outcomes(of: gateway.database) == "delivered 3")
       #expect(await gateway.simulators.fcm.counters.connections <= 4, "the connections of one account")
       #expect(await gateway.simulators.apnsProduction.counters.connections == 1)
@@ -97,16 +94,15 @@ import Testing
   @Test("while one database executes nothing, calls of the other one ring, and its own ring afterwards")
   func blocked() async throws {
     try await Self.with { gateway, south in
-      try await Self.waitUntil { try await Self.serves(south) }
+      try await Self.serves(south)
       let ops = try await south.connect()
       // Neither heartbeats nor claims go through: the lease in this database lapses.
       try await ops.script("begin; lock table push.gateways in access exclusive mode")
-      try await Task.sleep(for: .seconds(3))
+      try await eventually("south is not ready") { await Self.areReady(gateway) == ["north": "1", "south": "0"] }
       for call in 1...10 { try await gateway.enqueue("of-north-\(call)") }
       _ = try await gateway.simulators.fcm.waitForAccepted(10)
       #expect(await gateway.service.readiness() == .ready)
       #expect(await gateway.service.remarks().contains { $0.hasPrefix("database south: ") })
-      #expect(await Self.areReady(gateway) == ["north": "1", "south": "0"])
       try await ops.script("rollback")
       await ops.close()
       try await Self.enqueue("of-south", in: south)
@@ -124,7 +120,7 @@ import Testing
       #expect(await gateway.service.remarks().contains("database south: it has not been served yet"))
       #expect(await Self.areReady(gateway) == ["north": "1", "south": "0"])
       try await Self.migrate(south)
-      try await Self.waitUntil { await Self.areReady(gateway) == ["north": "1", "south": "1"] }
+      try await eventually("both are ready") { await Self.areReady(gateway) == ["north": "1", "south": "1"] }
       try await Self.enqueue("of-south", in: south)
       _ = try await gateway.simulators.fcm.waitForAccepted(2)
     }
@@ -133,11 +129,11 @@ import Testing
   @Test("a key that a provider refuses stops the lane in both databases, and an answer that it accepts starts both")
   func circuit() async throws {
     try await Self.with { gateway, south in
-      try await Self.waitUntil { try await Self.serves(south) }
+      try await Self.serves(south)
       await gateway.simulators.apnsProduction.setFaults(
         FaultPlan([FaultRule(provider: .apns, fault: .reason("InvalidProviderToken"), count: 1_000)]))
       try await gateway.enqueue("refused")
-      try await Self.waitUntil {
+      try await eventually("the circuits of both are open") {
         let metrics = String(
           decoding: await gateway.metrics.exposition(.prometheus, readiness: .ready), as: UTF8.self)
         return ["north", "south"].allSatisfy {

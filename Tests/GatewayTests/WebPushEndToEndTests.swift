@@ -7,7 +7,7 @@ import Testing
 
 @testable import Settings
 
-@Suite("Web push", .timeLimit(.minutes(10)))
+@Suite("Web push end to end", .timeLimit(.minutes(10)))
 struct WebPushEndToEndTests {
   /// A browser's subscription as its `PushSubscription.toJSON()` gives it.
   private static func subscription(_ gateway: GatewayHarness, _ name: String) -> String {

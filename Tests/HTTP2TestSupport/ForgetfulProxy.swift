@@ -3,7 +3,7 @@
 import Foundation
 import Runtime
 
-/// Forwards connections on 127.0.0.1 to another port there.
+/// Forwards connections on 127.0.0.1 to a server there.
 // @unchecked: everything except `port` and `loop` is used only on the loop.
 public final class ForgetfulProxy: @unchecked Sendable {
   /// Bytes on their way from one socket to another.
@@ -52,14 +52,16 @@ public final class ForgetfulProxy: @unchecked Sendable {
 
   public let loop = EventLoop(name: "proxy")
   public let port: UInt16
+  private weak var server: HTTP2TestServer?
   private let target: SocketAddress
   private let listener: TCPListener
   private var pipes: [[Pipe]] = []
   /// New connections are also forgotten from the start: nothing is forwarded, not even a handshake.
   private var isSevered = false
 
-  public init(to port: UInt16) throws {
-    target = SocketAddress(numericHost: "127.0.0.1", port: port)!
+  public init(to server: HTTP2TestServer) throws {
+    self.server = server
+    target = SocketAddress(numericHost: "127.0.0.1", port: server.port)!
     listener = try TCPListener(on: SocketAddress(numericHost: "127.0.0.1", port: 0)!, loop: loop)
     self.port = listener.port
     loop.execute { [self] in
@@ -70,6 +72,9 @@ public final class ForgetfulProxy: @unchecked Sendable {
   deinit {
     loop.stop()
   }
+
+  /// The loops on the way of a request.
+  public var loops: [EventLoop] { [loop] + (server.map { [$0.loop] } ?? []) }
 
   /// Forgets all existing connections; new ones are forwarded.
   public func forget() async {

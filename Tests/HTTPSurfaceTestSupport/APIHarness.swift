@@ -6,6 +6,7 @@ import Queue
 import Runtime
 import ServiceLifecycle
 import TestSupport
+import TestTime
 
 @testable import HTTPSurface
 @testable import Settings
@@ -37,7 +38,7 @@ package struct APIHarness {
     }
     var settings = GatewayConfiguration.API(
       listener: GatewayConfiguration.Listener(host: "127.0.0.1", port: 0), bodyMaxBytes: 65_536,
-      requestTimeoutSeconds: 10, busyAfterSeconds: 600, ratePerSecond: 100_000, connectionsMax: 512,
+      requestTimeoutSeconds: 60, busyAfterSeconds: 600, ratePerSecond: 100_000, connectionsMax: 512,
       database: GatewayConfiguration.Database(url: database.url))
     adjust(&settings)
     var logger = Logger(label: "api", factory: { StreamLogHandler.standardError(label: $0) })
@@ -118,17 +119,17 @@ package struct APIHarness {
     return APIAnswer(await socket.exchange(bytes))
   }
 
-  /// Repeats a request until its answer meets a condition, for at most this many seconds. Used where an answer is
-  /// cached for a moment.
+  /// Repeats a request until its answer meets a condition, and returns that answer. Used where an answer is cached for a moment.
   package func eventually(
-    seconds: Int = 60, _ ask: () async throws -> APIAnswer, until isRight: (APIAnswer) -> Bool
+    _ ask: () async throws -> APIAnswer, until isRight: (APIAnswer) -> Bool
   ) async throws -> APIAnswer {
-    let end = ContinuousClock.now + .seconds(seconds)
-    while true {
-      let answer = try await ask()
-      if isRight(answer) || ContinuousClock.now > end { return answer }
-      try await Task.sleep(for: .milliseconds(50))
+    var answer = try await ask()
+    try await TestTime.eventually("another answer than \(answer)", every: .milliseconds(50)) {
+      if isRight(answer) { return true }
+      answer = try await ask()
+      return isRight(answer)
     }
+    return answer
   }
 
   package static let call = """

@@ -4,6 +4,7 @@
 import HTTPSurfaceTestSupport
 import Foundation
 import TestSupport
+import TestTime
 import Testing
 
 #if canImport(Glibc)
@@ -122,7 +123,7 @@ struct APIAttackTests {
       let drip = Task {
         for byte in (head + "X-Slow: " + String(repeating: "y", count: 1000)).utf8 {
           socket.write([byte])
-          try await Task.sleep(for: .milliseconds(20))
+          try await letPass(.milliseconds(20), "bytes trickle in")
         }
       }
       #expect(APIAnswer(await socket.next()).status == 408)
@@ -229,18 +230,20 @@ struct APIAttackTests {
   @Test func `a key with too many requests gets Retry-After, and other keys are served`() async throws {
     try await APIHarness.with(adjust: { $0.ratePerSecond = 1 }) { api in
       let other = try await api.createKey()
-      var answers = [try await api.send("GET", "/v1/calls/none"), try await api.send("GET", "/v1/calls/none")]
-      #expect(answers.map(\.status) == [404, 429])
-      #expect(answers[1].headers["retry-after"] == "1")
+      // At once, because a busy machine may have a second between one request and the next.
+      let answers = try await withThrowingTaskGroup(of: APIAnswer.self) { group in
+        for _ in 0..<10 { group.addTask { try await api.send("GET", "/v1/calls/none") } }
+        return try await group.reduce(into: []) { $0.append($1) }
+      }
+      #expect(Set(answers.map(\.status)) == [404, 429])
+      #expect(answers.allSatisfy { $0.status == 404 || $0.headers["retry-after"] == "1" })
       #expect(try await api.send("GET", "/v1/calls/none", key: other).status == 404)
-      answers = [
-        try await api.eventually {
-          try await api.send("GET", "/v1/calls/none")
-        } until: {
-          $0.status == 404
-        }
-      ]
-      #expect(answers[0].status == 404)
+      let served = try await api.eventually {
+        try await api.send("GET", "/v1/calls/none")
+      } until: {
+        $0.status == 404
+      }
+      #expect(served.status == 404)
     }
   }
 

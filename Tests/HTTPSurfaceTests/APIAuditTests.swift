@@ -4,6 +4,7 @@ import HTTPSurfaceTestSupport
 import Logging
 import Runtime
 import Synchronization
+import TestTime
 import Testing
 
 @testable import HTTPSurface

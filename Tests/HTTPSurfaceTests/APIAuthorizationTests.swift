@@ -182,8 +182,7 @@ struct APIAuthorizationTests {
   @Test func `the last use of a key is noted, with the address`() async throws {
     try await APIHarness.with { api in
       #expect(try await api.send("GET", "/v1/calls/none", from: "127.0.0.2").status == 404)
-      let noted = "select coalesce(last_used_from, '') from push.keys"
-      while try await api.database.value(noted) != "127.0.0.2" { try await Task.sleep(for: .milliseconds(100)) }
+      try await api.database.wait(for: "select coalesce(last_used_from, '') from push.keys", toBe: "127.0.0.2")
     }
   }
 }

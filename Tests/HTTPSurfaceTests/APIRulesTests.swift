@@ -3,6 +3,7 @@
 import HTTPSurfaceTestSupport
 import Runtime
 import Synchronization
+import TestTime
 import Testing
 
 @testable import HTTPSurface

@@ -5,6 +5,7 @@ import Logging
 import PushModel
 import Runtime
 import Synchronization
+import TestTime
 import Testing
 
 @testable import Providers
@@ -72,7 +73,7 @@ private final class Collector: Sendable {
 }
 
 private struct Bench {
-  let loop = EventLoop(name: "apns-test")
+  let loop: EventLoop
   let provider: HTTP2Provider
   let collector = Collector()
 
@@ -83,6 +84,7 @@ private struct Bench {
     var configuration = APNsConfiguration(
       topic: "com.example.app", production: try server.endpoint(), sandbox: try (sandbox ?? server).endpoint())
     change(&configuration.pool)
+    loop = .paced("apns-test", with: [server.loop])
     provider = HTTP2Provider(
       configuration, tokens: tokens, loop: loop,
       logger: Logger(label: "test") { _ in
@@ -232,9 +234,9 @@ private struct Bench {
     let server = try HTTP2TestServer { _ in }
     let bench = try Bench(server) { $0.connection.liveness.answerTimeout = .seconds(60) }
     await bench.start()
-    let request = bench.request(0, within: .milliseconds(50))
+    let request = bench.request(0, within: .milliseconds(500))
     // The second request never gets the only stream of the probe: it expires unsent.
-    await bench.provider.send([request, bench.request(1, within: .milliseconds(20))])
+    await bench.provider.send([request, bench.request(1, within: .milliseconds(300))])
     await bench.collector.wait { count, _ in count == 2 }
     #expect(bench.collector.outcome(0) == .unknown(reason: "TimedOut"))
     #expect(bench.collector.outcome(1) == .expired)

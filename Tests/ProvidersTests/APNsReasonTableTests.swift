@@ -18,71 +18,20 @@ private func read(
   return (disposition, connection)
 }
 
-/// The table of docs/protocols.md §1, written by hand, so that it is independent of the table in the sources.
-private let expected: [(Int, String, AnswerDisposition, Connection)] = [
-  (400, "BadDeviceToken", .settle(.tokenInvalid(reason: "BadDeviceToken", since: nil)), .proven),
-  (400, "DeviceTokenNotForTopic", .settle(.rejected(reason: "DeviceTokenNotForTopic")), .proven),
-  (400, "BadCollapseId", .settle(.rejected(reason: "BadCollapseId")), .proven),
-  (400, "BadExpirationDate", .settle(.rejected(reason: "BadExpirationDate")), .proven),
-  (400, "BadMessageId", .settle(.rejected(reason: "BadMessageId")), .proven),
-  (400, "BadPriority", .settle(.rejected(reason: "BadPriority")), .proven),
-  (400, "BadTopic", .settle(.rejected(reason: "BadTopic")), .proven),
-  (400, "DuplicateHeaders", .settle(.rejected(reason: "DuplicateHeaders")), .proven),
-  (400, "InvalidPushType", .settle(.rejected(reason: "InvalidPushType")), .proven),
-  (400, "MissingDeviceToken", .settle(.rejected(reason: "MissingDeviceToken")), .proven),
-  (400, "MissingTopic", .settle(.rejected(reason: "MissingTopic")), .proven),
-  (400, "PayloadEmpty", .settle(.rejected(reason: "PayloadEmpty")), .proven),
-  (400, "TopicDisallowed", .settle(.rejected(reason: "TopicDisallowed")), .proven),
-  (400, "IdleTimeout", .resend, .worn),
-  (403, "ExpiredProviderToken", .renewToken, .worn),
-  (403, "InvalidProviderToken", .settle(.unauthorized(reason: "InvalidProviderToken")), .unproven),
-  (403, "MissingProviderToken", .settle(.unauthorized(reason: "MissingProviderToken")), .unproven),
-  (403, "UnrelatedKeyIdInToken", .settle(.unauthorized(reason: "UnrelatedKeyIdInToken")), .worn),
-  (403, "BadEnvironmentKeyInToken", .settle(.unauthorized(reason: "BadEnvironmentKeyInToken")), .unproven),
-  (403, "BadEnvironmentKeyIdInToken", .settle(.unauthorized(reason: "BadEnvironmentKeyIdInToken")), .unproven),
-  (403, "BadCertificate", .settle(.unauthorized(reason: "BadCertificate")), .unproven),
-  (403, "BadCertificateEnvironment", .settle(.unauthorized(reason: "BadCertificateEnvironment")), .unproven),
-  (403, "Forbidden", .settle(.unauthorized(reason: "Forbidden")), .unproven),
-  (404, "BadPath", .settle(.rejected(reason: "BadPath")), .proven),
-  (405, "MethodNotAllowed", .settle(.rejected(reason: "MethodNotAllowed")), .proven),
-  (410, "Unregistered", .settle(.tokenInvalid(reason: "Unregistered", since: nil)), .proven),
-  (410, "ExpiredToken", .settle(.tokenInvalid(reason: "ExpiredToken", since: nil)), .proven),
-  (413, "PayloadTooLarge", .settle(.rejected(reason: "PayloadTooLarge")), .proven),
-  (
-    429, "TooManyRequests", .settle(.throttled(reason: "TooManyRequests", after: nil, isLaneWide: false)), .proven
-  ),
-  (429, "TooManyProviderTokenUpdates", .keepOlderToken, .unproven),
-  (500, "InternalServerError", .settle(.unavailable(reason: "InternalServerError", after: nil)), .unproven),
-  (503, "ServiceUnavailable", .settle(.unavailable(reason: "ServiceUnavailable", after: nil)), .unproven),
-  (503, "Shutdown", .settle(.unavailable(reason: "Shutdown", after: nil)), .worn),
-]
-
-@Suite(.timeLimit(.minutes(10))) struct APNsReasonTableTests {
-  @Test(arguments: expected.indices)
-  func `every documented reason has its outcome`(index: Int) {
-    let (status, reason, disposition, connection) = expected[index]
-    let found = read(status, #"{"reason":"\#(reason)"}"#)
-    #expect(found.disposition == disposition)
-    #expect(found.connection == connection)
+@Suite("APNs reasons: the table", .timeLimit(.minutes(10))) struct APNsReasonTableTests {
+  @Test(arguments: APNsReasonRow.documented.indices)
+  func `every documented reason has its outcome, of at most its scope`(index: Int) {
+    let row = APNsReasonRow.documented[index]
+    let found = read(Int(row.status), #"{"reason":"\#(row.reason)"}"#)
+    #expect(found.disposition == row.disposition)
+    #expect(found.connection == row.connection)
+    if case .settle(let outcome) = found.disposition { #expect(outcome.reach <= row.scope) }
   }
 
   @Test func `the table contains exactly the documented rows`() {
-    #expect(APNsReasonTable.rows.map { "\($0.status) \($0.reason)" } == expected.map { "\($0.0) \($0.1)" })
-  }
-
-  @Test func `the scope of each outcome is at most the scope of its reason`() {
-    let lane: Set = [
-      "IdleTimeout", "ExpiredProviderToken", "InvalidProviderToken", "MissingProviderToken", "UnrelatedKeyIdInToken",
-      "BadEnvironmentKeyInToken", "BadEnvironmentKeyIdInToken", "BadCertificate", "BadCertificateEnvironment",
-      "Forbidden", "TooManyProviderTokenUpdates", "InternalServerError", "ServiceUnavailable", "Shutdown",
-    ]
-    for row in APNsReasonTable.rows {
-      #expect(row.meaning.scope == (lane.contains(row.reason) ? .lane : .token), "\(row.reason)")
-      guard case .settle(let outcome) = read(Int(row.status), #"{"reason":"\#(row.reason)"}"#).disposition else {
-        continue
-      }
-      #expect(outcome.reach <= row.meaning.scope, "\(row.reason)")
-    }
+    #expect(
+      APNsReasonTable.rows.map { "\($0.status) \($0.reason) \($0.meaning.scope)" }
+        == APNsReasonRow.documented.map { "\($0.status) \($0.reason) \($0.scope)" })
   }
 
   @Test func `a success contains the message id`() {

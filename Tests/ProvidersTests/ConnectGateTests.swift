@@ -3,6 +3,7 @@
 import Foundation
 import PushModel
 import Runtime
+import TestTime
 import Testing
 
 @testable import Providers
@@ -46,19 +47,18 @@ import Testing
   {
     // Port 1 has no listener.
     let provider = ExpoProvider(
-      configuration: ExpoConfiguration(url: "https://127.0.0.1:1"), loop: EventLoop(name: "expo-test"))
+      configuration: ExpoConfiguration(url: "https://127.0.0.1:1"), loop: .paced("expo-test"))
     let reports = ProviderReports()
     await provider.start { reports.receive($0) }
-    let clock = SystemClock()
-    let end = clock.now() + .seconds(3)
+    let end = provider.loop.now + .seconds(3)
     var tag: UInt64 = 0
     // Each failed request is sent again at once, as a hundred simultaneous calls would be.
-    while clock.now() < end {
+    try await eventually("three seconds of the provider's clock", every: .milliseconds(10)) {
       while Int(tag) < reports.results.count + 5 {
         await provider.send([request(tag)])
         tag += 1
       }
-      try await Task.sleep(for: .milliseconds(10))
+      return provider.loop.now >= end
     }
     // A test that continues late may see later attempts.
     let tries = Set(reports.results.map(\.answeredAt).filter { $0 < end }.map(\.nanoseconds)).count
@@ -67,7 +67,7 @@ import Testing
     #expect(reports.results.allSatisfy { $0.outcome == .unavailable(reason: "NotConnected", after: nil) })
     #expect(reports.capacities.contains(0))
     #expect(reports.capacities.contains(1))
-    await provider.shutDown(by: clock.now() + .seconds(1))
+    await provider.shutDown(by: provider.loop.now + .seconds(1))
     provider.loop.stop()
   }
 

@@ -6,6 +6,7 @@ import PushModel
 import Runtime
 import Simulators
 import Synchronization
+import TestTime
 
 @testable import Providers
 
@@ -41,7 +42,8 @@ final class TokensFromClosure: ProviderTokenSource {
   }
 }
 
-/// A provider on its own loop, its reports, and requests for it.
+/// A provider on its own loop, its reports, and requests for it. The time of the loop is paced: no limit of the provider ends because the
+/// machine is busy.
 struct ProviderBench<Provider: PushProvider> {
   let provider: Provider
   let reports = ProviderReports()
@@ -86,12 +88,13 @@ struct ProviderBench<Provider: PushProvider> {
   }
 
   /// Waits until this number of capacity changes was reported.
-  func capacities(_ count: Int) async -> [Int] {
-    while reports.capacities.count < count { await pass(.milliseconds(1)) }
+  func capacities(_ count: Int) async throws -> [Int] {
+    try await eventually("\(count) changes") { reports.capacities.count >= count }
     return reports.capacities
   }
 
-  /// Waits until the provider's loop has passed this time.
+  /// Waits until the provider's loop has passed this time, and all loops have had a turn every few milliseconds: what has not happened by
+  /// then does not happen.
   func pass(_ time: Nanoseconds) async {
     let loop = provider.loop
     await withCheckedContinuation { continuation in
@@ -114,7 +117,8 @@ extension ProviderBench where Provider == HTTP2Provider {
     change(&configuration.pool)
     changeConfiguration(&configuration)
     return Self(
-      provider: HTTP2Provider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger))
+      provider: HTTP2Provider(
+        configuration, tokens: tokens, loop: .paced("apns-test", with: [server.loop]), logger: logger))
   }
 
   /// For a server behind a proxy.
@@ -128,7 +132,7 @@ extension ProviderBench where Provider == HTTP2Provider {
     change(&configuration.pool)
     return Self(
       provider: HTTP2Provider(
-        configuration, tokens: NumberedTokens(), loop: EventLoop(name: "apns-test"), logger: silentLogger))
+        configuration, tokens: NumberedTokens(), loop: .paced("apns-test", with: proxy.loops), logger: silentLogger))
   }
 
   static func apns(_ suite: SimulatorSuite, tokens: any ProviderTokenSource, logger: Logger = silentLogger) throws
@@ -140,10 +144,8 @@ extension ProviderBench where Provider == HTTP2Provider {
       production: try HTTP2Endpoint(url: suite.endpoints.apnsProduction, tls: tls),
       sandbox: try HTTP2Endpoint(url: suite.endpoints.apnsSandbox, tls: tls))
     configuration.pool.waitTimeout = .seconds(30)
-    // Connections are counted, also if the machine is so busy that answers take seconds.
-    configuration.pool.connection.liveness.answerTimeout = .seconds(30)
     return Self(
-      provider: HTTP2Provider(configuration, tokens: tokens, loop: EventLoop(name: "apns-test"), logger: logger))
+      provider: HTTP2Provider(configuration, tokens: tokens, loop: .paced("apns-test"), logger: logger))
   }
 
   static func fcm(
@@ -154,7 +156,8 @@ extension ProviderBench where Provider == HTTP2Provider {
     configuration.pool.waitTimeout = .seconds(30)
     change(&configuration.pool)
     return Self(
-      provider: HTTP2Provider(configuration, tokens: tokens, loop: EventLoop(name: "fcm-test"), logger: silentLogger))
+      provider: HTTP2Provider(
+        configuration, tokens: tokens, loop: .paced("fcm-test", with: [server.loop]), logger: silentLogger))
   }
 
   /// - Parameter permit: makes the permit of the provider's loop; nil for none.
@@ -166,7 +169,7 @@ extension ProviderBench where Provider == HTTP2Provider {
     configuration.hedging = hedging
     configuration.pool.waitTimeout = .seconds(30)
     change(&configuration.pool)
-    let loop = EventLoop(name: "fcm-test")
+    let loop = EventLoop.paced("fcm-test", with: [server.loop])
     let permit = permit?(loop)
     return Self(
       provider: HTTP2Provider(
@@ -184,19 +187,21 @@ extension ProviderBench where Provider == HTTP2Provider {
     change(&configuration.pool)
     return Self(
       provider: HTTP2Provider(
-        configuration, tokens: NumberedTokens(), loop: EventLoop(name: "fcm-test"), logger: silentLogger))
+        configuration, tokens: NumberedTokens(), loop: .paced("fcm-test", with: proxy.loops), logger: silentLogger))
   }
 }
 
 extension ProviderBench where Provider == ExpoProvider {
   /// For a port of 127.0.0.1, over HTTP/2 if the server supports it.
+  ///
+  /// - Parameter peers: the loops on the way of a request.
   init(
-    port: UInt16, caFile: String = TestCertificates.shared.caFile,
+    port: UInt16, caFile: String = TestCertificates.shared.caFile, peers: [EventLoop] = [],
     _ change: (inout ExpoConfiguration) -> Void = { _ in }
   ) {
     var configuration = ExpoConfiguration(url: "https://127.0.0.1:\(port)", caFile: caFile)
     change(&configuration)
-    provider = ExpoProvider(configuration: configuration, loop: EventLoop(name: "expo-test"))
+    provider = ExpoProvider(configuration: configuration, loop: .paced("expo-test", with: peers))
   }
 }
 

@@ -5,6 +5,7 @@ import PushModel
 import Runtime
 import Simulators
 import Synchronization
+import TestTime
 import Testing
 
 @testable import Providers
@@ -121,7 +122,7 @@ import Testing
     #expect(await server.perform { $0.connections[0].received.pings } == before)
     await server.perform { $0.handler = { $0.connection.hold($0) } }
     await bench.provider.send([bench.request(1)])
-    while await server.perform({ $0.connections[0].received.pings }) == before { await bench.pass(.milliseconds(5)) }
+    try await eventually("a PING") { await server.perform { $0.connections[0].received.pings } > before }
     await server.perform { server in for held in server.held { held.accept() } }
     #expect(await bench.reports.results(2)[1]?.outcome.isAccepted == true)
     await bench.stop()
@@ -177,7 +178,7 @@ import Testing
     let endpoint = HTTP2Endpoint(host: "127.0.0.1", port: port, tls: try TestCertificates.shared.client())
     let provider = HTTP2Provider(
       APNsConfiguration(topic: "t", production: endpoint, sandbox: endpoint, pool: pool), tokens: NumberedTokens(),
-      loop: EventLoop(name: "apns-test"), logger: silentLogger)
+      loop: .paced("apns-test"), logger: silentLogger)
     let bench = ProviderBench(provider: provider)
     await provider.start { [reports = bench.reports] in reports.receive($0) }
     // Waiting requests do not shorten the waits.
@@ -323,7 +324,7 @@ import Testing
     final class Keeper { var dialer: AddressDialer? }
     let resolver = NameResolver { _ in .success(hosts.map { SocketAddress(numericHost: $0, port: 0)! }) }
     let context = try TestCertificates.shared.client()
-    let loop = EventLoop(name: "dialer-test")
+    let loop = EventLoop.paced("dialer-test")
     defer { loop.stop() }
     return await withCheckedContinuation { continuation in
       loop.execute {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Providers
 
-@Suite(.timeLimit(.minutes(10))) struct ExpoAnswerTests {
+@Suite("Expo: answers", .timeLimit(.minutes(10))) struct ExpoAnswerTests {
   private func answer(_ body: String, status: UInt16 = 200, count: Int = 1, retryAfter: String? = nil) -> ExpoAnswer {
     let response = CurlResponse(
       status: status, body: Array(body.utf8), retryAfter: retryAfter.map { Array($0.utf8) },
@@ -27,63 +27,40 @@ import Testing
         ]))
   }
 
-  @Test(arguments: [
-    ("DeviceNotRegistered", PushOutcome.tokenInvalid(reason: "DeviceNotRegistered", since: nil)),
-    ("MessageTooBig", .rejected(reason: "MessageTooBig")),
-    ("MessageRateExceeded", .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: false)),
-    ("MismatchSenderId", .rejected(reason: "MismatchSenderId")),
-    ("InvalidCredentials", .rejected(reason: "InvalidCredentials")),
-    ("DeveloperError", .rejected(reason: "DeveloperError")),
-    ("ExpoError", .unavailable(reason: "ExpoError", after: nil)),
-    ("ProviderError", .unavailable(reason: "ProviderError", after: nil)),
-    ("SomethingNew", .unavailable(reason: "SomethingNew", after: nil)),
-    ("no identifier: ExponentPushToken[x]", .rejected(reason: "TicketErrorWithoutCode")),
-  ])
+  @Test(
+    arguments: ExpoReasonRow.ofPushes.map { ($0.code, $0.outcome) } + [
+      ("SomethingNew", .unavailable(reason: "SomethingNew", after: nil)),
+      ("no identifier: ExponentPushToken[x]", .rejected(reason: "TicketErrorWithoutCode")),
+    ])
   func `every ticket error has its outcome`(code: String, outcome: PushOutcome) {
     #expect(answer(#"{"data":[{"status":"error","details":{"error":"\#(code)"}}]}"#) == .tickets([outcome]))
   }
 
-  @Test(
-    arguments: [
-      ("DeviceNotRegistered", .token), ("MessageTooBig", .token), ("MessageRateExceeded", .token),
-      ("MismatchSenderId", .platform), ("InvalidCredentials", .platform), ("DeveloperError", .token),
-      ("ExpoError", .lane), ("ProviderError", .lane), ("TOO_MANY_REQUESTS", .lane),
-      ("PUSH_TOO_MANY_EXPERIENCE_IDS", .project), ("PUSH_TOO_MANY_NOTIFICATIONS", .lane),
-      ("PUSH_TOO_MANY_RECEIPTS", .lane), ("UNAUTHORIZED", .lane),
-    ] as [(String, ReasonScope)])
-  func `the scope of each outcome is at most the scope of its reason`(code: String, scope: ReasonScope) {
-    let all = ExpoReasonTable.tickets + ExpoReasonTable.receipts + ExpoReasonTable.requests
-    let rows = all.filter { $0.code == code }
-    #expect(!rows.isEmpty)
-    for row in rows {
-      #expect(row.scope == scope)
-      #expect(row.meaning.outcome(reason: code).reach <= scope)
-    }
-  }
-
-  @Test func `every row of the table names its source`() {
+  @Test func `the tables contain exactly the documented rows, each with its source`() {
+    func lines(_ rows: [ExpoReasonTable.Row]) -> [String] { rows.map { "\($0.code) \($0.scope)" } }
+    let pushes = ExpoReasonRow.ofPushes.map { "\($0.code) \($0.scope)" }
+    #expect(lines(ExpoReasonTable.tickets) == pushes)
+    #expect(lines(ExpoReasonTable.receipts) == pushes)
+    #expect(lines(ExpoReasonTable.requests) == ExpoReasonRow.ofRequests.map { "\($0.code) \($0.scope)" })
     for row in ExpoReasonTable.tickets + ExpoReasonTable.receipts + ExpoReasonTable.requests {
       #expect(!row.source.isEmpty)
+      #expect(row.meaning.outcome(reason: row.code).reach <= row.scope, "\(row.code)")
     }
   }
 
   @Test(
-    arguments: [
-      (
-        429, "TOO_MANY_REQUESTS",
-        PushOutcome.throttled(reason: "TOO_MANY_REQUESTS", after: .seconds(3), isLaneWide: true)
-      ),
-      (400, "PUSH_TOO_MANY_RECEIPTS", .rejected(reason: "PUSH_TOO_MANY_RECEIPTS")),
-      (401, "UNAUTHORIZED", .unauthorized(reason: "UNAUTHORIZED")),
+    arguments: ExpoReasonRow.ofRequests.map { ($0.status, $0.code, $0.outcome) } + [
       (400, "UNAUTHORIZED", .unauthorized(reason: "UNAUTHORIZED")),
       (400, "VALIDATION_ERROR", .rejected(reason: "VALIDATION_ERROR")),
-      (500, "INTERNAL_SERVER_ERROR", .unavailable(reason: "INTERNAL_SERVER_ERROR", after: .seconds(3))),
-      (500, "UNAUTHORIZED", .unavailable(reason: "UNAUTHORIZED", after: .seconds(3))),
-      (503, "PUSH_TOO_MANY_RECEIPTS", .unavailable(reason: "PUSH_TOO_MANY_RECEIPTS", after: .seconds(3))),
-    ] as [(UInt16, String, PushOutcome)])
-  func `every error of a whole request has its outcome`(status: UInt16, code: String, outcome: PushOutcome) {
-    let body = #"{"errors":[{"code":"\#(code)","message":"m"}]}"#
-    #expect(answer(body, status: status, count: 2, retryAfter: "3") == .all(outcome))
+      (500, "INTERNAL_SERVER_ERROR", .unavailable(reason: "INTERNAL_SERVER_ERROR", after: .seconds(7))),
+      (500, "UNAUTHORIZED", .unavailable(reason: "UNAUTHORIZED", after: .seconds(7))),
+      (503, "PUSH_TOO_MANY_RECEIPTS", .unavailable(reason: "PUSH_TOO_MANY_RECEIPTS", after: .seconds(7))),
+    ])
+  func `every error of a whole request with one message has its outcome`(
+    status: UInt16, code: String, outcome: PushOutcome
+  ) {
+    let body = #"{"errors":[{"code":"\#(code)","message":"m","details":{"@a/x":["T1"]}}]}"#
+    #expect(answer(body, status: status, retryAfter: "7") == .all(outcome))
   }
 
   @Test func `an answer about several projects asks for a split by project`() {
@@ -99,12 +76,6 @@ import Testing
   @Test func `an answer about too many messages asks for smaller requests`() {
     let body = #"{"errors":[{"code":"PUSH_TOO_MANY_NOTIFICATIONS"}]}"#
     #expect(answer(body, status: 400, count: 2) == .sendFewer)
-  }
-
-  @Test(arguments: ["PUSH_TOO_MANY_EXPERIENCE_IDS", "PUSH_TOO_MANY_NOTIFICATIONS"])
-  func `a single message cannot be split, so an error about several messages is final`(code: String) {
-    let body = #"{"errors":[{"code":"\#(code)","details":{"@a/x":["T1"]}}]}"#
-    #expect(answer(body, status: 400, count: 1) == .all(.rejected(reason: code)))
   }
 
   @Test(

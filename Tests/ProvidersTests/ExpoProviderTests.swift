@@ -174,11 +174,11 @@ final class ProviderReports: Sendable {
     }
     await fixture.start()
     for tag in 1...2 {
-      await fixture.provider.send([request(tag, "hang-\(tag)")])
+      let request = request(tag, "hang-\(tag)", in: .seconds(120))
+      await fixture.provider.send([request])
       let result = try #require(await fixture.reports.results(tag)[UInt64(tag)])
       #expect(result.outcome == .unknown(reason: "TimedOut"))
-      let waited = result.answeredAt - (result.sentAt ?? result.answeredAt)
-      #expect(waited < .seconds(10), "it was given up after \(waited.milliseconds) ms, and not at the end of its time")
+      #expect(result.answeredAt < request.deadline - .seconds(60), "it was given up long before the end of its time")
     }
     let deadline = SystemClock().now() + .seconds(3)
     await fixture.provider.send([request(3, "hang-3", in: .seconds(9)), request(4, "hang-4", in: .seconds(3))])
@@ -197,16 +197,16 @@ final class ProviderReports: Sendable {
       request(1, "hang-1", in: .seconds(9)), request(2, "hang-2", in: .seconds(3)),
       request(3, "token-3", in: .zero),
     ])
-    let first = await fixture.reports.results(2)
-    #expect(first[3]?.outcome == .expired)
-    #expect(first[3]?.sentAt == nil)
-    #expect(first[2]?.outcome == .unknown(reason: "TimedOut"))
-    #expect(first[2]?.sentAt != nil)
-    #expect(first[1] == nil)
     let all = await fixture.reports.results(3)
-    #expect(all[1]?.outcome == .unknown(reason: "TimedOut"))
-    #expect(try #require(first[2]).answeredAt - start >= .seconds(3))
-    #expect(try #require(all[1]).answeredAt - start >= .seconds(9))
+    #expect(all[3]?.outcome == .expired)
+    #expect(all[3]?.sentAt == nil)
+    let (first, second) = (try #require(all[2]), try #require(all[1]))
+    #expect(first.outcome == .unknown(reason: "TimedOut"))
+    #expect(first.sentAt != nil)
+    #expect(second.outcome == .unknown(reason: "TimedOut"))
+    #expect(first.answeredAt - start >= .seconds(3))
+    #expect(second.answeredAt - start >= .seconds(9))
+    #expect(first.answeredAt < second.answeredAt)
     await fixture.stop()
   }
 
@@ -235,7 +235,7 @@ final class ProviderReports: Sendable {
     await fixture.start()
     await fixture.provider.send([request(1, "slow-1")])
     await fixture.provider.send([])  // one turn later, when the request is under way
-    await fixture.provider.shutDown(by: SystemClock().now() + .seconds(20))
+    await fixture.provider.shutDown(by: SystemClock().now() + .seconds(60))
     #expect(messageID(fixture.reports.results.first).last == "slow-1")
     #expect(fixture.reports.capacities.last == 0)
     await fixture.provider.send([request(2, "token-2")])

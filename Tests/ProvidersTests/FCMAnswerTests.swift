@@ -1,4 +1,4 @@
-// Tests of every row of FCM's reason table, of answers without a row, and of the bytes of a request.
+// Tests of every code of FCM, of other answers, and of the bytes of a request.
 
 import PushModel
 import Runtime
@@ -6,7 +6,7 @@ import Testing
 
 @testable import Providers
 
-@Suite(.timeLimit(.minutes(10))) struct FCMAnswerTests {
+@Suite("FCM: answers and requests", .timeLimit(.minutes(10))) struct FCMAnswerTests {
   private func read(
     _ status: UInt16, _ body: String, retryAfter: String? = nil, date: String? = nil
   ) -> AnswerDisposition {
@@ -47,47 +47,33 @@ import Testing
         == .settle(.accepted(messageID: "projects/p/messages/0:17%abc")))
   }
 
+  @Test(arguments: FCMReasonRow.documented.indices)
+  func `every documented code has its outcome, of at most its scope`(index: Int) {
+    let row = FCMReasonRow.documented[index]
+    let found = read(row.status, Self.error(row.code, fcm: row.isFCMError ? row.code : nil))
+    if let disposition = row.disposition { #expect(found == disposition) }
+    if case .settle(let outcome) = found { #expect(outcome.reach <= row.scope) }
+  }
+
+  @Test func `the table contains exactly the documented rows, each with its source`() {
+    #expect(
+      FCMReasonTable.rows.map { "\($0.status) \($0.code) \($0.isFCMError) \($0.scope)" }
+        == FCMReasonRow.documented.map { "\($0.status) \($0.code) \($0.isFCMError) \($0.scope)" })
+    #expect(FCMReasonTable.rows.allSatisfy { !$0.source.isEmpty })
+  }
+
   @Test(
     arguments: [
-      (
-        400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT", field: "message.token"),
-        .settle(.tokenInvalid(reason: "INVALID_ARGUMENT", since: nil))
-      ),
-      (
-        400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT", field: "message.data"),
-        .settle(.rejected(reason: "INVALID_ARGUMENT"))
-      ),
-      (400, error("INVALID_ARGUMENT", fcm: "INVALID_ARGUMENT"), .settle(.rejected(reason: "INVALID_ARGUMENT"))),
-      (400, error("INVALID_ARGUMENT"), .settle(.rejected(reason: "INVALID_ARGUMENT"))),
-      (
-        400, error("INVALID_ARGUMENT", field: "message.token"),
-        .settle(.tokenInvalid(reason: "INVALID_ARGUMENT", since: nil))
-      ),
-      (
-        401, error("UNAUTHENTICATED", fcm: "THIRD_PARTY_AUTH_ERROR"),
-        .settle(.rejected(reason: "THIRD_PARTY_AUTH_ERROR"))
-      ),
-      (401, error("UNAUTHENTICATED"), .renewToken),
-      (
-        403, error("PERMISSION_DENIED", fcm: "SENDER_ID_MISMATCH"),
-        .settle(.tokenInvalid(reason: "SENDER_ID_MISMATCH", since: nil))
-      ),
-      (403, error("PERMISSION_DENIED"), .settle(.unauthorized(reason: "PERMISSION_DENIED"))),
-      (404, error("NOT_FOUND", fcm: "UNREGISTERED"), .settle(.tokenInvalid(reason: "UNREGISTERED", since: nil))),
-      (404, error("NOT_FOUND"), .settle(.unauthorized(reason: "NOT_FOUND"))),
-      (
-        429, error("RESOURCE_EXHAUSTED", fcm: "QUOTA_EXCEEDED"),
-        .settle(.throttled(reason: "QUOTA_EXCEEDED", after: nil, isLaneWide: false))
-      ),
-      (
-        429, error("RESOURCE_EXHAUSTED"),
-        .settle(.throttled(reason: "RESOURCE_EXHAUSTED", after: .seconds(60), isLaneWide: true))
-      ),
-      (500, error("INTERNAL", fcm: "INTERNAL"), .settle(.unavailable(reason: "INTERNAL", after: nil))),
-      (503, error("UNAVAILABLE", fcm: "UNAVAILABLE"), .settle(.unavailable(reason: "UNAVAILABLE", after: nil))),
-    ] as [(UInt16, String, AnswerDisposition)])
-  func `every row of the table has its outcome`(status: UInt16, body: String, disposition: AnswerDisposition) {
-    #expect(read(status, body) == disposition)
+      ("INVALID_ARGUMENT", "message.token", true), ("INVALID_ARGUMENT", "message.data", false),
+      ("INVALID_ARGUMENT", nil, false), (nil, nil, false), (nil, "message.token", true),
+    ] as [(String?, String?, Bool)])
+  func `INVALID_ARGUMENT deletes the token only if the violation is about it`(
+    fcm: String?, field: String?, isDead: Bool
+  ) {
+    #expect(
+      read(400, Self.error("INVALID_ARGUMENT", fcm: fcm, field: field))
+        == .settle(
+          isDead ? .tokenInvalid(reason: "INVALID_ARGUMENT", since: nil) : .rejected(reason: "INVALID_ARGUMENT")))
   }
 
   @Test(arguments: [
@@ -137,28 +123,6 @@ import Testing
     #expect(
       read(429, body, retryAfter: "7")
         == .settle(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(7), isLaneWide: isLaneWide)))
-  }
-
-  @Test(
-    arguments: [
-      ("INVALID_ARGUMENT", .token), ("THIRD_PARTY_AUTH_ERROR", .platform), ("UNAUTHENTICATED", .lane),
-      ("SENDER_ID_MISMATCH", .token), ("PERMISSION_DENIED", .lane), ("UNREGISTERED", .token), ("NOT_FOUND", .lane),
-      ("QUOTA_EXCEEDED", .lane), ("RESOURCE_EXHAUSTED", .lane), ("INTERNAL", .lane), ("UNAVAILABLE", .lane),
-    ] as [(String, ReasonScope)])
-  func `the scope of each outcome is at most the scope of its reason`(code: String, scope: ReasonScope) {
-    let rows = FCMReasonTable.rows.filter { $0.code == code }
-    #expect(!rows.isEmpty)
-    for row in rows {
-      #expect(row.scope == scope)
-      let body = Self.error(row.code, fcm: row.isFCMError ? row.code : nil)
-      guard case .settle(let outcome) = read(row.status, body) else { continue }
-      #expect(outcome.reach <= scope)
-    }
-  }
-
-  @Test func `every row of the table names its source`() {
-    #expect(FCMReasonTable.rows.count == 12)
-    #expect(FCMReasonTable.rows.allSatisfy { !$0.source.isEmpty })
   }
 
   @Test func `Retry-After is obeyed in seconds and as a date`() {

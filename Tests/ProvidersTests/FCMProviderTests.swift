@@ -5,6 +5,7 @@ import Logging
 import PushModel
 import Runtime
 import Synchronization
+import TestTime
 import Testing
 
 @testable import Providers
@@ -71,7 +72,7 @@ private final class StallingTokens: ProviderTokenSource {
       server = try HTTP2TestServer(handler: handler)
       provider = HTTP2Provider(
         FCMConfiguration(projectID: "p", endpoint: try server.endpoint()), tokens: tokens,
-        loop: EventLoop(name: "fcm-test"), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        loop: .paced("fcm-test", with: [server.loop]), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
     func start() async { await provider.start { [reports] in reports.receive($0) } }

@@ -17,11 +17,11 @@ import Testing
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     await proxy.forget()
-    let first = await bench.ring(10, past: [proxy.loop, server.loop])
+    let first = await bench.ring(10)
     #expect(try #require(first.ringTime) < bound, "\(first)")
     #expect(first.failures == [.unknown(reason: "ConnectionLost")])
     #expect(try #require(first.connection) > 0)
-    let second = await bench.ring(20, past: [proxy.loop, server.loop])
+    let second = await bench.ring(20)
     #expect(try #require(second.ringTime) < .milliseconds(500), "\(second)")
     #expect(second.failures.isEmpty)
     #expect(await server.perform { $0.connectionCount } == 2)
@@ -33,7 +33,7 @@ import Testing
     async throws
   {
     let server = try HTTP2TestServer { $0.accept() }
-    let proxy = try ForgetfulProxy(to: server.port)
+    let proxy = try ForgetfulProxy(to: server)
     let bench = try ProviderBench.apns(through: proxy) {
       $0.connectionsMax = 1
       $0.connection.liveness.idleBeforePing = idleBeforePing
@@ -46,7 +46,7 @@ import Testing
     async throws
   {
     let server = try HTTP2TestServer { $0.accept() }
-    let proxy = try ForgetfulProxy(to: server.port)
+    let proxy = try ForgetfulProxy(to: server)
     let bench = try ProviderBench.fcm(through: proxy) {
       $0.connectionsMax = 1
       $0.connection.liveness.idleBeforePing = idleBeforePing
@@ -57,14 +57,14 @@ import Testing
   @Test
   func `calls that arrive while the connection is doubtful use its replacement and ring at once`() async throws {
     let server = try HTTP2TestServer { $0.accept() }
-    let proxy = try ForgetfulProxy(to: server.port)
+    let proxy = try ForgetfulProxy(to: server)
     let bench = try ProviderBench.apns(through: proxy) { $0.connectionsMax = 1 }
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     await proxy.forget()
     await bench.provider.send([bench.request(1)])
     await bench.reports.capacity { $0 == 2 }  // one request on each: the doubtful one and its replacement
-    let second = await bench.ring(2, past: [proxy.loop, server.loop])
+    let second = await bench.ring(2)
     #expect(try #require(second.ringTime) < .milliseconds(500), "\(second)")
     #expect(second.connection == 1)
     _ = await bench.reports.results(3)
@@ -75,7 +75,7 @@ import Testing
   func `after a longer loss of the network the call rings when it is back, and the peer was not flooded`() async throws
   {
     let server = try HTTP2TestServer { $0.accept() }
-    let proxy = try ForgetfulProxy(to: server.port)
+    let proxy = try ForgetfulProxy(to: server)
     let bench = try ProviderBench.apns(through: proxy) {
       $0.connectionsMax = 1
       $0.waitTimeout = .seconds(2)
@@ -84,7 +84,7 @@ import Testing
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     await proxy.sever()
-    async let call = bench.ring(1, past: [proxy.loop, server.loop])
+    async let call = bench.ring(1)
     await bench.pass(.seconds(4))
     await proxy.sever(false)
     let ringTime = try #require(await call.ringTime)
@@ -100,15 +100,15 @@ import Testing
     async throws
   {
     let server = try HTTP2TestServer { $0.acceptTicket() }
-    let proxy = try ForgetfulProxy(to: server.port)
-    let bench = ProviderBench<ExpoProvider>(port: proxy.port) { $0.connections.trustTime = .zero }
+    let proxy = try ForgetfulProxy(to: server)
+    let bench = ProviderBench<ExpoProvider>(port: proxy.port, peers: proxy.loops) { $0.connections.trustTime = .zero }
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     await proxy.forget()
-    let first = await bench.ring(10, past: [proxy.loop, server.loop])
+    let first = await bench.ring(10)
     #expect(try #require(first.ringTime) < Self.bound, "\(first)")
     #expect(first.failures == [.unknown(reason: "TimedOut")])
-    let second = await bench.ring(20, past: [proxy.loop, server.loop])
+    let second = await bench.ring(20)
     #expect(try #require(second.ringTime) < .milliseconds(500), "\(second)")
     #expect(second.failures.isEmpty)
     #expect(await server.perform { $0.connectionCount } == 2)
@@ -118,15 +118,17 @@ import Testing
   @Test
   func `over Expo a connection that was idle for long is not used again`() async throws {
     let server = try HTTP2TestServer { $0.acceptTicket() }
-    let proxy = try ForgetfulProxy(to: server.port)
-    let bench = ProviderBench<ExpoProvider>(port: proxy.port) { $0.connections.idleConnectionTimeMax = .seconds(1) }
+    let proxy = try ForgetfulProxy(to: server)
+    let bench = ProviderBench<ExpoProvider>(port: proxy.port, peers: proxy.loops) {
+      $0.connections.idleConnectionTimeMax = .seconds(1)
+    }
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     #expect(await bench.push(1).outcome.isAccepted)
     #expect(await server.perform { $0.connectionCount } == 1)
     await proxy.forget()
     await bench.pass(.milliseconds(2_100))
-    let call = await bench.ring(10, past: [proxy.loop, server.loop])
+    let call = await bench.ring(10)
     #expect(try #require(call.ringTime) < .milliseconds(500), "\(call)")
     #expect(call.failures.isEmpty)
     await bench.stop()
@@ -138,7 +140,7 @@ import Testing
       let loop = exchange.connection.loop
       loop.schedule(at: loop.now + .milliseconds(300)) { exchange.acceptTicket() }
     }
-    let bench = ProviderBench<ExpoProvider>(port: server.port) {
+    let bench = ProviderBench<ExpoProvider>(port: server.port, peers: [server.loop]) {
       $0.connections.firstByteTimeout = .milliseconds(100)
       $0.connections.trustTime = .seconds(60)
     }

@@ -3,6 +3,7 @@
 
 import HTTP2TestSupport
 import Runtime
+import TestTime
 import Testing
 
 @testable import Providers
@@ -101,19 +102,20 @@ private struct FixedToken: ProviderTokenSource {
     pool.waitTimeout = .seconds(30)
     return HTTP2Provider(
       APNsConfiguration(topic: "t", production: endpoint, sandbox: endpoint, pool: pool), tokens: FixedToken(),
-      loop: EventLoop(name: "apns-test"), logger: silent)
+      loop: .paced("apns-test", with: [server.loop]), logger: silent)
   }
 
   private func fcm(_ server: HTTP2TestServer) throws -> HTTP2Provider {
     var configuration = FCMConfiguration(projectID: "p", endpoint: try server.endpoint())
     configuration.pool.waitTimeout = .seconds(30)
-    return HTTP2Provider(configuration, tokens: FixedToken(), loop: EventLoop(name: "fcm-test"), logger: silent)
+    return HTTP2Provider(
+      configuration, tokens: FixedToken(), loop: .paced("fcm-test", with: [server.loop]), logger: silent)
   }
 
   private func expo(url: String, caFile: String) -> ExpoProvider {
     var configuration = ExpoConfiguration(url: url, caFile: caFile)
     configuration.messagesMax = 1
-    return ExpoProvider(configuration: configuration, loop: EventLoop(name: "expo-test"))
+    return ExpoProvider(configuration: configuration, loop: .paced("expo-test"))
   }
 
   private func expo(_ server: HTTP2TestServer) -> ExpoProvider {

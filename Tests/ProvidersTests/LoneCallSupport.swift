@@ -1,14 +1,13 @@
 // One call after a pause, sent and repeated in the same way as by the dispatcher.
 
-import HTTP2TestSupport
 import Runtime
 
 @testable import Providers
 
 /// The result of a lone call.
 struct LoneCall {
-  /// The time from the request to its acceptance: all attempts, and the planned waits between them. Excludes the time in which
-  /// the machine was too busy to run a loop or the test; nil if the push was not accepted within the ring window.
+  /// The time from the request to its acceptance: all attempts, and the planned waits between them; nil if the push was not accepted
+  /// within the ring window.
   var ringTime: Nanoseconds?
   /// The outcomes of the earlier attempts.
   var failures: [PushOutcome] = []
@@ -18,11 +17,10 @@ struct LoneCall {
 
 extension ProviderBench {
   /// Rings a phone. A push that may have arrived is sent again after the mean first wait of `RetryPolicy`, one that certainly
-  /// has not after 20 ms. `peers`: the loops of all servers and proxies on the way of the push.
-  func ring(_ firstTag: Int, past peers: [EventLoop] = [], window: Nanoseconds = .seconds(30)) async -> LoneCall {
+  /// has not after 20 ms.
+  func ring(_ firstTag: Int, window: Nanoseconds = .seconds(30)) async -> LoneCall {
     var call = LoneCall()
     let deadline = provider.loop.now + window
-    let lateness = ([provider.loop] + peers).map(LoopLateness.init)
     var time = Nanoseconds.zero
     var tag = firstTag
     while provider.loop.now < deadline {
@@ -33,7 +31,6 @@ extension ProviderBench {
       tag += 1
       time = time + (result.answeredAt - start)
       if case .accepted = result.outcome {
-        for one in lateness { time = time - (await one.stop()) }
         call.ringTime = time
         call.connection = result.connection
         return call
@@ -43,7 +40,6 @@ extension ProviderBench {
       time = time + wait
       call.failures.append(result.outcome)
     }
-    for one in lateness { _ = await one.stop() }
     return call
   }
 }

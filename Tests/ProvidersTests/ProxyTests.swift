@@ -8,6 +8,7 @@ import PushModel
 import Runtime
 import Simulators
 import Synchronization
+import TestTime
 import Testing
 
 @testable import Providers
@@ -34,11 +35,9 @@ private final class ProxyLog: Sendable {
   var logger: Logger { Logger(label: "test") { _ in Handler(log: self) } }
 
   /// Waits for a line that contains this text.
-  func line(with words: String) async -> String {
-    while true {
-      if let line = lines.first(where: { $0.contains(words) }) { return line }
-      try? await Task.sleep(for: .milliseconds(2))
-    }
+  func line(with words: String) async throws -> String {
+    try await eventually("a line with \(words)") { lines.contains { $0.contains(words) } }
+    return lines.first { $0.contains(words) } ?? ""
   }
 }
 
@@ -102,7 +101,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     let log = ProxyLog()
     let bench = try Self.apns(server, proxy, logger: log.logger) { $0.waitTimeout = .milliseconds(100) }
     await bench.provider.start { [reports = bench.reports] in reports.receive($0) }
-    let line = await log.line(with: "answers 407")
+    let line = try await log.line(with: "answers 407")
     #expect(line.hasPrefix("http2 connection failed "))
     #expect(line.contains("set proxy.credentials_file"))
     let unsent = await bench.push(0)
@@ -127,7 +126,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
       $0.backoff.base = .seconds(3600); $0.backoff.max = .seconds(3600)
     }
     await bench.provider.start { [reports = bench.reports] in reports.receive($0) }
-    _ = await log.line(with: "answers 407")
+    _ = try await log.line(with: "answers 407")
     #expect(proxy.use(try credentials("gateway:word")))
     await bench.provider.retryConnections()
     await bench.reports.capacity { $0 > 0 }
@@ -157,7 +156,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     let relay = try TinyProxy(login: "gateway word")
     let proxy = try proxy(relay, "gateway:word")
     let account = try FCMServiceAccount.load(file: suite.material.serviceAccountFile)
-    let loop = EventLoop(name: "fcm-test")
+    let loop = EventLoop.paced("fcm-test")
     let endpoint = try HTTP2Endpoint(
       url: suite.endpoints.fcm, tls: .client(caFile: suite.material.authorityFile), proxy: proxy)
     let provider = HTTP2Provider(
@@ -242,7 +241,7 @@ private func proxy(_ relay: TinyProxy, _ login: String? = nil) throws -> HTTPPro
     let failed = await bench.push(0)
     #expect(failed.outcome == .unavailable(reason: "ProxyAuthenticationRequired", after: nil))
     #expect(failed.sentAt == nil)
-    #expect(await log.line(with: "answers 40").contains("proxy.credentials_file"))
+    #expect(try await log.line(with: "answers 40").contains("proxy.credentials_file"))
     #expect(await server.perform { $0.connectionCount } == 0)
     #expect(proxy.use(try credentials("gateway:word")))
     await bench.reports.capacity { $0 > 0 }

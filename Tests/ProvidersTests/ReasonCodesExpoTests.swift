@@ -3,37 +3,15 @@
 
 import Runtime
 import Simulators
+import TestTime
 import Testing
 
 @testable import Providers
 
-/// The errors of one push, in tickets and in receipts.
-private let pushErrors: [(code: String, ticket: PushOutcome, receipt: PushOutcome)] = [
-  same("DeviceNotRegistered", .tokenInvalid(reason: "DeviceNotRegistered", since: nil)),
-  same("MessageTooBig", .rejected(reason: "MessageTooBig")),
-  same("MessageRateExceeded", .throttled(reason: "MessageRateExceeded", after: nil, isLaneWide: false)),
-  same("MismatchSenderId", .rejected(reason: "MismatchSenderId")),
-  same("InvalidCredentials", .rejected(reason: "InvalidCredentials")),
-  same("DeveloperError", .rejected(reason: "DeveloperError")),
-  same("ExpoError", .unavailable(reason: "ExpoError", after: nil)),
-  same("ProviderError", .unavailable(reason: "ProviderError", after: nil)),
-]
-
-private func same(_ code: String, _ outcome: PushOutcome) -> (String, PushOutcome, PushOutcome) {
-  (code, outcome, outcome)
-}
-
-/// The errors of a whole request; for a request with one message, errors about several messages are final.
-private let requestErrors: [(code: String, status: UInt16, outcome: PushOutcome)] = [
-  ("TOO_MANY_REQUESTS", 429, .throttled(reason: "TOO_MANY_REQUESTS", after: .seconds(7), isLaneWide: true)),
-  ("PUSH_TOO_MANY_EXPERIENCE_IDS", 400, .rejected(reason: "PUSH_TOO_MANY_EXPERIENCE_IDS")),
-  ("PUSH_TOO_MANY_NOTIFICATIONS", 400, .rejected(reason: "PUSH_TOO_MANY_NOTIFICATIONS")),
-  ("PUSH_TOO_MANY_RECEIPTS", 400, .rejected(reason: "PUSH_TOO_MANY_RECEIPTS")),
-  ("UNAUTHORIZED", 401, .unauthorized(reason: "UNAUTHORIZED")),
-]
+private let (pushErrors, requestErrors) = (ExpoReasonRow.ofPushes, ExpoReasonRow.ofRequests)
 
 private let rows: [ReasonCode] =
-  pushErrors.map { ReasonCode("ticket \($0.code)", .reason($0.code), .outcome($0.ticket, status: 200)) }
+  pushErrors.map { ReasonCode("ticket \($0.code)", .reason($0.code), .outcome($0.outcome, status: 200)) }
   + pushErrors.map { ReasonCode("receipt \($0.code)", Fault(.receipt($0.code)), .accepted) }
   + requestErrors.map {
     ReasonCode("\($0.status) \($0.code)", .reason($0.code, retryAfter: 7), .outcome($0.outcome, status: $0.status))
@@ -53,25 +31,14 @@ private func token(_ index: Int) -> String { "ExponentPushToken[row-\(index)-]" 
 
 private let body = #"{"title":"Incoming call","sound":"default","data":{"callId":"c1"}}"#
 
-@Suite(.simulators(.expo, rows, token: token), .serialized, .timeLimit(.minutes(10)))
+@Suite("Expo codes: over the network", .simulators(.expo, rows, token: token), .serialized, .timeLimit(.minutes(10)))
 struct ReasonCodesExpoTests {
   private func provider(_ change: (inout ExpoConfiguration) -> Void = { _ in }) throws -> ExpoProvider {
     let simulators = try #require(SimulatorsTrait.simulators)
     var configuration = ExpoConfiguration(
       url: simulators.endpoints.expo, caFile: simulators.material.authorityFile)
     change(&configuration)
-    return ExpoProvider(configuration: configuration, loop: EventLoop(name: "expo-test"))
-  }
-
-  @Test func `the tables contain exactly the documented codes`() {
-    let codes: Set = [
-      "DeviceNotRegistered", "MessageTooBig", "MessageRateExceeded", "MismatchSenderId", "InvalidCredentials",
-      "DeveloperError", "ExpoError", "ProviderError",
-    ]
-    #expect(Set(pushErrors.map(\.code)) == codes)
-    #expect(ExpoReasonTable.tickets.map(\.code) == pushErrors.map(\.code))
-    #expect(ExpoReasonTable.receipts.map(\.code) == pushErrors.map(\.code))
-    #expect(ExpoReasonTable.requests.map(\.code) == requestErrors.map(\.code))
+    return ExpoProvider(configuration: configuration, loop: .paced("expo-test"))
   }
 
   @Test(arguments: rows.indices.map { RowIndex($0, rows) })
@@ -94,7 +61,7 @@ struct ReasonCodesExpoTests {
       return
     }
     let answer = await provider.receipts(of: [bad, good, "00000000-0000-7000-8000-000000000000"])
-    #expect(answer == .receipts([bad: pushErrors[index].receipt, good: .accepted(messageID: nil)]))
+    #expect(answer == .receipts([bad: pushErrors[index].outcome, good: .accepted(messageID: nil)]))
     await provider.shutDown(by: SystemClock().now() + .seconds(5))
     provider.loop.stop()
   }
@@ -103,7 +70,7 @@ struct ReasonCodesExpoTests {
   func `every refusal of a whole receipts request has its documented outcome`(index: Int) async throws {
     let provider = try provider()
     await provider.start { _ in }
-    let (code, _, outcome) = requestErrors[index]
+    let (code, outcome) = (requestErrors[index].code, requestErrors[index].outcome)
     #expect(await provider.receipts(of: ["a", "fault-\(code)-7"]) == .failed(outcome))
     #expect(await provider.receipts(of: ["fault-html"]) == .failed(.unavailable(reason: "HTTP502", after: nil)))
     await provider.shutDown(by: SystemClock().now() + .seconds(5))

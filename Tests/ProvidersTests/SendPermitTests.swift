@@ -4,6 +4,7 @@ import HTTP2TestSupport
 import Logging
 import PushModel
 import Runtime
+import TestTime
 import Testing
 
 @testable import Providers
@@ -41,7 +42,7 @@ private struct OneToken: ProviderTokenSource {
     var settings = HTTP2SessionSettings()
     settings.streamsMax = 1
     let server = try HTTP2TestServer(settings: settings) { $0.connection.hold($0) }
-    let loop = EventLoop(name: "permit-test")
+    let loop = EventLoop.paced("permit-test", with: [server.loop])
     let permit = SendPermit(on: loop)
     let other = SendPermit(on: loop, until: .distantFuture)
     var pool = FCMConfiguration.defaultPool
@@ -75,13 +76,13 @@ private struct OneToken: ProviderTokenSource {
     try await Self.fcm { provider, reports, permit, other, server in
       await Self.set(permit, .distantFuture, on: provider.loop)
       await provider.send([Self.request(1, permit), Self.request(2, permit), Self.request(3, other)])
-      while await server.perform({ $0.held.count }) < 1 { await Task.yield() }
+      try await eventually("it holds a push") { await server.perform { $0.held.count } == 1 }
       await Self.set(permit, provider.loop.now, on: provider.loop)
       await server.perform { server in
         for exchange in server.held { exchange.respond(200, body: #"{"name": "projects/p/messages/1"}"#) }
         server.held = []
       }
-      while await server.perform({ $0.held.count }) < 1 { await Task.yield() }
+      try await eventually("it holds a push") { await server.perform { $0.held.count } == 1 }
       await server.perform { server in
         for exchange in server.held { exchange.respond(200, body: #"{"name": "projects/p/messages/3"}"#) }
         server.held = []
@@ -97,7 +98,7 @@ private struct OneToken: ProviderTokenSource {
   @Test
   func `a message to Expo is refused without a permit, also if it lapses while the connection is made`() async throws {
     let server = try CurlTestServer()
-    let loop = EventLoop(name: "permit-test")
+    let loop = EventLoop.paced("permit-test")
     let permit = SendPermit(on: loop)
     let provider = ExpoProvider(
       configuration: ExpoConfiguration(url: "https://localhost:\(server.port)/", caFile: server.caFile), loop: loop,

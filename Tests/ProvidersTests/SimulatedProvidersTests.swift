@@ -4,6 +4,7 @@ import Logging
 import PushModel
 import Runtime
 import Simulators
+import TestTime
 import Testing
 
 @testable import Providers
@@ -20,7 +21,7 @@ import Testing
   @Test func `the FCM simulator accepts pushes with an access token for the service account's file`() async throws {
     let suite = try await SimulatorSuite.start()
     let account = try FCMServiceAccount.load(file: suite.material.serviceAccountFile)
-    let loop = EventLoop(name: "fcm-test")
+    let loop = EventLoop.paced("fcm-test")
     let endpoint = try HTTP2Endpoint(
       url: suite.endpoints.fcm, tls: .client(caFile: suite.material.authorityFile))
     let provider = HTTP2Provider(
@@ -61,7 +62,7 @@ import Testing
       configuration: ExpoConfiguration(
         url: suite.endpoints.expo,
         accessToken: try ExpoConfiguration.readAccessToken(file: suite.material.expoAccessTokenFile),
-        caFile: suite.material.authorityFile), loop: EventLoop(name: "expo-test"))
+        caFile: suite.material.authorityFile), loop: .paced("expo-test"))
     let reports = ProviderReports()
     await provider.start { reports.receive($0) }
 

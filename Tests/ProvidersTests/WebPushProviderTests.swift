@@ -6,11 +6,12 @@ import Logging
 import PushModel
 import Runtime
 import Simulators
+import TestTime
 import Testing
 
 @testable import Providers
 
-@Suite("Web push", .timeLimit(.minutes(10))) struct WebPushProviderTests {
+@Suite("Web push provider", .timeLimit(.minutes(10))) struct WebPushProviderTests {
   // MARK: - What is sent
 
   @Test func `the simulator accepts pushes and decrypts what the gateway has encrypted`() async throws {
@@ -275,7 +276,7 @@ import Testing
     let bench = try ProviderBench.webPush(server.port) { $0.pool.connectionsMax = 1 }
     await bench.start()
     await bench.provider.send(bench.requests(0..<2))
-    while await server.perform({ $0.held.count }) < 1 { await bench.pass(.milliseconds(2)) }
+    try await eventually("it holds a push") { await server.perform { $0.held.count } == 1 }
     await bench.provider.withdraw([0, 1, 7])
     #expect(await bench.reports.results(1)[1]?.outcome == .refused(reason: "Withdrawn"))
     await server.perform { server in for held in server.held { held.respond(201) } }
@@ -294,7 +295,7 @@ import Testing
     await bench.provider.send([
       bench.request(0), bench.request(1, token: WebPushFixture.token(server.port, "mute")),
     ])
-    while await server.perform({ $0.requestCount }) < 2 { await bench.pass(.milliseconds(2)) }
+    try await eventually("both have arrived") { await server.perform { $0.requestCount } == 2 }
     await bench.provider.shutDown(by: bench.provider.loop.now + .seconds(2))
     let results = bench.reports.results
     #expect(results.count == 2)
@@ -357,7 +358,7 @@ import Testing
   {
     let good = try HTTP2TestServer { $0.respond(201) }
     let listener = try HTTP2TestServer { $0.respond(201) }
-    let proxy = try ForgetfulProxy(to: listener.port)
+    let proxy = try ForgetfulProxy(to: listener)
     await proxy.sever()
     let bench = try ProviderBench.webPush(good.port, proxy.port) {
       $0.pool.waitTimeout = .milliseconds(300)
@@ -507,7 +508,7 @@ import Testing
     await bench.provider.send(
       (0..<2).map { bench.request($0, token: WebPushFixture.token(servers[$0].port, "held")) })
     for server in servers[..<2] {
-      while await server.perform({ $0.held.count }) < 1 { await bench.pass(.milliseconds(2)) }
+      try await eventually("it holds a push") { await server.perform { $0.held.count } == 1 }
     }
     let third = WebPushFixture.token(servers[2].port)
     #expect(
@@ -557,7 +558,7 @@ import Testing
     await bench.start()
     #expect(await bench.push(0).outcome.isAccepted)
     #expect(await bench.provider.condition.openConnections == 1)
-    while await server.perform({ $0.connections.count }) > 0 { await bench.pass(.milliseconds(10)) }
+    try await eventually("it is closed") { await server.perform { $0.connections.isEmpty } }
     let first = await bench.push(1)
     #expect(first.outcome.isAccepted)
     #expect(await server.perform { $0.connectionCount } == 2)
@@ -611,10 +612,8 @@ extension WebPushProvider {
   /// Sends a push while others are in flight, and returns its outcome.
   fileprivate func outcome(of request: PushRequest, _ reports: ProviderReports) async -> PushOutcome? {
     send([request])
-    while true {
-      if let result = reports.results.first(where: { $0.tag == request.tag }) { return result.outcome }
-      await Task.yield()
-    }
+    try? await eventually("an outcome") { reports.results.contains { $0.tag == request.tag } }
+    return reports.results.first { $0.tag == request.tag }?.outcome
   }
 }
 

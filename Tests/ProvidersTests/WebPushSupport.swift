@@ -7,6 +7,7 @@ import PushModel
 import Runtime
 import Simulators
 import Synchronization
+import TestTime
 
 @testable import Providers
 
@@ -25,9 +26,12 @@ enum WebPushFixture {
 extension ProviderBench where Provider == WebPushProvider {
   /// For push services at ports of 127.0.0.1. Requests without another token go to the first.
   ///
-  /// - Parameter hasPermit: whether its requests have a permit, which has lapsed.
+  /// - Parameters:
+  ///   - peers: the loops on the way of a request.
+  ///   - hasPermit: whether its requests have a permit, which has lapsed.
   static func webPush(
-    _ ports: UInt16..., caFile: String = TestCertificates.shared.caFile, logger: Logger = silentLogger,
+    _ ports: UInt16..., caFile: String = TestCertificates.shared.caFile, peers: [EventLoop] = [],
+    logger: Logger = silentLogger,
     credentials: WebPushCredentials = WebPushFixture.credentials, hasPermit: Bool = false,
     _ change: (inout WebPushConfiguration) -> Void = { _ in }
   ) throws -> Self {
@@ -36,7 +40,7 @@ extension ProviderBench where Provider == WebPushProvider {
       allowedOrigins: try WebPushAllowedOrigins(ports.map { "127.0.0.1:\($0)" }))
     configuration.pool.waitTimeout = .seconds(30)
     change(&configuration)
-    let loop = EventLoop(name: "webpush-test")
+    let loop = EventLoop.paced("webpush-test", with: peers)
     let permit = hasPermit ? SendPermit(on: loop) : nil
     return Self(
       provider: WebPushProvider(

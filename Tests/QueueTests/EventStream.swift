@@ -2,6 +2,7 @@
 
 import Queue
 import Synchronization
+import TestTime
 
 /// A store's events, to be awaited one after the other. Only one task may wait at a time.
 ///
@@ -12,8 +13,8 @@ final class EventStream: Sendable {
 
   func report(_ event: OutboxEvent) { unread.withLock { $0.append(event) } }
 
-  /// Waits until `count` outbox notifications have arrived since the start, for at most `limit`. Returns false if they
-  /// have not.
+  /// Waits until `count` outbox notifications have arrived since the start. Returns false if they have not within `limit`; without
+  /// one, a wait of a minute fails.
   @discardableResult
   func bells(_ count: Int, within limit: Duration? = nil) async throws -> Bool {
     try await poll(within: limit) {
@@ -22,8 +23,7 @@ final class EventStream: Sendable {
     }
   }
 
-  /// Waits until an event satisfies `isWanted`, for at most `limit`. Returns false if none did. Earlier events are
-  /// discarded.
+  /// Waits in the same way until an event satisfies `isWanted`. Earlier events are discarded.
   @discardableResult
   func wait(within limit: Duration? = nil, for isWanted: (OutboxEvent) -> Bool) async throws -> Bool {
     try await poll(within: limit) {
@@ -49,11 +49,12 @@ final class EventStream: Sendable {
   }
 
   private func poll(within limit: Duration?, until isTrue: () -> Bool) async throws -> Bool {
-    let end = limit.map { ContinuousClock.now + $0 }
-    while !isTrue() {
-      if let end, ContinuousClock.now >= end { return false }
-      try await Task.sleep(for: .milliseconds(2))
+    do {
+      try await eventually("the event", within: limit ?? .seconds(60), every: .milliseconds(2)) { isTrue() }
+      return true
+    } catch let error as NotYet {
+      guard limit != nil else { throw error }
+      return false
     }
-    return true
   }
 }

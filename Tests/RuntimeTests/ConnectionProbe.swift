@@ -2,11 +2,12 @@
 
 import HTTP2TestSupport
 import Runtime
+import TestTime
 
 /// Owns one connection on a loop and lets a test await its events.
 // @unchecked: everything is touched on the loop only.
 final class ConnectionProbe: HTTP2ConnectionDelegate, @unchecked Sendable {
-  let loop = EventLoop(name: "test-client")
+  let loop = EventLoop.paced("test-client")
   let connection: HTTP2Connection
   var limits: [Int] = []
   var ended: [Int: HTTP2Exchange] = [:]

@@ -159,52 +159,6 @@ import Testing
     probe.stop()
   }
 
-  @Test func `the server can lower its stream limit at run time`() async throws {
-    let server = try HTTP2TestServer { exchange in
-      exchange.connection.session.limitStreams(to: 7)
-      exchange.respond(200)
-    }
-    let probe = ConnectionProbe(try server.endpoint()) { $0.streamsMax = 50 }
-    await probe.wait { !$0.limits.isEmpty }
-    probe.request(["/"])
-    await probe.wait { $0.limits.count == 2 }
-    #expect(probe.limits == [50, 7])
-    probe.stop()
-  }
-
-  @Test func `a silent server is detected by PING`() async throws {
-    let server = try HTTP2TestServer { $0.connection.mute() }
-    let probe = ConnectionProbe(try server.endpoint()) {
-      $0.liveness.silenceBeforePing = .milliseconds(20)
-      $0.liveness.doubtAfterPing = .milliseconds(200)
-      $0.liveness.pingTimeout = .seconds(2)
-    }
-    await probe.wait { !$0.limits.isEmpty }
-    probe.request(["/"])
-    await probe.wait { $0.isClosed }
-    #expect(probe.kind(0) == "lost")
-    #expect(try #require(probe.error).description.contains("PING"))
-    #expect(probe.healths == [.doubtful])
-    probe.stop()
-  }
-
-  @Test func `a slow answer is awaited while PINGs are answered`() async throws {
-    let server = try HTTP2TestServer { exchange in
-      let loop = exchange.connection.loop
-      loop.schedule(at: loop.now + .milliseconds(100)) { exchange.respond(200) }
-    }
-    let probe = ConnectionProbe(try server.endpoint()) {
-      $0.liveness.silenceBeforePing = .milliseconds(10)
-      $0.liveness.pingTimeout = .seconds(30)
-    }
-    await probe.wait { !$0.limits.isEmpty }
-    probe.request(["/"])
-    await probe.wait { $0.ended.count == 1 }
-    #expect(probe.kind(0) == "200")
-    #expect(!probe.isClosed)
-    probe.stop()
-  }
-
   @Test func `a server that answers only PINGs is unresponsive until it answers a request`() async throws {
     let server = try HTTP2TestServer { $0.connection.hold($0) }
     let probe = ConnectionProbe(try server.endpoint()) {
@@ -236,46 +190,6 @@ import Testing
     #expect(probe.goingAway == ["all stream ids of the connection have been used"])
     #expect(probe.error == nil)
     #expect(await server.perform { $0.requestCount } == 3)
-    probe.stop()
-  }
-
-  @Test func `requests that wait for a stream are refused when the stream ids are used up`() async throws {
-    var settings = HTTP2SessionSettings()
-    settings.streamsMax = 1
-    let server = try HTTP2TestServer(settings: settings) { $0.respond(200) }
-    let probe = ConnectionProbe(try server.endpoint()) { $0.session.firstStreamID = .max - 4 }
-    await probe.wait { !$0.limits.isEmpty }
-    probe.request((0..<6).map { "/\($0)" })
-    await probe.wait { $0.isClosed }
-    #expect((0..<6).map(probe.kind) == ["200", "200", "200", "refused", "refused", "refused"])
-    #expect(probe.endings == 6)
-    probe.stop()
-  }
-
-  @Test func `a refused stream is reported as not processed`() async throws {
-    let server = try HTTP2TestServer { exchange in
-      exchange.connection.session.reset(exchange.stream, .refusedStream)
-      exchange.connection.flushLater()
-    }
-    let probe = ConnectionProbe(try server.endpoint())
-    await probe.wait { !$0.limits.isEmpty }
-    probe.request(["/"])
-    await probe.wait { $0.ended.count == 1 }
-    #expect(probe.kind(0) == "refused")
-    probe.stop()
-  }
-
-  @Test func `when a connection is closed, the outcome of every request is reported`() async throws {
-    let server = try HTTP2TestServer { _ in }
-    let probe = ConnectionProbe(try server.endpoint())
-    await probe.wait { !$0.limits.isEmpty }
-    probe.request(["/0", "/1"])
-    await probe.wait { _ in true }
-    probe.perform { $0.close("enough") }
-    await probe.wait { $0.isClosed }
-    #expect((0..<2).map(probe.kind) == ["lost", "lost"])
-    #expect(probe.endings == 2)
-    #expect(probe.error == nil)
     probe.stop()
   }
 }

@@ -4,84 +4,12 @@ import Testing
 
 @testable import Runtime
 
-/// A session whose server is a test.
-private final class Wire {
-  var session: HTTP2ClientSession
-  var events: [HTTP2Event] = []
-
-  init(
-    _ settings: [(UInt16, UInt32)] = [], _ configure: (inout HTTP2SessionSettings) -> Void = { _ in }
-  ) throws {
-    var client = HTTP2SessionSettings()
-    configure(&client)
-    session = HTTP2ClientSession(settings: client)
-    var frame: [UInt8] = []
-    frame.appendSettings(settings.map { (id: $0.0, value: $0.1) })
-    try hear(frame)
-    _ = drainOutput()
-  }
-
-  func hear(_ bytes: [UInt8]) throws {
-    defer {
-      var batch: [HTTP2Event] = []
-      session.drainEvents(into: &batch)
-      events += batch
-    }
-    try bytes.withUnsafeBytes { try session.receive($0) }
-  }
-
-  func drainOutput() -> [UInt8] {
-    var bytes: [UInt8] = []
-    session.drainOutput(into: &bytes)
-    return bytes
-  }
-
-  private static let shared: HTTP2SharedFields = [":method": "POST", ":scheme": "https", ":authority": "localhost"]
-
-  @discardableResult
-  func request(body: Int = 0, tag: Int = 0) throws -> Int {
-    var head = HTTP2RequestHead(Self.shared)
-    head.add(.path, "/3/device/00")
-    return try session.request(head, body: [UInt8](repeating: 7, count: body), tag: tag)
-  }
-
-  /// Receives the same frame until the connection is closed, at most `most` times, and reads everything that the
-  /// session sends. Returns the number of frames.
-  func flood(_ frame: [UInt8], most: Int = 100_000) -> Int {
-    for count in 0..<most {
-      do { try hear(frame) } catch { return count }
-      _ = drainOutput()
-    }
-    return most
-  }
-
-  var credits: Int { session.budget.credits }
-  var departures: [HTTP2ClientSession.Departure] { session.departures }
-  func isWhole(_ request: Int, within written: UInt64) -> Bool { session.isWhole(request, within: written) }
-
-  /// The ends of requests: "tag code status".
-  var ends: [String] {
-    events.compactMap {
-      guard case .ended(let tag, let code, let response) = $0 else { return nil }
-      return response.map { "\(tag) \(code) \($0.status)" } ?? "\(tag) \(code)"
-    }
-  }
-}
-
-private func frame(_ type: UInt8, flags: UInt8 = 0, stream: Int32 = 0, _ payload: [UInt8] = []) -> [UInt8] {
-  var bytes: [UInt8] = []
-  bytes.appendFrameHead(length: payload.count, type, flags: flags, stream: stream)
-  return bytes + payload
-}
-
 /// A literal field that is not indexed; name and value shorter than 127 bytes.
 private func field(_ name: String, _ value: String) -> [UInt8] {
   [0, UInt8(name.utf8.count)] + Array(name.utf8) + [UInt8(value.utf8.count)] + Array(value.utf8)
 }
 
-private let status200: [UInt8] = [0x88]
-private let headers = HTTP2FrameType.headers
-private let data = HTTP2FrameType.data
+private let (headers, data) = (HTTP2FrameType.headers, HTTP2FrameType.data)
 private let enhanceYourCalm = frame(HTTP2FrameType.goAway, [0, 0, 0, 0, 0, 0, 0, 11])
 
 /// A frame that is sent repeatedly.
@@ -121,7 +49,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     ].map(Flood.init))
   fileprivate func `a flood of frames that need no answer ends the connection`(flood: Flood) throws {
     let (what, bytes) = (flood.what, flood.frame)
-    let wire = try Wire()
+    let wire = try HTTP2SessionWire()
     try wire.request(tag: 1)
     try wire.request(tag: 2)
     try wire.hear(frame(headers, flags: 5, stream: 3, status200))
@@ -136,20 +64,20 @@ private struct Flood: CustomTestStringConvertible, Sendable {
   }
 
   @Test func `a frame with a thousand settings uses up a thousand units of the budget`() throws {
-    let wire = try Wire()
+    let wire = try HTTP2SessionWire()
     let entries = (0..<2730).flatMap { _ in [0, 4, 0, 0, 0, 9] as [UInt8] }
     #expect(wire.flood(frame(HTTP2FrameType.settings, entries)) <= 1)
   }
 
   @Test func `endless empty CONTINUATION frames end the connection`() throws {
-    let wire = try Wire()
+    let wire = try HTTP2SessionWire()
     try wire.request()
     try wire.hear(frame(headers, flags: 1, stream: 1, status200))
     #expect(wire.flood(frame(HTTP2FrameType.continuation, stream: 1)) <= 4096)
   }
 
   @Test func `ordinary answers use up none of the budget`() throws {
-    let wire = try Wire()
+    let wire = try HTTP2SessionWire()
     let before = wire.credits
     for tag in 0..<10_000 {
       try wire.request(tag: tag)
@@ -166,7 +94,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
   }
 
   @Test func `late answers to requests that timed out together are no flood`() throws {
-    let wire = try Wire([(HTTP2Setting.streamsMax, 1000)])
+    let wire = try HTTP2SessionWire([(HTTP2Setting.streamsMax, 1000)])
     var requests: [Int] = []
     for tag in 0..<1000 { requests.append(try wire.request(tag: tag)) }
     for request in requests { wire.session.cancel(request) }
@@ -201,13 +129,13 @@ private struct Flood: CustomTestStringConvertible, Sendable {
   // MARK: - Sizes
 
   @Test func `an endless body ends its stream, and the received status is reported`() throws {
-    let wire = try Wire()
+    let wire = try HTTP2SessionWire()
     try wire.request(tag: 1)
     try wire.request(tag: 2)
     _ = wire.drainOutput()
     try wire.hear(frame(headers, flags: 4, stream: 1, status200 + field("content-length", "99999999")))
     for _ in 0..<5 { try wire.hear(frame(data, stream: 1, [UInt8](repeating: 1, count: 16_384))) }
-    #expect(wire.ends == ["1 NO_ERROR 200"])
+    #expect(wire.statuses == ["1 NO_ERROR 200"])
     guard case .ended(_, _, let response?)? = wire.events.last else { return #expect(Bool(false)) }
     #expect(response.isTruncated && response.body.count == 65_536)
     #expect(wire.drainOutput().suffix(13) == frame(HTTP2FrameType.reset, stream: 1, [0, 0, 0, 8])[...])
@@ -216,7 +144,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
   }
 
   @Test func `endless bodies on all streams end the connection`() throws {
-    let wire = try Wire([(HTTP2Setting.streamsMax, 1000)])
+    let wire = try HTTP2SessionWire([(HTTP2Setting.streamsMax, 1000)])
     for tag in 0..<1000 { try wire.request(tag: tag) }
     var bytes = 0
     #expect(throws: HTTP2Error.self) {
@@ -232,17 +160,17 @@ private struct Flood: CustomTestStringConvertible, Sendable {
   }
 
   @Test func `a header list with too many fields ends its stream`() throws {
-    let wire = try Wire()
+    let wire = try HTTP2SessionWire()
     try wire.request(tag: 1)
     try wire.request(tag: 2)
     let fields = { (count: Int) in (0..<count).flatMap { _ in field("a", "") } }
     try wire.hear(frame(headers, flags: 5, stream: 1, status200 + fields(128)))
     try wire.hear(frame(headers, flags: 5, stream: 3, status200 + fields(127)))
-    #expect(wire.ends == ["1 ENHANCE_YOUR_CALM", "2 NO_ERROR 200"])
+    #expect(wire.statuses == ["1 ENHANCE_YOUR_CALM", "2 NO_ERROR 200"])
   }
 
   @Test func `a header list with too many bytes ends its stream, and later ones are still decoded`() throws {
-    let wire = try Wire()
+    let wire = try HTTP2SessionWire()
     try wire.request(tag: 1)
     try wire.request(tag: 2)
     // The block puts a field into the table that the next one names.
@@ -250,11 +178,11 @@ private struct Flood: CustomTestStringConvertible, Sendable {
     let long = (0..<100).flatMap { _ in field("x-name", String(repeating: "v", count: 126)) }
     try wire.hear(frame(headers, flags: 5, stream: 1, status200 + long + indexed))
     try wire.hear(frame(headers, flags: 5, stream: 3, [0x88, 0xBE]))
-    #expect(wire.ends == ["1 ENHANCE_YOUR_CALM", "2 NO_ERROR 200"])
+    #expect(wire.statuses == ["1 ENHANCE_YOUR_CALM", "2 NO_ERROR 200"])
   }
 
   @Test func `a header list that grows too much by decoding ends the connection`() throws {
-    let wire = try Wire()
+    let wire = try HTTP2SessionWire()
     try wire.request()
     // Each byte is a field of 4,000 bytes.
     var entry: [UInt8] = [0x40, 1, 0x61]
@@ -273,7 +201,7 @@ private struct Flood: CustomTestStringConvertible, Sendable {
   }
 
   @Test func `only the beginning of debug data is kept`() throws {
-    let wire = try Wire()
+    let wire = try HTTP2SessionWire()
     try wire.hear(
       frame(HTTP2FrameType.goAway, [0, 0, 0, 0, 0, 0, 0, 0] + [UInt8](repeating: 0x61, count: 10_000)))
     guard case .goAway(_, _, let debugData)? = wire.events.last else { return #expect(Bool(false)) }
@@ -282,26 +210,26 @@ private struct Flood: CustomTestStringConvertible, Sendable {
 
   @Test(arguments: ["2 0", "20", "2000", "-20", "2x0", "xyz", "", "099", "000", " 200", "\u{0B}00"])
   func `a status must have three digits`(status: String) throws {
-    let wire = try Wire()
+    let wire = try HTTP2SessionWire()
     try wire.request()
     try wire.hear(frame(headers, flags: 5, stream: 1, [0x08, UInt8(status.utf8.count)] + Array(status.utf8)))
-    #expect(wire.ends == ["0 PROTOCOL_ERROR"])
+    #expect(wire.statuses == ["0 PROTOCOL_ERROR"])
   }
 
   // MARK: - Bodies that were not sent whole
 
   @Test(arguments: [HTTP2ErrorCode.cancel, .internalError, .protocolError, .refusedStream])
   func `a request that waits for flow control is refused for every error code`(code: HTTP2ErrorCode) throws {
-    let wire = try Wire([(HTTP2Setting.streamWindow, 0)])
+    let wire = try HTTP2SessionWire([(HTTP2Setting.streamWindow, 0)])
     try wire.request(body: 10, tag: 1)
     try wire.request(tag: 2)
     let payload: [UInt8] = [0, 0, 0, UInt8(code.rawValue)]
     try wire.hear(frame(HTTP2FrameType.reset, stream: 1, payload) + frame(HTTP2FrameType.reset, stream: 3, payload))
-    #expect(wire.ends == ["1 REFUSED_STREAM", "2 \(code)"])
+    #expect(wire.statuses == ["1 REFUSED_STREAM", "2 \(code)"])
   }
 
   @Test func `a request is complete when its last byte is sent`() throws {
-    let wire = try Wire([(HTTP2Setting.streamWindow, 4)])
+    let wire = try HTTP2SessionWire([(HTTP2Setting.streamWindow, 4)])
     let head = try wire.request(tag: 1)
     let headEnd = wire.departures[0].outputBefore + UInt64(wire.drainOutput().count)
     #expect(wire.isWhole(head, within: headEnd) == true)

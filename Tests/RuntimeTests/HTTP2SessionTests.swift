@@ -291,12 +291,6 @@ private func answer(_ status: String = "200") -> HTTP2HeaderBlock {
     #expect(numbers == [0x0102_0304_0506_0708])
   }
 
-  @Test func `bytes that are not an HTTP 2 frame end the session`() throws {
-    var client = HTTP2ClientSession()
-    let text = Array("HTTP/1.1 400 Bad Request\r\n\r\n".utf8)
-    #expect(throws: HTTP2Error.self) { try text.withUnsafeBytes { try client.receive($0) } }
-  }
-
   @Test func `many streams reuse their slots without mixing up answers`() throws {
     let pair = SessionPair()
     try pair.settle()

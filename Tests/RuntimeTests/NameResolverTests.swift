@@ -2,6 +2,7 @@
 
 import Dispatch
 import Synchronization
+import TestTime
 import Testing
 
 @testable import Runtime
@@ -62,8 +63,8 @@ import Testing
     }
   }
 
-  @Test func `a resolver that does not answer delays no look-up of another name`() async {
-    let loop = EventLoop(name: "resolver-test")
+  @Test func `a resolver that does not answer delays no look-up of another name`() async throws {
+    let loop = EventLoop.paced("resolver-test")
     defer { loop.stop() }
     let resolver = resolver()
     names.block("silent")
@@ -74,8 +75,8 @@ import Testing
     names.unblock("silent")
   }
 
-  @Test func `the last answer is used if the resolver fails or does not answer`() async {
-    let loop = EventLoop(name: "resolver-test")
+  @Test func `the last answer is used if the resolver fails or does not answer`() async throws {
+    let loop = EventLoop.paced("resolver-test")
     defer { loop.stop() }
     let resolver = resolver()
     names.set("host", "127.0.0.1")
@@ -86,12 +87,11 @@ import Testing
     names.block("host")
     #expect(await ask(resolver, "host", loop) == "127.0.0.1:443")
     names.unblock("host")
-    var later = ""
-    while later != "127.0.0.2:443" { later = await ask(resolver, "host", loop) }  // a name that moves is followed
+    try await eventually("a name that moves is followed") { await ask(resolver, "host", loop) == "127.0.0.2:443" }
   }
 
-  @Test func `an answer that is too old is not used`() async {
-    let loop = EventLoop(name: "resolver-test")
+  @Test func `an answer that is too old is not used`() async throws {
+    let loop = EventLoop.paced("resolver-test")
     defer { loop.stop() }
     let resolver = resolver { $0.staleTime = .zero }
     names.set("host", "127.0.0.1")
@@ -100,8 +100,8 @@ import Testing
     #expect(await ask(resolver, "host", loop) == "host is not known")
   }
 
-  @Test func `simultaneous look-ups of one name share a single query`() async {
-    let loop = EventLoop(name: "resolver-test")
+  @Test func `simultaneous look-ups of one name share a single query`() async throws {
+    let loop = EventLoop.paced("resolver-test")
     defer { loop.stop() }
     let resolver = resolver { $0.timeLimit = .seconds(20) }
     names.set("host", "127.0.0.1")
@@ -109,31 +109,30 @@ import Testing
     async let first = ask(resolver, "host", loop)
     async let second = ask(resolver, "host", loop)
     async let third = ask(resolver, "host", loop)
-    while names.asked.isEmpty { await Task.yield() }
+    try await eventually("the name is asked for") { !names.asked.isEmpty }
     await withCheckedContinuation { continuation in loop.execute { continuation.resume() } }
     names.unblock("host")
     #expect(await [first, second, third] == [String](repeating: "127.0.0.1:443", count: 3))
     #expect(names.asked.count <= 2)
   }
 
-  @Test func `the number of simultaneous look-ups is limited`() async {
-    let loop = EventLoop(name: "resolver-test")
+  @Test func `the number of simultaneous look-ups is limited`() async throws {
+    let loop = EventLoop.paced("resolver-test")
     defer { loop.stop() }
     let resolver = resolver { $0.lookupsMax = 1 }
     names.block("one")
     names.set("two", "127.0.0.2")
     async let one = ask(resolver, "one", loop)
-    while names.asked.isEmpty { await Task.yield() }
+    try await eventually("the name is asked for") { !names.asked.isEmpty }
     #expect(await ask(resolver, "two", loop).contains("no answer"))
     #expect(names.asked == ["one"])
     names.unblock("one")
     _ = await one
-    var answer = ""
-    while answer != "127.0.0.2:443" { answer = await ask(resolver, "two", loop) }
+    try await eventually("there is room") { await ask(resolver, "two", loop) == "127.0.0.2:443" }
   }
 
-  @Test func `a numeric address needs no resolver`() async {
-    let loop = EventLoop(name: "resolver-test")
+  @Test func `a numeric address needs no resolver`() async throws {
+    let loop = EventLoop.paced("resolver-test")
     defer { loop.stop() }
     #expect(await ask(resolver(), "127.0.0.9", loop) == "127.0.0.9:443")
     #expect(await ask(resolver(), "::1", loop) == "[::1]:443")

@@ -2,6 +2,7 @@
 
 import HTTP2TestSupport
 import Synchronization
+import TestTime
 import Testing
 
 @testable import Runtime
@@ -32,11 +33,10 @@ import Testing
   ) async throws -> TLSError? {
     final class Keeper { var dialer: AddressDialer? }
     let context = try tls ?? TestCertificates.shared.client()
-    let loop = EventLoop(name: "dialer-test")
+    let loop = EventLoop.paced("dialer-test")
     defer { loop.stop() }
     var settings = AddressRace.Settings()
     settings.attemptTimeout = timeout
-    settings.handshakePatience = .seconds(20)  // on a machine that is busy with other tests
     let times = settings
     return await withCheckedContinuation { continuation in
       loop.execute {

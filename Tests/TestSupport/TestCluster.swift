@@ -3,6 +3,7 @@
 import Foundation
 import Queue
 import Runtime
+import TestTime
 
 #if canImport(Glibc)
 import Glibc
@@ -50,7 +51,7 @@ public struct TestCluster: Sendable {
     try await connection.script("select pg_reload_conf()")
     let workers = PostgresStatement(
       name: "workers", sql: "select exists (select from pg_stat_activity where backend_type like 'autovacuum%')")
-    while try await connection.query(workers).bool(0, 0) { try await Task.sleep(for: .milliseconds(10)) }
+    try await eventually("autovacuum is off") { try await !connection.query(workers).bool(0, 0) }
     let writer = "(select pid from pg_stat_activity where backend_type = 'walwriter')"
     kill(try await process(writer, connection), SIGSTOP)
   }

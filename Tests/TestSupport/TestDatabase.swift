@@ -4,6 +4,7 @@ import Foundation
 import Queue
 import Runtime
 import Synchronization
+import TestTime
 
 /// A newly migrated database, dropped after the test.
 public struct TestDatabase: Sendable {
@@ -85,6 +86,16 @@ public struct TestDatabase: Sendable {
   public func followUp() async throws {
     try await execute(
       "select push.follow_up(u.urgent, 1000, '1 day') from (values (true), (false), (true), (false)) u(urgent)")
+  }
+
+  /// Waits until the single value of a `select` is this one.
+  public func wait(for sql: String, toBe expected: String = "true", within limit: Duration = .seconds(60)) async throws
+  {
+    var last = ""
+    try await eventually("\(sql): \(expected); it is \(last)", within: limit) {
+      last = try await value(sql)
+      return last == expected
+    }
   }
 
   // MARK: - Migrating once

@@ -7,6 +7,7 @@
 - The navigation of mkdocs.yml has every page, once, and no others.
 - The page about the HTTP API has everything that openapi.yaml has.
 - Every command that a page shows is run by a test, or the page says in a comment why not: see commands.py.
+- Tests/README.md names every folder of tests, and the tests of every promise of the first page.
 - What the checks are for makes them fail. `make site` checks the built site.
 Ends with "N passed, N failed"; non-zero when any failed.
 """
@@ -29,6 +30,7 @@ import github_markdown  # noqa: E402
 import repository  # noqa: E402
 
 FIRST_PAGE, FIRST_PAGE_LINES = "README.md", 250
+TESTS_PAGE = "Tests/README.md"
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 TARGET = re.compile(r"\]\(([^)\s]+)\)")
 # Other hosts that pages link to are not asked; a link without a scheme is no address.
@@ -51,6 +53,7 @@ def main():
     document = yaml.safe_load((ROOT / "openapi.yaml").read_text())
     check("the reference page has everything of openapi.yaml", reference_faults(document, api_reference.page()))
     check("every command is run by a test, or the page says why not", commands.faults(files))
+    check(f"{TESTS_PAGE} has every folder of tests, and every promise", tests_page_faults(files))
     check("make help-all lists every target, and make help a dozen", commands.help_faults())
     check(f"{FIRST_PAGE} has at most {FIRST_PAGE_LINES} lines", first_page_faults(files))
     check("the packages of the site have exact versions and hashes", requirement_faults())
@@ -146,6 +149,21 @@ def reference_faults(document, page):
     yield from (f"#{anchor} leads nowhere" for anchor in sorted(set(re.findall(r"\]\(#([\w-]+)\)", page)) - ids))
 
 
+def tests_page_faults(files):
+    """The links of the page are checked as those of every page are."""
+    page = files[TESTS_PAGE]
+    for folder in sorted(path.name for path in (ROOT / "Tests").iterdir() if path.is_dir() and path.name != "__pycache__"):
+        if f"[{folder}]({folder})" not in page:
+            yield f"the folder {folder} is missing"
+    promises = re.findall(r"^- \*\*(.+?)\*\*", files[FIRST_PAGE].split("## What it promises")[1].split("\n## ")[0], re.M)
+    rows = {cells[1].strip(" *"): cells[2:-1] for cells in (line.split("|") for line in page.split("\n")) if len(cells) == 6}
+    for promise in promises:
+        if not all("](" in cell for cell in rows.get(promise, [""])):
+            yield f"the promise “{promise}” has no tests in some column"
+    if not promises:
+        yield f"{FIRST_PAGE} promises nothing"
+
+
 def first_page_faults(files):
     count = files[FIRST_PAGE].count("\n")
     return [f"it has {count}"] if count > FIRST_PAGE_LINES else []
@@ -200,6 +218,9 @@ def detections(files, navigation, document):
     sees("a page that is not there", navigation_faults(files, [*navigation, {"New": "new.md"}]))
     sees("a command that no test runs", commands.faults({page: "```sh\nmake coffee\n```\n"}))
     sees("a target in the text that is not there", commands.faults({page: "Run `make coffee`.\n"}))
+    sees("a promise without tests", tests_page_faults({**files, FIRST_PAGE: files[FIRST_PAGE].replace("**Never late.**", "**Soon.**")}))
+    without = files[TESTS_PAGE].replace("[jwt](jwt)", "jwt")
+    sees("a folder of tests that the page has not", tests_page_faults({**files, TESTS_PAGE: without}))
     sees("a command without a language", commands.faults({page: "```\ncurl http://127.0.0.1:8080/\n```\n"}))
     changed = copy.deepcopy(document)
     changed["components"]["schemas"]["Device"]["properties"]["colour"] = {"type": "string"}

@@ -22,6 +22,7 @@ PAGES_ELSEWHERE = {
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "SECURITY.md": "reporting.md",
     "benchmarks/README.md": "benchmarks.md",
+    "Tests/README.md": "tests.md",
 }
 # Files that are no pages and are copied as they are.
 FILES = {"LICENSE": "LICENSE.txt", "NOTICE": "NOTICE.txt", "openapi.yaml": "openapi.yaml"}

@@ -12,7 +12,6 @@ import Testing
 struct BadTokenTests {
   /// Number of calls with such tokens, one token for each provider.
   private static let badCalls = 3
-  private static let pauseBetweenBadCalls = Duration.seconds(8)
 
   /// The row of the table. Its measured time is the longest of the app's other calls.
   private static let row = HostileBehaviour(
@@ -27,11 +26,11 @@ struct BadTokenTests {
       []
     } _: { gateway, _ in
       try await gateway.callNeighbour("first")
-      try await gateway.waitForEnds(of: "first", 3, seconds: 60)
+      try await gateway.waitForEnds(of: "first", 3)
       let (calls, _) = try await gateway.besideNeighbour("good", every: .milliseconds(100)) {
         for number in 0..<Self.badCalls {
           try await gateway.callBadTokens("bad-\(number)")
-          try await Task.sleep(for: Self.pauseBetweenBadCalls)
+          try await gateway.waitForEnds(of: "bad-\(number)", 3)
         }
       }
       let good = try await gateway.spread("good")
@@ -45,11 +44,10 @@ struct BadTokenTests {
         let spread = try #require(good[provider.rawValue])
         #expect(spread.count == calls)
         #expect(spread.delivered == calls)
-        #expect(spread.median < 0.5 + HostileTable.slack / 4)
+        #expect(spread.median < 0.5 + HostileTable.slack)
         #expect(spread.worst < 2.5 + HostileTable.slack)
       }
       for number in 0..<Self.badCalls {
-        try await gateway.waitForEnds(of: "bad-\(number)", 3, seconds: 30)
         let bad = try await gateway.stories(of: "bad-\(number)")
         #expect(bad.count == 3)
         for (lane, story) in bad {

@@ -6,6 +6,7 @@ import Queue
 import Runtime
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Gateway
@@ -66,8 +67,8 @@ struct HostileGateway {
       do {
         // Calls of an app are accepted once the gateway has registered the app.
         let registered = PostgresStatement(name: "registered", text: "select count(*)::int from push.apps")
-        while process.isRunning, try await connection.query(registered).int32(0, 0) <= Set(apps.map(\.app)).count {
-          try await Task.sleep(for: .milliseconds(20))
+        try await eventually("the apps are registered") {
+          try await connection.query(registered).int32(0, 0) > Set(apps.map(\.app)).count || !process.isRunning
         }
         try await body(gateway, apps)
         #expect(process.isRunning, "the gateway has died: \(tail(of: log))")
@@ -90,7 +91,7 @@ struct HostileGateway {
 
   private func stop() async {
     process.terminate()
-    for _ in 0..<3000 where process.isRunning { try? await Task.sleep(for: .milliseconds(10)) }
+    try? await eventually("the gateway has ended") { !process.isRunning }
     if process.isRunning { kill(process.processIdentifier, SIGKILL) }
   }
 
@@ -183,17 +184,16 @@ struct HostileGateway {
     return stories
   }
 
-  /// Waits until this call has ended on a number of lanes.
-  func waitForEnds(of callID: String, _ count: Int, seconds: Double) async throws {
+  /// Waits until this call has ended on a number of lanes. If it has not after this time, `stories` shows what is missing.
+  func waitForEnds(of callID: String, _ count: Int, within limit: Duration = .seconds(75)) async throws {
     let ended = PostgresStatement(
       name: "ended \(callID)",
       text: "select count(*)::text from push.delivery_history where call_id = '\(callID)' and kind = 'invite'")
-    let clock = ContinuousClock()
-    let end = clock.now + .seconds(seconds)
-    while Int(try await connection.query(ended).text(0, 0)) ?? 0 < count {
-      guard clock.now < end else { return }
-      try await Task.sleep(for: .milliseconds(20))
-    }
+    do {
+      try await eventually("\(callID) has ended", within: limit, every: .milliseconds(20)) {
+        Int(try await connection.query(ended).text(0, 0)) ?? 0 >= count
+      }
+    } catch is NotYet {}
   }
 
   /// The neighbour's calls whose ids begin with `prefix`: number of finished deliveries, those that were not delivered

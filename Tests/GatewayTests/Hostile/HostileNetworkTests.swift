@@ -4,6 +4,7 @@ import Foundation
 import HTTP2TestSupport
 import Runtime
 import Simulators
+import TestTime
 import Testing
 
 @Suite(
@@ -65,7 +66,7 @@ struct HostileNetworkTests {
       let lanes = zip(pairs, apps).map { HostileLane(behaviour: $0.0.behaviour, app: $1.app, peer: $1.peer) }
       try await gateway.callNeighbour("first")
       try await gateway.warmUp(lanes, "warm")
-      try await Task.sleep(for: .seconds(Self.idleSeconds))
+      try await letPass(.seconds(Self.idleSeconds), "the connections are idle")
 
       var ports: [String] = []
       for ((loss, _), (_, peer)) in zip(pairs, apps) {
@@ -78,10 +79,10 @@ struct HostileNetworkTests {
       mirror.drop(ports)
       let (calls, neighbour) = try await gateway.besideNeighbour("beside", every: .milliseconds(100)) {
         try await gateway.call("lone", lanes)
-        try await Task.sleep(for: .seconds(3))
+        try await letPass(.seconds(3), "the network is away")
         let servers = Set(zip(pairs, apps).filter { $0.0.0 == .network }.map { "\($0.1.peer.port)" })
         mirror.drop(ports.filter { !servers.contains($0) })
-        try await gateway.waitForEnds(of: "lone", apps.count, seconds: 35)
+        try await gateway.waitForEnds(of: "lone", apps.count)
       }
       #expect(mirror.drop([]) > 0)
       #expect(neighbour.count == 3 * calls)

@@ -3,6 +3,7 @@
 import Foundation
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 extension SoakTests {
@@ -22,9 +23,7 @@ extension SoakTests {
           from push.delivery_history
           where kind = 'invite' and provider <> '\(provider)' and call_id like 'during-%'
           """
-        while try await gateway.database.value("select count(*) >= \(expected) \(finished)") != "true" {
-          try await Task.sleep(for: .milliseconds(20))
-        }
+        try await gateway.database.wait(for: "select count(*) >= \(expected) \(finished)")
         for other in others {
           let before = try await latency(gateway, other, "before")
           let during = try await latency(gateway, other, "during")
@@ -47,10 +46,9 @@ extension SoakTests {
 
     /// Calls of three devices at an even pace.
     private func ring(_ gateway: GatewayHarness, _ name: String, seconds: Int) async throws {
-      let clock = ContinuousClock()
-      let start = clock.now
+      let start = ContinuousClock.now
       for number in 0..<(seconds * Self.callsPerSecond) {
-        try await clock.sleep(until: start + .milliseconds(number * 1000 / Self.callsPerSecond))
+        try await letPass(start + .milliseconds(number * 1000 / Self.callsPerSecond) - .now, "an even pace")
         try await gateway.enqueue("\(name)-\(number)")
       }
     }

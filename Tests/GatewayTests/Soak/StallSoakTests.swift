@@ -6,6 +6,7 @@ import Queue
 import Runtime
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 extension SoakTests {
@@ -110,7 +111,7 @@ extension SoakTests {
     ) async throws -> [Int: Int64] {
       var ends: [Int: Int64] = [:]
       for act in acts {
-        try await Task.sleep(until: start + act.at, clock: .continuous)
+        try await letPass(start + act.at - .now, "until the script goes on")
         try await connection.script(statement(act))
         switch act.deed {
         case .enqueue, .pause: continue

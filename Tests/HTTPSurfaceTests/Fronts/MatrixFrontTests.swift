@@ -218,8 +218,10 @@ struct MatrixFrontTests {
 
   @Test func `each peer has the rate of a key`() async throws {
     try await Self.with("127.0.0.0/8", adjust: { $0.ratePerSecond = 1 }) { api in
-      var statuses: Set<Int> = []
-      for _ in 0..<10 { statuses.insert(try await Self.notify(api, HomeserverRequest().badge).status) }
+      let statuses = try await withThrowingTaskGroup(of: Int.self) { group in
+        for _ in 0..<10 { group.addTask { try await Self.notify(api, HomeserverRequest().badge).status } }
+        return try await group.reduce(into: Set<Int>()) { $0.insert($1) }
+      }
       #expect(statuses == [200, 429])
       #expect(try await Self.notify(api, HomeserverRequest().badge, from: "127.0.0.2").status == 200)
     }

@@ -8,6 +8,7 @@ import Runtime
 import ServiceLifecycle
 import Synchronization
 import TestSupport
+import TestTime
 import Testing
 
 @testable import HTTPSurface
@@ -150,7 +151,7 @@ private struct FixedClock: GatewayClock {
         socket.close()
         #expect(!answer.contains("HTTP/"), "\(answer)")
         // Its seat is free again.
-        while try await curl(port) != 200 { try await Task.sleep(for: .milliseconds(20)) }
+        try await eventually("a seat") { try await curl(port) == 200 }
       }
     }
   }
@@ -280,10 +281,7 @@ private struct FixedClock: GatewayClock {
       func fail(_ reason: HandshakeFailures.Reason, _ client: () async throws -> Void) async throws {
         let before = HandshakeFailures.Reason.allCases.map { credentials.handshakeFailures.count($0) }
         try await client()
-        let end = ContinuousClock.now + .seconds(30)
-        while credentials.handshakeFailures.count(reason) == 0, .now < end {
-          try await Task.sleep(for: .milliseconds(5))
-        }
+        try await eventually("\(reason) is counted") { credentials.handshakeFailures.count(reason) > 0 }
         let after = HandshakeFailures.Reason.allCases.map { credentials.handshakeFailures.count($0) }
         #expect(zip(before, after).count { $0 != $1 } == 1, "\(reason)")
       }

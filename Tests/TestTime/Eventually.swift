@@ -1,0 +1,32 @@
+// The only place where tests poll, for what gives them no signal: rows of a database, lines of a file, other processes.
+
+/// A condition that did not come true in time.
+public struct NotYet: Error, CustomStringConvertible {
+  public let description: String
+}
+
+/// Returns when a condition holds.
+///
+/// The limit ends a test that would wait for ever; it is no measure of speed, and no machine is so busy that it is reached. What must be
+/// fast is compared with something else in the same run. Throws `CancellationError` when the test's own time is up.
+///
+/// - Parameters:
+///   - what: what is waited for, in the words of the failure; evaluated after the limit.
+///   - limit: the time after which the wait fails.
+///   - pause: the time between two questions.
+public func eventually(
+  _ what: @autoclosure () -> String, within limit: Duration = .seconds(60), every pause: Duration = .milliseconds(5),
+  _ condition: () async throws -> Bool
+) async throws {
+  let end = ContinuousClock.now + limit
+  while try await !condition() {
+    guard ContinuousClock.now < end else { throw NotYet(description: "not within \(limit): \(what())") }
+    try await Task.sleep(for: pause)
+  }
+}
+
+/// Lets real time pass, where it is the subject of a test: a connection that is idle, bytes that trickle, an even pace. The test must
+/// not depend on how much later it goes on.
+public func letPass(_ time: Duration, _ reason: StaticString) async throws {
+  try await Task.sleep(for: time)
+}
