@@ -192,46 +192,27 @@ public actor Dispatcher {
   /// Calls the store. Nil for an action that does not call it.
   private func ask(_ action: DispatcherAction, _ askedAt: Instant) async -> DispatcherEvent? {
     switch action {
-    case .register:
-      return .registered(
-        await result { store throws(OutboxError) in try await store.register() }, askedAt: askedAt)
-    case .beat(let mayReap):
-      return .beaten(
-        await result { store throws(OutboxError) in try await store.beat(mayReap: mayReap) }, askedAt: askedAt)
+    case .register: .registered(await result(try await store.register()), askedAt: askedAt)
+    case .beat(let mayReap): .beaten(await result(try await store.beat(mayReap: mayReap)), askedAt: askedAt)
     case .claim(let number, let allowances, let limits):
-      return .claimed(
-        number: number,
-        await result { store throws(OutboxError) in try await store.claim(number, allowances, within: limits) })
-    case .forget(let number):
-      return .forgotten(
-        number: number, await result { store throws(OutboxError) in try await store.forget(number) })
-    case .scan(let page):
-      return .scanned(await result { store throws(OutboxError) in try await store.claimed(from: page) })
-    case .write(let batch, let write):
-      return .written(batch: batch, await result { store throws(OutboxError) in try await store.write(write) })
-    case .lookUpEnded(let calls):
-      return .endedFound(await result { store throws(OutboxError) in try await store.endedFor(calls) })
-    case .sync: return .synced(await result { store throws(OutboxError) in try await store.sync() })
-    case .claimJob(let kind):
-      return .jobClaimed(kind, await result { store throws(OutboxError) in try await store.claimJob(kind) })
-    case .runJob(let kind, let name):
-      return .jobRan(kind, await result { store throws(OutboxError) in try await store.run(kind, job: name) })
-    case .followUp(let kind, let max):
-      return .followedUp(kind, await result { store throws(OutboxError) in try await store.followUp(kind, max: max) })
-    case .report(let conditions):
-      return .reported(await result { store throws(OutboxError) in try await store.report(conditions) })
-    case .send, .withdraw, .permit, .tell, .log: return nil
+      .claimed(number: number, await result(try await store.claim(number, allowances, within: limits)))
+    case .forget(let number): .forgotten(number: number, await result(try await store.forget(number)))
+    case .scan(let page): .scanned(await result(try await store.claimed(from: page)))
+    case .write(let batch, let write): .written(batch: batch, await result(try await store.write(write)))
+    case .lookUpEnded(let calls): .endedFound(await result(try await store.endedFor(calls)))
+    case .sync: .synced(await result(try await store.sync()))
+    case .claimJob(let kind): .jobClaimed(kind, await result(try await store.claimJob(kind)))
+    case .runJob(let kind, let name): .jobRan(kind, await result(try await store.run(kind, job: name)))
+    case .followUp(let kind, let max): .followedUp(kind, await result(try await store.followUp(kind, max: max)))
+    case .report(let conditions): .reported(await result(try await store.report(conditions)))
+    case .send, .withdraw, .permit, .tell, .log: nil
     }
   }
 
   private func result<Answer>(
-    _ call: (any OutboxStore) async throws(OutboxError) -> Answer
+    _ answer: @autoclosure () async throws(OutboxError) -> Answer
   ) async -> Result<Answer, OutboxError> {
-    do throws(OutboxError) {
-      return .success(try await call(store))
-    } catch {
-      return .failure(error)
-    }
+    do throws(OutboxError) { return .success(try await answer()) } catch { return .failure(error) }
   }
 
   // MARK: - The end
@@ -287,20 +268,12 @@ extension PushProvider {
   nonisolated var conditionOnLoop: ProviderCondition { assumeIsolated { $0.condition } }
 
   /// Takes back requests that have not been sent. May be called from any loop.
-  nonisolated func withdrawOnLoop(_ tags: Set<UInt64>) {
-    if loop.isCurrent {
-      assumeIsolated { $0.withdraw(tags) }
-    } else {
-      loop.execute { self.assumeIsolated { $0.withdraw(tags) } }
-    }
-  }
+  nonisolated func withdrawOnLoop(_ tags: Set<UInt64>) { onLoop { $0.withdraw(tags) } }
 
   /// Hands over a batch. May be called from any loop.
-  nonisolated func sendOnLoop(_ batch: [PushRequest]) {
-    if loop.isCurrent {
-      assumeIsolated { $0.send(batch) }
-    } else {
-      loop.execute { self.assumeIsolated { $0.send(batch) } }
-    }
+  nonisolated func sendOnLoop(_ batch: [PushRequest]) { onLoop { $0.send(batch) } }
+
+  private nonisolated func onLoop(_ body: @escaping @Sendable (isolated Self) -> Void) {
+    if loop.isCurrent { assumeIsolated(body) } else { loop.execute { self.assumeIsolated(body) } }
   }
 }

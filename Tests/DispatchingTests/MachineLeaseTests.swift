@@ -159,6 +159,28 @@ import Testing
     #expect(rig.sends().map(\.tag) == [requests[2].tag])
   }
 
+  @Test(
+    "a look-up says nothing about an invite that was claimed after it was asked: its call may have the id of a lost one"
+  )
+  func numbersThatRepeat() throws {
+    var rig = try MachineRig.open()
+    rig.live(.milliseconds(200))
+    try rig.bring([rig.delivery(1, life: 5)])
+    #expect(rig.sends().count == 1)
+    rig.clear()
+    rig.hear(.outbox(.mayHaveEnded([1])))
+    #expect(rig.lookUps() == [[1]])
+    rig.hear(.outbox(.bell))
+    try rig.bring([rig.delivery(1, life: 6)])
+    let another = rig.sends()
+    #expect(another.count == 1)
+    rig.hear(.endedFound(.success(EndedRings(calls: [1]))))
+    #expect(rig.withdrawals().intersection(another.map(\.tag)).isEmpty)
+    rig.answer(another, .unavailable(reason: "UNAVAILABLE", after: .milliseconds(10)))
+    rig.live(.milliseconds(300))
+    #expect(rig.sends().count == 1)
+  }
+
   @Test("an invite whose fate is unknown when its call has ended is void, and keeps that it was sent")
   func unknownAndEnded() throws {
     var rig = try MachineRig.open()

@@ -27,8 +27,8 @@ extension MemoryOutbox {
     return true
   }
 
-  /// `push.retire_gateway`: the clean end of a gateway. Its deliveries are ready again, and no crash is counted.
-  /// Durable.
+  /// `push.retire_gateway`: the clean end of a gateway. It holds nothing, so it does not know the rows that are claimed in
+  /// its name: a fail-over has lost what it wrote. No crash is counted. Durable.
   public mutating func retire(_ gateway: Int32, at now: DatabaseTime) {
     end(gateway, reason: "retired")
     freeClaims(of: gateway, at: now)
@@ -68,15 +68,12 @@ extension MemoryOutbox {
   /// Frees the deliveries of a dead gateway.
   private mutating func freeClaims(of gateway: Int32, at now: DatabaseTime) {
     let keys = claims(of: gateway)
-    guard gateways[gateway]?.endedReason == "silent" else {
-      for key in keys { putBack(key, isUncounted: false, at: now) }
-      return
-    }
+    let isSilent = gateways[gateway]?.endedReason == "silent"
     // If it had a suspect, the suspect killed it.
     let hadSuspect = keys.contains { deliveries[$0]?.isSuspect ?? false }
     for key in keys {
       guard var row = deliveries[key] else { continue }
-      if !hadSuspect || row.isSuspect { row.crashes += 1 }
+      if isSilent, !hadSuspect || row.isSuspect { row.crashes += 1 }
       deliveries[key] = row
       free(row, at: now)
     }

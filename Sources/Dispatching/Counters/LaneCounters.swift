@@ -66,12 +66,7 @@ public struct LaneCounters: Sendable {
   mutating func note(
     _ outcome: DeliveryOutcome, of kind: PushKind, reason: String?, isUntried: Bool, count: Int = 1
   ) {
-    let unnamed =
-      switch outcome {
-      case .expired: "DeadlinePassed"
-      case .void: "CallEnded"
-      case .delivered, .deliveredLate, .dead: "Unknown"
-      }
+    let unnamed = [DeliveryOutcome.expired: "DeadlinePassed", .void: "CallEnded"][outcome, default: "Unknown"]
     let reason = outcome == .delivered ? nil : reason ?? unnamed
     deliveries[kind, outcome, reason: reasons.index(of: reason)] += count
     if outcome == .expired, isUntried { expiredBeforeSend += count }

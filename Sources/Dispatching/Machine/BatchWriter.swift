@@ -22,7 +22,7 @@ struct BatchWriter {
   /// The result of a batch.
   enum Outcome {
     /// The first deliveries are settled. The others belonged to another gateway by then.
-    case settled([HeldDelivery], lost: [HeldDelivery])
+    case settled([(HeldDelivery, Settlement)], lost: [HeldDelivery])
     /// These deliveries are back in the outbox, or belonged to another gateway already. `count` of them were ours.
     case returned([HeldDelivery], count: Int)
     /// Number of unknown rows that were given up.
@@ -90,14 +90,10 @@ struct BatchWriter {
       let settlements = batch.elements.map(\.settlement)
       start(.settle(batch, settlements), .settle(settlements))
     }
-    while let batch = parkings.next(now, isLast: isLast) {
-      start(.park(batch), .park(batch.elements.map(\.parking)))
-    }
+    while let batch = parkings.next(now, isLast: isLast) { start(.park(batch), .park(batch.elements.map(\.parking))) }
     while let batch = strays.next(now, isLast: isLast) { start(.disown(batch), .disown(batch.elements)) }
     while let batch = unusable.next(now, isLast: isLast) { start(.parkUnusable(batch), .park(batch.elements)) }
-    while let batch = invalidations.next(now, isLast: isLast) {
-      start(.invalidate(batch), .invalidate(batch.elements))
-    }
+    while let batch = invalidations.next(now, isLast: isLast) { start(.invalidate(batch), .invalidate(batch.elements)) }
     while let batch = corrections.next(now, isLast: isLast) { start(.correct(batch), .correct(batch.elements)) }
   }
 
@@ -134,7 +130,7 @@ struct BatchWriter {
         return .nothing
       }
       self.settlements.didWrite(batch)
-      return .settled(batch.elements, lost: [])
+      return .settled(Array(zip(batch.elements, settlements)), lost: [])
     case .settledAmong: return .nothing
     case .park(let batch):
       parkings.didWrite(batch)
@@ -154,11 +150,11 @@ struct BatchWriter {
     _ keys: Set<DeliveryKey>, _ batch: WriteBatch<HeldDelivery>, _ settlements: [Settlement], _ now: Instant
   ) -> Outcome {
     self.settlements.didWrite(batch)
-    var written: [HeldDelivery] = []
+    var written: [(HeldDelivery, Settlement)] = []
     var lost: [HeldDelivery] = []
     for (entry, settlement) in zip(batch.elements, settlements) {
       if keys.contains(entry.key) {
-        written.append(entry)
+        written.append((entry, settlement))
       } else if entry.lease != settlement.lease {
         self.settlements.add(entry, now)  // it is ours again, by another claim
       } else {
@@ -194,36 +190,25 @@ struct BatchWriter {
     _ batch: WriteBatch<Element>, in queue: WritableKeyPath<BatchWriter, WriteQueue<Element>>, _ error: OutboxError,
     _ now: Instant
   ) -> Element? {
+    let all: Logger.Metadata = ["reason": "\(error)", "count": .stringConvertible(batch.elements.count)]
+    let one = Self.about(batch.elements[0], ["reason": "\(error)"])
     switch self[keyPath: queue].didFail(batch, error.code, now) {
     case .passing:
-      lines.append(
-        DispatcherLogEntry(
-          .warning, "Writing results to the outbox failed; it is tried again",
-          ["reason": "\(error)", "count": .stringConvertible(batch.elements.count)]))
-      return nil
+      lines.append(DispatcherLogEntry(.warning, "Writing results to the outbox failed; it is tried again", all))
     case .locked:
       lines.append(
         DispatcherLogEntry(
-          .warning, "A result waits for another transaction, which has locked its row; the others are written",
-          Self.about(batch.elements[0], ["reason": "\(error)"])))
-      return nil
+          .warning, "A result waits for another transaction, which has locked its row; the others are written", one))
     case .slow:
-      lines.append(
-        DispatcherLogEntry(
-          .warning, "A result takes too long to write; the others are written",
-          Self.about(batch.elements[0], ["reason": "\(error)"])))
-      return nil
+      lines.append(DispatcherLogEntry(.warning, "A result takes too long to write; the others are written", one))
     case .split:
       lines.append(
-        DispatcherLogEntry(
-          .warning, "The database refuses a batch of results; it is written in parts",
-          ["reason": "\(error)", "count": .stringConvertible(batch.elements.count)]))
-      return nil
+        DispatcherLogEntry(.warning, "The database refuses a batch of results; it is written in parts", all))
     case .culprit(let element):
-      lines.append(
-        DispatcherLogEntry(.error, "The database refuses a result", Self.about(element, ["reason": "\(error)"])))
+      lines.append(DispatcherLogEntry(.error, "The database refuses a result", one))
       return element
     }
+    return nil
   }
 
   /// Writes an outcome again without its texts. If that is refused, too, it is retried at intervals.

@@ -8,6 +8,10 @@ internal import Runtime
 
 /// Collects hints, and decides when to look up which calls.
 struct CallEndings {
+  /// The answer is about deliveries of claims up to `claimMax`. After a fail-over, a later claim may bring another call with the id
+  /// of one of these, and has read the end of its call itself.
+  typealias Question = (calls: Set<Int64>, claimMax: Int32)
+
   /// Maximum number of calls in one look-up. The others follow in the next.
   private static let askedMax = 5_000
   /// The minimum time between two look-ups, so that hints are collected.
@@ -21,8 +25,7 @@ struct CallEndings {
   private let retryInterval: Nanoseconds
   private var hinted: Set<Int64> = []
   private var isAllHinted = false
-  private var asked: Set<Int64> = []
-  private(set) var isAsking = false
+  private var asked: Question?
   private var notBefore = Instant(nanoseconds: .min)
   private var nextPoll = Instant(nanoseconds: .min)
   /// Whether hints are heard.
@@ -56,19 +59,23 @@ struct CallEndings {
   func isHinted(_ outboxID: Int64) -> Bool { isAllHinted || hinted.contains(outboxID) }
 
   /// Whether an invite of this call must be looked up before it is sent again.
-  func mayHaveEnded(_ outboxID: Int64) -> Bool { !isListening || isHinted(outboxID) || asked.contains(outboxID) }
+  func mayHaveEnded(_ outboxID: Int64) -> Bool {
+    !isListening || isHinted(outboxID) || asked?.calls.contains(outboxID) ?? false
+  }
 
   /// When a look-up is due; distant future if none is due before the next event.
   var due: Instant {
-    guard !isAsking else { return .distantFuture }
+    guard asked == nil else { return .distantFuture }
     if isAllHinted || !hinted.isEmpty { return notBefore }
     return isListening ? .distantFuture : max(notBefore, nextPoll)
   }
 
   /// The calls to look up now.
   ///
-  /// - Parameter rings: the calls of all invites that may still be sent.
-  mutating func question(_ rings: Set<Int64>, _ now: Instant) -> [Int64]? {
+  /// - Parameters:
+  ///   - rings: the calls of all invites that may still be sent.
+  ///   - claimMax: every claim up to this one has been answered.
+  mutating func question(_ rings: Set<Int64>, claimMax: Int32, _ now: Instant) -> [Int64]? {
     guard due <= now else { return nil }
     let isAll = isAllHinted || hinted.isEmpty
     var wanted = isAll ? rings : hinted.intersection(rings)
@@ -77,24 +84,21 @@ struct CallEndings {
     nextPoll = now + interval
     guard !wanted.isEmpty else { return nil }
     while wanted.count > Self.askedMax, let one = wanted.popFirst() { hinted.insert(one) }
-    asked = wanted
-    isAsking = true
+    asked = (wanted, claimMax)
     notBefore = now + Self.pause
     return Array(wanted)
   }
 
-  /// The look-up was answered. Returns the calls it was about.
-  mutating func didAnswer() -> Set<Int64> {
-    defer { asked = [] }
-    isAsking = false
+  /// The look-up was answered. Returns what it was about.
+  mutating func didAnswer() -> Question? {
+    defer { asked = nil }
     return asked
   }
 
   /// The look-up failed and is repeated.
   mutating func didFail(_ now: Instant) {
-    isAsking = false
     notBefore = now + retryInterval
-    note(Array(asked))
-    asked = []
+    if let asked { note(Array(asked.calls)) }
+    asked = nil
   }
 }

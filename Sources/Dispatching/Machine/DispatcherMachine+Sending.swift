@@ -149,10 +149,7 @@ extension DispatcherMachine {
     guard !leaseless.isEmpty, maySend(now) else { return }
     let slots = leaseless
     leaseless = []
-    for slot in slots {
-      guard let entry = held[slot], case .waiting(.lease) = entry.stage else { continue }
-      resend(entry, now)
-    }
+    for entry in slots.compactMap({ held[$0] }) where entry.waits(for: .lease) { resend(entry, now) }
   }
 
   mutating func syncIfDue(_ now: Instant) {
@@ -165,15 +162,13 @@ extension DispatcherMachine {
   mutating func didSync(_ result: Result<Void, OutboxError>, _ now: Instant) {
     switch result {
     case .success:
-      for entry in diskWait.didAnswer(now) where held[entry.slot] === entry {
-        guard case .waiting(.disk) = entry.stage else { continue }
+      for entry in diskWait.didAnswer(now) where held[entry.slot] === entry && entry.waits(for: .disk) {
         entry.needsDisk = false
         send(entry, now)
       }
     case .failure(let error):
       // The server may have crashed, and lost the claims. So they go back, and may be claimed again.
-      for entry in diskWait.didFail() where held[entry.slot] === entry {
-        guard case .waiting(.disk) = entry.stage else { continue }
+      for entry in diskWait.didFail() where held[entry.slot] === entry && entry.waits(for: .disk) {
         park(entry, after: settings.retryInterval, reason: entry.reason ?? "Interrupted", isCounted: false, now)
       }
       log(.debug, "Nobody knows whether claims are on the disk; they go back", ["reason": "\(error)"])
@@ -224,16 +219,15 @@ extension DispatcherMachine {
       default: if result.isHedged, let reason { entry.noteFailure(reason, result) }  // history counts it
       }
       finish(entry, ending, reason: reason ?? entry.reason, messageID: messageID, now)
-    case .retry(_, let reason, let isCounted) where entry.isVoid,
-      .park(_, let reason, let isCounted) where entry.isVoid:
+    case .retry(let wait, let reason, let isCounted), .park(let wait, let reason, let isCounted):
       if isCounted { entry.noteFailure(reason, result) }
-      finish(entry, .void, reason: nil, now)
-    case .retry(let wait, let reason, let isCounted):
-      if isCounted { entry.noteFailure(reason, result) }
-      retry(entry, after: wait, reason, isCounted: isCounted, now)
-    case .park(let wait, let reason, let isCounted):
-      if isCounted { entry.noteFailure(reason, result) }
-      park(entry, after: wait, reason: reason, isCounted: isCounted, now)
+      if entry.isVoid {
+        finish(entry, .void, reason: nil, now)
+      } else if case .park = disposition {
+        park(entry, after: wait, reason: reason, isCounted: isCounted, now)
+      } else {
+        retry(entry, after: wait, reason, isCounted: isCounted, now)
+      }
     }
   }
 
@@ -278,12 +272,14 @@ extension DispatcherMachine {
       retries.insert(entry.slot, at: now + wait)
     } else if isOurs, entry.service != nil {
       let outside = settings.policy.outsideWait(left: entry.delivery.deadline - now, random.nextFraction())
-      let wait = isShort ? max(wait, outside) : wait
-      park(entry, after: wait, reason: reason, isCounted: isCounted, now)
+      park(entry, after: isShort ? max(wait, outside) : wait, reason: reason, isCounted: isCounted, now)
     } else if isCounted {
       park(entry, after: wait, reason: reason, now)
+    } else if entry.failures.isEmpty {
+      release(entry, now)
     } else {
-      returnToOutbox(entry, now)
+      // Its failed tries are kept.
+      park(entry, after: .zero, reason: reason, isCounted: entry.service == nil, now)
     }
   }
 
@@ -381,7 +377,7 @@ extension DispatcherMachine {
     guard endings.due <= now else { return }
     var rings: Set<Int64> = []
     for entry in held.all where isRing(entry) { rings.insert(entry.key.outboxID) }
-    if let question = endings.question(rings, now) { actions.append(.lookUpEnded(question)) }
+    if let question = endings.question(rings, claimMax: ledger.answered, now) { actions.append(.lookUpEnded(question)) }
   }
 
   /// Whether it is an invite that may still be sent.
@@ -392,9 +388,9 @@ extension DispatcherMachine {
   mutating func didLookUp(_ result: Result<EndedRings, OutboxError>, _ now: Instant) {
     switch result {
     case .success(let ended):
-      let asked = endings.didAnswer()
-      if !ended.isEmpty { void(ended, now) }
-      sendUnsure(asked, now)
+      guard let asked = endings.didAnswer() else { return }
+      if !ended.isEmpty { void(ended, claimMax: asked.claimMax, now) }
+      sendUnsure(asked.calls, now)
     case .failure(let error):
       endings.didFail(now)
       log(.debug, "Ended calls could not be looked up; it is tried again", ["reason": "\(error)"])
@@ -403,9 +399,10 @@ extension DispatcherMachine {
 
   /// These calls no longer ring, or not for all users: those invites must not be sent. Invites that wait, here or at a provider, are
   /// void. Invites that were sent are not sent again.
-  private mutating func void(_ ended: EndedRings, _ now: Instant) {
+  private mutating func void(_ ended: EndedRings, claimMax: Int32, _ now: Instant) {
     var sent: [HeldDelivery] = []
     for entry in held.all where isRing(entry) && ended.includes(entry.delivery) {
+      guard entry.delivery.lease.lease <= claimMax else { continue }
       if entry.isWaiting {
         finish(entry, .void, reason: nil, now)
       } else {
@@ -434,7 +431,7 @@ extension DispatcherMachine {
     let slots = unsure
     unsure = []
     for slot in slots {
-      guard let entry = held[slot], case .waiting(.lookUp) = entry.stage else { continue }
+      guard let entry = held[slot], entry.waits(for: .lookUp) else { continue }
       let outboxID = entry.key.outboxID
       if calls.contains(outboxID) { entry.lookUps += 1 }
       if calls.contains(outboxID), entry.lookUps > 1 || !endings.isHinted(outboxID) {

@@ -43,11 +43,7 @@ extension DispatcherMachine {
       membership.leave()
       forgetAll()
     }
-    switch membership.call(isQuiet: isQuiet, now) {
-    case .register: actions.append(.register)
-    case .beat(let mayReap): actions.append(.beat(mayReap: mayReap))
-    case nil: break
-    }
+    if let call = membership.call(isQuiet: isQuiet, now) { actions.append(call) }
   }
 
   mutating func didRegister(_ result: Result<Void, OutboxError>, askedAt: Instant, _ now: Instant) {
@@ -99,25 +95,24 @@ extension DispatcherMachine {
   // MARK: - Scans
 
   mutating func scanIfDue(_ now: Instant) {
-    guard let question = reconciliation.ask(claimMax: ledger.answered, now) else { return }
-    actions.append(.scan(from: question.page))
+    if reconciliation.asks(claimMax: ledger.answered, now) { actions.append(.scan(from: reconciliation.page)) }
   }
 
   mutating func didScan(_ result: Result<ClaimedPage, OutboxError>, _ now: Instant) {
     switch result {
     case .success(let page):
-      guard let question = reconciliation.didAnswer(page, now), membership.isOpen else { return }
-      for row in page.leases where row.lease <= question.claimMax { reconcile(row, question, now) }
+      guard let claimMax = reconciliation.didAnswer(page, now), membership.isOpen else { return }
+      for row in page.leases where row.lease <= claimMax { reconcile(row, claimMax, now) }
     case .failure(let error):
       reconciliation.didFail(now)
       log(.debug, "What is claimed in our name could not be read; it is tried again", ["reason": "\(error)"])
     }
   }
 
-  private mutating func reconcile(_ row: DeliveryLease, _ question: Reconciliation.Question, _ now: Instant) {
+  private mutating func reconcile(_ row: DeliveryLease, _ claimMax: Int32, _ now: Instant) {
     guard let entry = held[row.key] else { return writer.disown(row, now) }
     // The row has another number of ours, of a claim that was answered. The row is right.
-    if entry.lease != row, entry.lease.lease <= question.claimMax { entry.adopt(row, at: .unknown) }
+    if entry.lease != row, entry.lease.lease <= claimMax { entry.adopt(row, at: .unknown) }
   }
 
   // MARK: - Jobs, follow-ups and reports

@@ -25,14 +25,11 @@ extension DispatcherMachine {
     _ entry: HeldDelivery, _ outcome: DeliveryOutcome, reason: String?, messageID: String? = nil, _ now: Instant
   ) {
     guard !entry.isLost else { return drop(entry) }
-    comeBack(entry)
-    scheduler.didFinish(entry.delivery.lane)
+    leaveLane(entry)
     let reason = outcome == .delivered ? remark(on: entry) : reason
     entry.stage = .settling(
-      Settlement(
-        entry.delivery, lease: entry.lease, place: entry.place, outcome: outcome, attempts: entry.attempts,
-        status: entry.status, reason: reason, providerMessageID: messageID, sentAt: entry.sentAt,
-        answeredAt: entry.answeredAt, failures: entry.failures,
+      HeldDelivery.Ending(
+        outcome: outcome, reason: reason, messageID: messageID,
         receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter))
     logEnd(entry, outcome, reason)
     writer.settle(entry, now)
@@ -44,45 +41,35 @@ extension DispatcherMachine {
   mutating func park(
     _ entry: HeldDelivery, after wait: Nanoseconds, reason: String, isCounted: Bool = true, _ now: Instant
   ) {
-    guard !entry.isLost else { return drop(entry) }
-    comeBack(entry)
-    scheduler.didFinish(entry.delivery.lane)
-    counters.parked += 1
-    entry.stage = .returning(
-      Parking(
-        lease: entry.lease, attempts: isCounted ? entry.attempts : max(0, entry.attempts - 1), delay: wait,
-        reason: reason, failures: entry.failures))
-    writer.park(entry, now)
+    let attempts = isCounted ? entry.attempts : max(0, entry.attempts - 1)
+    giveBack(
+      entry,
+      Parking(lease: entry.lease, attempts: attempts, delay: wait, reason: reason, failures: entry.failures), now)
   }
 
   /// Returns a delivery as if it had never been claimed.
   mutating func release(_ entry: HeldDelivery, _ now: Instant) {
-    guard !entry.isLost else { return drop(entry) }
-    comeBack(entry)
-    scheduler.didFinish(entry.delivery.lane)
-    counters.released += 1
-    entry.stage = .returning(Parking(releasing: entry.lease))
-    writer.park(entry, now)
+    giveBack(entry, Parking(releasing: entry.lease), now)
   }
 
-  /// Returns a delivery to the outbox. If it was never tried under this lease, the attempt is not counted; otherwise its failed
-  /// tries are kept.
-  mutating func returnToOutbox(_ entry: HeldDelivery, _ now: Instant) {
-    if entry.failures.isEmpty {
-      release(entry, now)
-    } else {
-      park(
-        entry, after: max(.zero, entry.dueAt(now) - now), reason: entry.reason ?? "Interrupted",
-        isCounted: entry.isNextCounted || entry.service == nil, now)
-    }
+  private mutating func giveBack(_ entry: HeldDelivery, _ parking: Parking, _ now: Instant) {
+    guard !entry.isLost else { return drop(entry) }
+    leaveLane(entry)
+    if parking.delay == nil { counters.released += 1 } else { counters.parked += 1 }
+    entry.stage = .returning(parking)
+    writer.park(entry, now)
   }
 
   /// Drops a delivery whose row is no longer ours. Nothing is written.
   mutating func drop(_ entry: HeldDelivery) {
     counters.lostLeases += 1
+    leaveLane(entry)
+    held.remove(entry)
+  }
+
+  private mutating func leaveLane(_ entry: HeldDelivery) {
     comeBack(entry)
     scheduler.didFinish(entry.delivery.lane)
-    held.remove(entry)
   }
 
   // MARK: - The outbox' answers
@@ -105,9 +92,9 @@ extension DispatcherMachine {
   mutating func didWrite(_ batch: Int, _ result: Result<OutboxWriteAnswer, OutboxError>, _ now: Instant) {
     switch writer.didWrite(batch, result, now) {
     case .settled(let written, let lost):
-      if written.contains(where: { $0.settlement.mayBeFollowed }) { followUps.note(.urgent) }
-      for entry in written {
-        counters.note(entry.settlement, inLane: entry.lane, isUntried: entry.isUntried, now)
+      for (entry, settlement) in written {
+        counters.note(settlement, inLane: entry.lane, isUntried: entry.isUntried, now)
+        if settlement.mayBeFollowed { followUps.note(.urgent) }
         held.remove(entry)
       }
       counters.lostLeases += lost.count

@@ -182,7 +182,9 @@ public struct DispatcherMachine {
   public var isIdle: Bool { isDrained && writer.apartCount == 0 }
 
   /// The same, not counting what the database refuses to write: waiting longer would not help.
-  public var isDrained: Bool { held.count == writer.apartCount && writer.isIdle && ledger.isQuiet }
+  public var isDrained: Bool {
+    held.count == writer.apartCount && writer.isIdle && (membership.isOpen ? ledger.isClear : ledger.isQuiet)
+  }
 
   /// The reasons why deliveries are not sent, one sentence each; empty if they are.
   public func obstacles(_ now: Instant) -> [String] {

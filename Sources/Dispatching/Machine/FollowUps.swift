@@ -11,47 +11,37 @@ struct FollowUps {
     var isCaused = false
     var isUnderWay = false
     var notBefore = Instant(nanoseconds: .min)
+
+    var due: Instant { isCaused && !isUnderWay ? notBefore : .distantFuture }
   }
 
   /// The minimum time from the start of a run to the next, so that causes are collected. Anybody who may connect can cause runs.
   private static let pause = Nanoseconds.milliseconds(5)
 
-  private var urgent = Slot()
-  private var upkeep = Slot()
+  private var slots: [JobKind: Slot] = [.urgent: Slot(), .upkeep: Slot()]
 
   /// How many follow-ups one run takes at most. Their calls stay locked until it ends. What is urgent is about calls that ring.
   static func countMax(_ kind: JobKind) -> Int { kind == .urgent ? 10 : 50 }
 
-  private subscript(kind: JobKind) -> Slot {
-    get { kind == .urgent ? urgent : upkeep }
-    set { if kind == .urgent { urgent = newValue } else { upkeep = newValue } }
-  }
-
   /// When the next run is due; distant future if none is due before the next event.
-  var due: Instant {
-    JobKind.allCases.map { self[$0] }.reduce(.distantFuture) {
-      $1.isCaused && !$1.isUnderWay ? min($0, $1.notBefore) : $0
-    }
-  }
+  var due: Instant { slots.values.reduce(.distantFuture) { min($0, $1.due) } }
 
   /// Something happened that has follow-ups of this kind.
-  mutating func note(_ kind: JobKind) { self[kind].isCaused = true }
+  mutating func note(_ kind: JobKind) { slots[kind]?.isCaused = true }
 
   /// Whether to run those of this kind now. `didRun` or `didFail` follows.
   mutating func runs(_ kind: JobKind, _ now: Instant) -> Bool {
-    let slot = self[kind]
-    guard slot.isCaused, !slot.isUnderWay, slot.notBefore <= now else { return false }
-    self[kind] = Slot(isUnderWay: true, notBefore: now + Self.pause)
+    guard slots[kind, default: Slot()].due <= now else { return false }
+    slots[kind] = Slot(isUnderWay: true, notBefore: now + Self.pause)
     return true
   }
 
   /// A run took `count` of them. If it was full, there may be more, and the next run is due at once.
   mutating func didRun(_ kind: JobKind, _ count: Int) {
-    self[kind].isUnderWay = false
-    guard count >= Self.countMax(kind) else { return }
-    self[kind] = Slot(isCaused: true)
+    slots[kind]?.isUnderWay = false
+    if count >= Self.countMax(kind) { slots[kind] = Slot(isCaused: true) }
   }
 
   /// A run failed. The database's jobs do what is left.
-  mutating func didFail(_ kind: JobKind) { self[kind].isUnderWay = false }
+  mutating func didFail(_ kind: JobKind) { slots[kind]?.isUnderWay = false }
 }

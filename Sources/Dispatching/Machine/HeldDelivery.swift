@@ -23,10 +23,19 @@ final class HeldDelivery {
     case waiting(Wait)
     /// It was handed to its provider.
     case sent
-    /// It has ended, and the settlement is being written.
-    case settling(Settlement)
+    /// It has ended, and that is being written.
+    case settling(Ending)
     /// It goes back to the outbox, and that is being written.
     case returning(Parking)
+  }
+
+  /// How it ended.
+  struct Ending {
+    var outcome: DeliveryOutcome
+    var reason: String?
+    var messageID: String?
+    /// `Settlement.receiptAfter`.
+    var receiptAfter: Nanoseconds?
   }
 
   let delivery: Delivery
@@ -108,9 +117,8 @@ final class HeldDelivery {
     if case .sent = stage { true } else { false }
   }
 
-  /// When it is tried again; `now` if it waits for something else.
-  func dueAt(_ now: Instant) -> Instant {
-    if case .waiting(.time(let at)) = stage { at } else { now }
+  func waits(for wait: Wait) -> Bool {
+    if case .waiting(wait) = stage { true } else { false }
   }
 
   /// From now on it is ours under this lease.
@@ -165,15 +173,16 @@ final class HeldDelivery {
 
   // MARK: - Being written
 
+  /// The reason of what is written without texts.
+  private static let refusedReason = "SettlementRefused"
+
   /// The settlement to write, under the current lease.
   var settlement: Settlement {
-    guard case .settling(let settlement) = stage else {
-      preconditionFailure("a delivery is settled that has not ended")
-    }
-    if settlement.lease == lease, settlement.place == place { return settlement }
-    let current = settlement.with(lease: lease, place: place)
-    stage = .settling(current)
-    return current
+    guard case .settling(let ending) = stage else { preconditionFailure("a delivery is settled that has not ended") }
+    return Settlement(
+      delivery, lease: lease, place: place, outcome: ending.outcome, attempts: attempts, status: status,
+      reason: ending.reason, providerMessageID: ending.messageID, sentAt: sentAt, answeredAt: answeredAt,
+      failures: failures, receiptAfter: ending.receiptAfter)
   }
 
   /// The return to write, under the current lease.
@@ -188,33 +197,14 @@ final class HeldDelivery {
   /// Removes the texts from what is to be written, because the database refuses one of them.
   func strip() {
     isStripped = true
+    failures = []
     switch stage {
-    case .settling(let settlement): stage = .settling(settlement.stripped)
+    case .settling(let ending): stage = .settling(Ending(outcome: ending.outcome, reason: Self.refusedReason))
     case .returning(var parking):
-      if parking.reason != nil { parking.reason = Settlement.refusedReason }
+      if parking.reason != nil { parking.reason = Self.refusedReason }
       parking.failures = []
       stage = .returning(parking)
     case .waiting, .sent: break
     }
-  }
-}
-
-extension Settlement {
-  /// The reason of a settlement whose texts the database refused.
-  static let refusedReason = "SettlementRefused"
-
-  /// The same settlement under another lease.
-  func with(lease: DeliveryLease, place: DeliveryPlace) -> Settlement {
-    Settlement(
-      delivery, lease: lease, place: place, outcome: outcome, attempts: attempts, status: status, reason: reason,
-      providerMessageID: providerMessageID, sentAt: sentAt, answeredAt: answeredAt, failures: failures,
-      receiptAfter: receiptAfter)
-  }
-
-  /// The same settlement without texts. That it was sent stays: the phone may ring, and gets a cancel at the end.
-  var stripped: Settlement {
-    Settlement(
-      delivery, lease: lease, place: place, outcome: outcome, attempts: attempts, status: status,
-      reason: Self.refusedReason, sentAt: sentAt, answeredAt: answeredAt)
   }
 }

@@ -13,8 +13,7 @@ struct Housekeeping {
   }
 
   private let settings: DispatcherSettings
-  private var urgent = Slot()
-  private var upkeep = Slot()
+  private var slots: [JobKind: Slot] = [.urgent: Slot(), .upkeep: Slot()]
   private var isReporting = false
   private var nextReport = Instant(nanoseconds: .min)
 
@@ -23,30 +22,25 @@ struct Housekeeping {
   }
 
   /// When the next job or report is due; distant future while all are under way.
-  var due: Instant { min(urgent.due, upkeep.due, isReporting ? .distantFuture : nextReport) }
-
-  private subscript(kind: JobKind) -> Slot {
-    get { kind == .urgent ? urgent : upkeep }
-    set { if kind == .urgent { urgent = newValue } else { upkeep = newValue } }
-  }
+  var due: Instant { slots.values.reduce(isReporting ? .distantFuture : nextReport) { min($0, $1.due) } }
 
   /// Whether to look for a job of this kind now. `didFindNoJob`, `didRunJob` or `didFailJob` follows.
   mutating func claimsJob(_ kind: JobKind, _ now: Instant) -> Bool {
-    guard self[kind].due <= now else { return false }
-    self[kind].isAtJob = true
+    guard slots[kind, default: Slot()].due <= now else { return false }
+    slots[kind]?.isAtJob = true
     return true
   }
 
   /// No job was due.
   mutating func didFindNoJob(_ kind: JobKind, _ now: Instant) {
-    self[kind] = Slot(nextJob: now + settings.jobInterval)
+    slots[kind] = Slot(nextJob: now + settings.jobInterval)
   }
 
   /// A step of a job was done. Another job may be due.
-  mutating func didRunJob(_ kind: JobKind, _ now: Instant) { self[kind] = Slot(nextJob: now) }
+  mutating func didRunJob(_ kind: JobKind, _ now: Instant) { slots[kind] = Slot(nextJob: now) }
 
   mutating func didFailJob(_ kind: JobKind, _ now: Instant) {
-    self[kind] = Slot(nextJob: now + settings.reportInterval)
+    slots[kind] = Slot(nextJob: now + settings.reportInterval)
   }
 
   /// Whether to report the lanes' conditions now. `didReport` follows.

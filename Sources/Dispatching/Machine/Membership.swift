@@ -11,11 +11,6 @@ internal import Runtime
 
 /// Decides about registration and beats, and what their answers mean.
 struct Membership {
-  enum Call {
-    case register
-    case beat(mayReap: Bool)
-  }
-
   private let settings: DispatcherSettings
   private(set) var isStoreAvailable = false
   private(set) var isRegistered = false
@@ -49,10 +44,10 @@ struct Membership {
   /// When the next call is due; distant future if none is due before the next event.
   var due: Instant { isStoreAvailable && !isAsking ? nextCall : .distantFuture }
 
-  /// The call that is due.
+  /// The call of the store that is due: a registration or a beat.
   ///
   /// - Parameter isQuiet: no claim and no batch of the former gateway is under way, so that a new one may register.
-  mutating func call(isQuiet: Bool, _ now: Instant) -> Call? {
+  mutating func call(isQuiet: Bool, _ now: Instant) -> DispatcherAction? {
     guard due <= now, isRegistered || isQuiet else { return nil }
     isAsking = true
     isAnswerOld = false

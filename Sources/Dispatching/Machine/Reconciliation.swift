@@ -5,20 +5,15 @@ internal import Runtime
 
 /// Scans page by page, at intervals and after each loss of the connection.
 struct Reconciliation {
-  /// The parameters with which a page was asked for.
-  struct Question: Equatable {
-    var page: Int64?
-    /// Rows of later claims may still be under way to us.
-    var claimMax: Int32
-  }
-
   /// The time between two pages, so that other statements get their turn.
   private static let pause = Nanoseconds.milliseconds(20)
 
   private let interval: Nanoseconds
   private let retryInterval: Nanoseconds
-  private var page: Int64?
-  private var question: Question?
+  /// Where the next page, or the one under way, begins; nil: at the start.
+  private(set) var page: Int64?
+  /// Of the page under way: rows of later claims may still be under way to us.
+  private var claimMax: Int32?
   private var next = Instant(nanoseconds: .min)
   private var mustRestart = false
 
@@ -28,40 +23,36 @@ struct Reconciliation {
   }
 
   /// When the next page is due; distant future while one is under way.
-  var due: Instant { question == nil ? next : .distantFuture }
+  var due: Instant { claimMax == nil ? next : .distantFuture }
 
   /// Starts again now, because the connection was lost.
   mutating func restart() {
     page = nil
     next = Instant(nanoseconds: .min)
-    mustRestart = question != nil
+    mustRestart = claimMax != nil
   }
 
-  /// The page to ask for now; nil if none is due.
+  /// Whether to ask for `page` now.
   ///
   /// - Parameter claimMax: every claim up to this one has been answered or forgotten.
-  mutating func ask(claimMax: Int32, _ now: Instant) -> Question? {
-    guard due <= now else { return nil }
-    let question = Question(page: page, claimMax: claimMax)
-    self.question = question
-    return question
+  mutating func asks(claimMax: Int32, _ now: Instant) -> Bool {
+    guard due <= now else { return false }
+    self.claimMax = claimMax
+    return true
   }
 
-  /// A page came. Returns the parameters with which it was asked for.
-  mutating func didAnswer(_ answer: ClaimedPage, _ now: Instant) -> Question? {
-    defer { question = nil }
-    if mustRestart {
-      mustRestart = false
-    } else {
+  /// A page came. Returns the claims up to which its rows can be compared.
+  mutating func didAnswer(_ answer: ClaimedPage, _ now: Instant) -> Int32? {
+    defer { (claimMax, mustRestart) = (nil, false) }
+    if !mustRestart {
       page = answer.next
       next = now + (answer.next == nil ? interval : Self.pause)
     }
-    return question
+    return claimMax
   }
 
   mutating func didFail(_ now: Instant) {
-    question = nil
-    mustRestart = false
+    (claimMax, mustRestart) = (nil, false)
     next = now + retryInterval
   }
 }

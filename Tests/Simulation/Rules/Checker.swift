@@ -138,7 +138,8 @@ final class Checker {
       for delivery in claimed.deliveries {
         if delivery.isEndedInvite { readEnded[id, default: []].insert(delivery.key) }
         let left = (delivery.deadline - life.localNow).count
-        deadlines[delivery.key] = world.now + left
+        // The server's clock may have been set since an earlier claim, which is the one that its gateway goes by.
+        deadlines[delivery.key] = max(deadlines[delivery.key] ?? 0, world.now + left)
       }
     case .written(let batch, let answer):
       guard let settlements = batches[id]?.removeValue(forKey: batch), case .success(let said) = answer else { break }
@@ -273,6 +274,11 @@ final class Checker {
 
   /// A call was enqueued: without faults its phones must ring at once.
   func didEnqueue(_ outboxID: Int64) {
+    // After a fail-over it may have the id of a call that was lost.
+    for id in knownEnded.keys {
+      knownEnded[id]?.calls.remove(outboxID)
+      knownEnded[id]?.decliners[outboxID] = nil
+    }
     guard world.plan.isHarmless else { return }
     let keys = world.server.outbox.deliveries.rows.keys.filter { $0.outboxID == outboxID }.sorted {
       $0.pushNumber < $1.pushNumber
