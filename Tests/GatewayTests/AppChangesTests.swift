@@ -142,7 +142,7 @@ import Testing
         try gateway.editConfiguration { _ in original.replacing("apps:\n", with: "apps:\n" + text) }
         await gateway.service.reload()
         let held = """
-          select coalesce((select q.calls::text from push.quota q where q.app = 'zelador'), 'none')
+          select coalesce((select q.limits[1]::text from push.quota q where q.app = 'zelador'), 'none')
             || (select count(*) from push.apps where app = 'zelador')
           """
         try await gateway.database.wait(for: held, toBe: limit + "1")

@@ -269,6 +269,7 @@ struct ClientSystemsTests {
       try await gateway.settled()
       _ = try await gateway.database.value("select changed from push.pause_lane('porteiro', 'fcm', 'test')")
       try await gateway.end("out of reach")
+      try await gateway.followed()
       try await gateway.database.execute("update push.delivery set deadline_at = clock_timestamp() where kind = 1")
       try await gateway.database.wait(for: "select not exists (select from push.delivery where kind = 1)")
       _ = try await gateway.database.value("select changed from push.resume_lane('porteiro', 'fcm')")

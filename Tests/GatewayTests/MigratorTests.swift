@@ -418,6 +418,15 @@ import Testing
     }
   }
 
+  /// Tables of the schema before migration 16 that functions/upgrade.sql drops.
+  private static let notesOfRelease010 = """
+    create table push.ends_unchecked (outbox_id bigint, ended_at timestamptz, is_unannounced boolean);
+    create table push.escalations_due (outbox_id bigint, due_at timestamptz);
+    create table push.fallback_turn ();
+    create table push.life ();
+    create table push.reclaimed ();
+    """
+
   @Test func `what a release drops exists until the functions that call it are replaced`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
@@ -426,6 +435,7 @@ import Testing
       try await connection.script(
         """
         delete from push.schema_migration where version > 15;
+        \(Self.notesOfRelease010)
         create function push.make_lane(text, text) returns smallint language sql as 'select 1::smallint';
         create function push.notify(text, text, double precision) returns boolean language sql as 'select false';
         """)
@@ -458,6 +468,7 @@ import Testing
       try await connection.script(
         """
         delete from push.schema_migration where version > 15;
+        \(Self.notesOfRelease010)
         insert into push.app_grant (role, app) values ('tenant', 'granted');
         insert into push.lane (id, app, provider) overriding system value values (-32767, 'unserved', 'fcm');
         insert into push.apps (app, ring_seconds, providers) values ('served', 60, '{apns,expo}');

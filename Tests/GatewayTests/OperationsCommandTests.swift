@@ -284,6 +284,7 @@ import Testing
         "select push.register_device('android', 'porteiro', 'fcm', '\(OperationsFixture.fcmToken)')")
       // Calls are not masked while they ring.
       try await database.execute("select push.answer_call('call-1', 'android', 'porteiro')")
+      try await database.followUp()
       let erased = try await run(database, "erase-user", "android", "--app", "porteiro")
       #expect(erased.status == 0, "\(erased.errors)")
       #expect(erased.output == "devices: 1 removed; outbox: 1 masked; history: 1 masked\n")

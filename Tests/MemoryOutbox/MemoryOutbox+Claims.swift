@@ -111,6 +111,7 @@ extension MemoryOutbox {
     row.owner = gateway
     row.lease = number
     row.attempt += 1
+    row.hasFoundEnded = row.isInvite && !call.rings(for: row.userID)
     deliveries[key] = row
     return MemoryClaimedRow(delivery: row, call: call, remaining: row.deadlineAt - now)
   }
@@ -220,6 +221,7 @@ extension MemoryOutbox {
       guard var row = row(parking.lease, of: gateway) else { continue }
       row.state = parking.delay == nil ? .ready : .waiting
       row.owner = nil
+      row.hasFoundEnded = false
       row.attempt = parking.attempts ?? max(0, row.attempt - 1)
       row.lastReason = parking.reason ?? row.lastReason
       row.dueAt = min(now + (parking.delay ?? .zero).microseconds, row.deadlineAt)

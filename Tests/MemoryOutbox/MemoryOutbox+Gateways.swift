@@ -95,6 +95,7 @@ extension MemoryOutbox {
     guard var row = deliveries[key] else { return }
     row.state = .ready
     row.owner = nil
+    row.hasFoundEnded = false
     row.dueAt = now
     if isUncounted { row.attempt = max(0, row.attempt - 1) }
     deliveries[key] = row

@@ -202,7 +202,7 @@ public struct MemoryOutbox: Sendable {
       if let row = deliveries[key] {
         return MemoryPush(
           key: key, kind: PushKind(rawValue: row.kind), channel: row.channel, userID: row.userID, reason: nil,
-          mayHaveArrived: row.state == .claimed, deadlineAt: row.deadlineAt)
+          mayHaveArrived: row.mayHaveArrived, deadlineAt: row.deadlineAt)
       }
       guard let end = history[key]?.last else { return nil }
       // If a gateway settled the push, its last attempt counts only if the request was sent. Otherwise every attempt may

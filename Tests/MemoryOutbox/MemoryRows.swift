@@ -108,11 +108,15 @@ public struct MemoryDelivery: Sendable {
   /// The number of the claim that took it last.
   public var lease: Int32 = 0
   public var attempt: Int32 = 0
+  /// Whether the claim that took this invite found that its call no longer rings for its user.
+  public var hasFoundEnded = false
   public var crashes: Int16 = 0
   public var lastReason: String?
 
   public var createdAt: DatabaseTime { key.createdAtMicroseconds }
   public var channel: MemoryChannel { MemoryChannel(lane: lane, token: token) }
+  /// Whether it may have reached the phone.
+  public var mayHaveArrived: Bool { attempt > (hasFoundEnded ? 1 : 0) }
   public var isInvite: Bool { kind == PushKind.invite.rawValue }
   /// Whether it is visible to people, who would see it twice if it were sent twice.
   public var isVisible: Bool {

@@ -51,7 +51,7 @@ begin
     cross join lateral (select o.created_at from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
-        d.locale, d.data, null::smallint as outcome, null::text as reason, d.state = 1 or d.attempt > 0 as may_ring, d.fallback_of, d.deadline_at,
+        d.locale, d.data, null::smallint as outcome, null::text as reason, d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
         d.bypassed_at is not null as bypassed
       from push.delivery d where d.outbox_id = c.id
       union all

@@ -170,7 +170,9 @@ begin
     with taken as (
       -- The rows come in the order of their places, so the deliveries of a call are adjacent, whatever their lanes.
       update push.delivery d
-      set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1
+      set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
+        found_ended = d.kind = 0 and not coalesce((
+          select o.ended_at is null and not coalesce(o.declined ? d.user_id, false) from push.outbox o where o.id = d.outbox_id), false)
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
         d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data, d.paired
@@ -238,7 +240,8 @@ begin
   end if;
   update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
   v_places := push.claimed_places(array[p_gateway], p_claim);
-  update push.delivery d set state = 0, owner = null, attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
+  update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
+      due_at = clock_timestamp()
     where d.ctid = any (v_places) and d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
   get diagnostics v_given = row_count;
   if v_given > 0 then

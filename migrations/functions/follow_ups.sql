@@ -43,7 +43,7 @@ begin
   if exists (select from pg_attribute a where a.attrelid = 'push.history'::regclass and a.attname = 'token') then
     return;
   end if;
-  alter table push.delivery add column paired boolean not null default false;
+  alter table push.delivery add column paired boolean not null default false, add column found_ended boolean not null default false;
   -- A CHECK or NOT NULL that fails would print the row with its token, so there are none on what settling fills in.
   alter table push.history alter device drop not null, add column token text, add column environment smallint,
     add column platform smallint, add column locale text, add column data jsonb,
@@ -55,6 +55,8 @@ end
 $$;
 comment on column push.delivery.paired is
   'for a cancel and a missed call of one call: whether the other one is sent to the same phone. The phone shows them once';
+comment on column push.delivery.found_ended is
+  'for a claimed invite: whether the claim has found that its call no longer rings for its user. Its gateway does not send it';
 comment on column push.history.token is 'the device token; null: erased, or finished before this column existed';
 comment on column push.history.environment is '0 production, 1 sandbox';
 comment on column push.history.platform is 'as push.delivery.platform';

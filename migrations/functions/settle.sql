@@ -144,7 +144,7 @@ begin
   -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
   update push.delivery d
   set state = case when p_delay_ms[r.i] is null then 0 else 2 end,
-    ready_lane = case when p_delay_ms[r.i] is null then d.ready_lane end, owner = null,
+    ready_lane = case when p_delay_ms[r.i] is null then d.ready_lane end, owner = null, found_ended = false,
     attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
     due_at = least(clock_timestamp() + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
     failures = case when p_failures[r.i] is null then d.failures
