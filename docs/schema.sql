@@ -309,6 +309,7 @@ CREATE TABLE push.delivery (
     data jsonb,
     bypassed_at timestamp with time zone,
     paired boolean DEFAULT false NOT NULL,
+    found_ended boolean DEFAULT false NOT NULL,
     CONSTRAINT delivery_state_form CHECK (((NOT (ready_lane IS DISTINCT FROM
 CASE
     WHEN ((state < 2) AND (crashes < 2)) THEN lane
@@ -366,6 +367,8 @@ COMMENT ON COLUMN push.delivery.data IS 'object of texts: what the recipient''s 
 COMMENT ON COLUMN push.delivery.bypassed_at IS 'when push.bypass looked for the user''s next channel, whether there is one or not; null: it has not';
 
 COMMENT ON COLUMN push.delivery.paired IS 'for a cancel and a missed call of one call: whether the other one is sent to the same phone. The phone shows them once';
+
+COMMENT ON COLUMN push.delivery.found_ended IS 'for a claimed invite: whether the claim has found that its call no longer rings for its user. Its gateway does not send it';
 
 CREATE FUNCTION push.bury(p_gone push.delivery[], p_outcome integer, p_reason text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql
@@ -895,7 +898,9 @@ begin
     with taken as (
       -- The rows come in the order of their places, so the deliveries of a call are adjacent, whatever their lanes.
       update push.delivery d
-      set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1
+      set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
+        found_ended = d.kind = 0 and not coalesce((
+          select o.ended_at is null and not coalesce(o.declined ? d.user_id, false) from push.outbox o where o.id = d.outbox_id), false)
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
         d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data, d.paired
@@ -2815,7 +2820,8 @@ begin
   end if;
   update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
   v_places := push.claimed_places(array[p_gateway], p_claim);
-  update push.delivery d set state = 0, owner = null, attempt = greatest(d.attempt - 1, 0), due_at = clock_timestamp()
+  update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
+      due_at = clock_timestamp()
     where d.ctid = any (v_places) and d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
   get diagnostics v_given = row_count;
   if v_given > 0 then
@@ -2900,7 +2906,7 @@ begin
     delete from push.delivery d where d.ctid = any (array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless)) returning d
   ), freed as (
     update push.delivery d
-    set state = 0, owner = null, crashes = j.deaths, ready_lane = case when j.deaths < c_suspect then d.lane end
+    set state = 0, owner = null, found_ended = false, crashes = j.deaths, ready_lane = case when j.deaths < c_suspect then d.lane end
     from judged j
     where d.ctid = j.tid and not j.is_seen and j.deaths < c_hopeless
   )
@@ -4078,7 +4084,7 @@ CREATE FUNCTION push.mask(p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
 
-COMMENT ON FUNCTION push.mask(p_token text) IS 'a token as people see it: its first and last four characters. p_token: the token';
+COMMENT ON FUNCTION push.mask(p_token text) IS 'a token as people see it: its first and last four characters. Views repeat it, as their readers may not call it. p_token: the token';
 
 CREATE FUNCTION push.mask_call(p_call push.outbox, p_user_id text, p_hashes bigint[]) RETURNS push.outbox
     LANGUAGE plpgsql IMMUTABLE
@@ -4880,7 +4886,7 @@ begin
   -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
   update push.delivery d
   set state = case when p_delay_ms[r.i] is null then 0 else 2 end,
-    ready_lane = case when p_delay_ms[r.i] is null then d.ready_lane end, owner = null,
+    ready_lane = case when p_delay_ms[r.i] is null then d.ready_lane end, owner = null, found_ended = false,
     attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
     due_at = least(clock_timestamp() + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
     failures = case when p_failures[r.i] is null then d.failures
@@ -5361,7 +5367,7 @@ begin
     cross join lateral (select o.created_at from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
-        d.locale, d.data, null::smallint as outcome, null::text as reason, d.state = 1 or d.attempt > 0 as may_ring, d.fallback_of, d.deadline_at,
+        d.locale, d.data, null::smallint as outcome, null::text as reason, d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
         d.bypassed_at is not null as bypassed
       from push.delivery d where d.outbox_id = c.id
       union all
@@ -8258,7 +8264,7 @@ CREATE VIEW push.delivery_history AS
     h.deadline_at,
     h.n,
     h.owner AS gateway,
-    COALESCE(push.mask(h.token), h.device) AS device,
+    COALESCE((("left"(h.token, 4) || '…'::text) || "right"(h.token, 4)), h.device) AS device,
     h.failures,
     h.fallback_of,
     h.receipt_reason,
@@ -9192,7 +9198,8 @@ CREATE VIEW push.stuck AS
             r.fallback_of,
             r.data,
             r.bypassed_at,
-            r.paired
+            r.paired,
+            r.found_ended
            FROM ((push.lane l_1
              LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l_1.id)))
              CROSS JOIN LATERAL ( SELECT d_1.outbox_id,
@@ -9218,7 +9225,8 @@ CREATE VIEW push.stuck AS
                     d_1.fallback_of,
                     d_1.data,
                     d_1.bypassed_at,
-                    d_1.paired
+                    d_1.paired,
+                    d_1.found_ended
                    FROM ( SELECT d_2.outbox_id,
                             d_2.created_at,
                             d_2.due_at,
@@ -9242,7 +9250,8 @@ CREATE VIEW push.stuck AS
                             d_2.fallback_of,
                             d_2.data,
                             d_2.bypassed_at,
-                            d_2.paired
+                            d_2.paired,
+                            d_2.found_ended
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -9274,7 +9283,8 @@ CREATE VIEW push.stuck AS
             c.fallback_of,
             c.data,
             c.bypassed_at,
-            c.paired
+            c.paired,
+            c.found_ended
            FROM ( SELECT d_1.outbox_id,
                     d_1.created_at,
                     d_1.due_at,
@@ -9298,7 +9308,8 @@ CREATE VIEW push.stuck AS
                     d_1.fallback_of,
                     d_1.data,
                     d_1.bypassed_at,
-                    d_1.paired
+                    d_1.paired,
+                    d_1.found_ended
                    FROM (push.lane l_1
                      CROSS JOIN LATERAL ( SELECT d_2.outbox_id,
                             d_2.created_at,
@@ -9323,7 +9334,8 @@ CREATE VIEW push.stuck AS
                             d_2.fallback_of,
                             d_2.data,
                             d_2.bypassed_at,
-                            d_2.paired
+                            d_2.paired,
+                            d_2.found_ended
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -9353,7 +9365,8 @@ CREATE VIEW push.stuck AS
                     d_1.fallback_of,
                     d_1.data,
                     d_1.bypassed_at,
-                    d_1.paired
+                    d_1.paired,
+                    d_1.found_ended
                    FROM push.delivery d_1
                   WHERE ((d_1.ready_lane IS NULL) AND (d_1.due_at < (now() - '00:00:05'::interval)) AND (d_1.crashes < 2))
                   ORDER BY d_1.due_at
@@ -9382,7 +9395,8 @@ CREATE VIEW push.stuck AS
                     d_1.fallback_of,
                     d_1.data,
                     d_1.bypassed_at,
-                    d_1.paired
+                    d_1.paired,
+                    d_1.found_ended
                    FROM push.delivery d_1
                   WHERE (d_1.crashes >= 2)
                  LIMIT 1000)) c
