@@ -236,7 +236,8 @@ let package = Package(
     .target(
       name: "HTTPSurfaceTestSupport",
       dependencies: [
-        "HTTPSurface", "Settings", "Queue", "Runtime", "COpenSSL", "HTTP2TestSupport", "TestSupport", "TestTime", logging,
+        "HTTPSurface", "Settings", "Queue", "Runtime", "COpenSSL", "HTTP2TestSupport", "TestSupport", "TestTime",
+        logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       path: "Tests/HTTPSurfaceTestSupport", swiftSettings: strictTests),
