@@ -102,6 +102,15 @@ select test.equal('and told when nothing fails any more', coalesce(pg_temp.noted
   and d.kind = 'missed_call')), 'c-1 c-60');
 create trigger fail before insert on push.delivery for each row execute function test.fail();
 
+-- Who ends many calls at once does not make others wait.
+delete from push.outbox; select test.follow();
+select pg_temp.late('many-' || i, 'u') from generate_series(1, 60) i \g /dev/null
+select push.miss() \g /dev/null
+select pg_temp.late('lone', 'u') \g /dev/null
+select push.miss() \g /dev/null
+select test.equal('a run takes the newest notes, too', format('%s %s', push.follow_up(false, 4), pg_temp.states() ~ 'lone told'), '4 t');
+select test.equal('and the oldest', pg_temp.states() ~ 'many-1 told, many-2 told, many-3,', true);
+
 -- The time limit counts for the whole statement, and only once: what was stopped is tried again one by one.
 delete from push.outbox; select test.follow();
 select pg_temp.late('t-' || i, case when i in (1, 8) then 'slow' else 'u' end) from generate_series(1, 12) i \g /dev/null
