@@ -2,34 +2,6 @@
 
 public import Runtime
 
-/// A ticket whose receipt is to be looked up now.
-public struct DueReceipt: Sendable {
-  /// The ticket's id at Expo.
-  public var ticket: String
-  /// The device token the push went to.
-  public var token: [UInt8]
-  /// When the push was sent, in milliseconds since 1970. The receipt says nothing about a token registered later.
-  public var sentAtMilliseconds: Int64
-
-  public init(ticket: String, token: [UInt8], sentAtMilliseconds: Int64) {
-    self.ticket = ticket
-    self.token = token
-    self.sentAtMilliseconds = sentAtMilliseconds
-  }
-}
-
-/// What a receipt said.
-public struct ReceiptResult: Sendable, Equatable {
-  public var ticket: String
-  /// Why the push did not reach APNs or FCM; nil if it did.
-  public var reason: String?
-
-  public init(ticket: String, reason: String?) {
-    self.ticket = ticket
-    self.reason = reason
-  }
-}
-
 /// Keeps tickets across restarts. Gives each ticket to one replica at a time.
 public protocol ReceiptStore: Sendable {
   /// At most `max` due tickets of an app. No other replica gets them before `lease` is over.

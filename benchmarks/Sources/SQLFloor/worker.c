@@ -122,7 +122,6 @@ static void open_session(struct worker *worker) {
   worker->gateway = (int32_t)strtol(PQgetvalue(result, 0, 0), NULL, 10);
   PQclear(result);
 
-  // Claims return nothing until push.life is open; the first heartbeat of a new gateway opens it.
   char sql[96];
   snprintf(sql, sizeof sql, "select alive from push.beat(%d, false)", worker->gateway);
   result = execute(worker, sql);
