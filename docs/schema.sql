@@ -2737,13 +2737,19 @@ begin
   if push.restored_at() is not null then
     return 0;
   end if;
+  -- Half of them are the newest: who ends thousands of calls at once does not make the phones of others wait.
   v_notes := array(
-    select row(n.tid, n.outbox_id, n.why, n.tries)::push.noted
-    from (
+    with newest as materialized (
       select f.ctid as tid, f.outbox_id, f.why, f.tries from push.follow_ups f
       where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
-      order by f.due_at limit p_max for update skip locked
-    ) n
+      order by f.due_at desc limit p_max / 2 for update skip locked
+    ), oldest as (
+      select f.ctid as tid, f.outbox_id, f.why, f.tries from push.follow_ups f
+      where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
+        and f.ctid not in (select n.tid from newest n)
+      order by f.due_at limit p_max - p_max / 2 for update skip locked
+    )
+    select row(n.tid, n.outbox_id, n.why, n.tries)::push.noted from (select * from newest union all select * from oldest) n
     -- Settlements lock deliveries in the order of their keys, too. Those of deleted calls may be claimed.
     order by n.outbox_id);
   while v_from <= cardinality(v_notes) loop
