@@ -33,8 +33,8 @@ class Limits:
     """The same while a fault kept the gateway from hearing of it, and its own lease had not lapsed."""
     settle: float = 2.0
     """An answer that a gateway has read is on Postgres's disk this much later, if nothing is wrong."""
-    reclaim: float = 15.0
-    """What Postgres lost in a crash is written again this much later by the gateway that remembers it."""
+    unwritten: float = 15.0
+    """What could not be written while Postgres was away is written at most this much after it is back."""
     failover: float = 10.0
     """An asynchronous fail-over may lose commits that are younger than this."""
     clock: float = 0.05
@@ -224,7 +224,7 @@ class _Accountant:
             elif first.device.behaviour == "lossy":
                 self._figures[f"{first.kind} repeats: the answer was lost"] += 1
             elif (fault := self._excuse(first, second)) is not None:
-                self._figures[f"{first.kind} repeats: {fault.kind} of the gateway"] += 1
+                self._figures[f"{first.kind} repeats: {fault.text_of_cause}"] += 1
             else:
                 self._blame(SETTLED, call, f"{_named(second)} was accepted {second.at - first.at:.2f} s after the same, which "
                                            f"gateway {first.gateway} sent, had been answered")
@@ -236,18 +236,22 @@ class _Accountant:
             and second.at < first.at + SLOW_SECONDS
 
     def _excuse(self, first: Push, second: Push) -> Fault | None:
-        """The fault because of which nobody could know that the first push was answered."""
+        """The fault because of which nobody could know that the first push was answered, or because of which Postgres had
+        forgotten who sends it: a crash undoes a claim that was just made, until what became of it is written."""
         slow = first.device.behaviour == "slow" or first.provider == "expo"  # a batch waits for its slowest
         until = first.at + (SLOW_SECONDS if slow else ANSWER_SECONDS) + self._limits.settle
-        # While Postgres is away or crashed, only the gateway's memory knows.
+        # While Postgres is away, only the gateway knows.
         for fault in self._faults:
             if fault.at > until:
                 break
             if fault.until >= first.at and fault.hits(first.gateway):
-                until = max(until, fault.until + self._limits.reclaim)
+                until = max(until, fault.until + self._limits.unwritten)
         for fault in self._faults:
-            if fault.cuts_off and first.gateway in fault.gateways and fault.at < min(until, second.at) \
-                    and fault.until + 3 > first.at:
+            if fault.at >= min(until, second.at):
+                break
+            if fault.cuts_off and first.gateway in fault.gateways and fault.until + 3 > first.at:
+                return fault
+            if fault.loses_commits and fault.until > first.at:
                 return fault
         return None
 

@@ -51,6 +51,10 @@ class Fault:
     def loses_commits(self) -> bool:
         return self.kind in DATABASE_FAULTS
 
+    @property
+    def text_of_cause(self) -> str:
+        return f"{self.kind} of {'Postgres' if self.loses_commits else 'the gateway'}"
+
     def hits(self, gateway: int) -> bool:
         return self.loses_commits or gateway in self.gateways
 

@@ -157,11 +157,21 @@ class AccountTests(unittest.TestCase):
         self.history = [self.delivery("invite", 0, 1.1)]
         self.check(SETTLED)
 
-    def test_a_crash_of_postgres_excuses_no_repeat(self) -> None:
+    def test_a_cut_excuses_no_repeat(self) -> None:
+        self.pushes.append(self.push("invite", 2, gateway=1))
+        self.history = [self.delivery("invite", 0, 2.1)]
+        self.fault("cut", 0.3, 0.3, 0)
+        self.check(SETTLED)
+
+    def test_a_crash_undoes_the_claim_of_a_ring_in_flight(self) -> None:
         self.pushes.append(self.push("invite", 2, gateway=1))
         self.history = [self.delivery("invite", 0, 2.1)]
         self.fault("crash-backend", 0.3, 1)
-        self.fault("cut", 0.3, 0.3, 0)
+        self.assertEqual(self.check().figures["invite repeats: crash-backend of Postgres"], 1)
+        self.faults = []
+        self.fault("crash-backend", 7, 8)
+        self.pushes[-1] = self.push("invite", 9, gateway=1)
+        self.history = [self.delivery("invite", 0, 9.1)]
         self.check(SETTLED)
 
     def test_a_gateway_that_died_could_not_tell_what_it_had_sent(self) -> None:
@@ -181,7 +191,7 @@ class AccountTests(unittest.TestCase):
         self.history = [self.delivery("invite", 0, 9.1)]
         self.fault("kill", 5, 6, 0)
         self.check(SETTLED)
-        self.fault("crash-server", 0.2, 2)  # whose commits only the dead one remembered
+        self.fault("crash-server", 0.2, 2)  # so that the dead one could not write it
         self.faults.sort(key=lambda fault: fault.at)
         self.check()
 
