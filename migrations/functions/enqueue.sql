@@ -167,19 +167,6 @@ comment on function push.keep_newest is
   'removes new deliveries of a notification until each user has one phone left. p_outbox_id: push.outbox.id. Returns how '
   'many were removed';
 
--- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep
--- a gateway from making the same lane.
-create or replace function push.refuse_unserved(p_call_id text, p_app text) returns boolean
-language plpgsql as $$
-begin
-  return push.refuse(p_call_id,
-    format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app));
-end
-$$;
-comment on function push.refuse_unserved is
-  'raises the error for a call of an app without lanes: no gateway has registered the app, and push.grant_app has not '
-  'named it. p_call_id, p_app: push.outbox.call_id and app';
-
 -- The planner puts this function and the next one into push.fan_out. "offset 0" keeps a subquery from being merged into the query around
 -- it: its columns are computed once, and its rows are checked before they are used.
 create or replace function push.accept(
@@ -204,7 +191,9 @@ language sql stable as $$
   ) c
   where case
     when c.fault is not null then push.refuse(p_call_id, c.fault)
-    when (select true from push.lane l where l.app = p_app limit 1) is null then push.refuse_unserved(p_call_id, p_app)
+    -- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep a
+    -- gateway from making the same lane.
+    when (select true from push.lane l where l.app = p_app limit 1) is null then push.refuse(p_call_id, null, p_app)
     when c.bytes > 16384 then push.refuse(p_call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
     else true end
   offset 0
@@ -293,8 +282,7 @@ begin
     from (
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, push.entry_user(e.entry) as user_id,
         v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
-        case when e.size_faults[v.rank] is null then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
-          else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
+        coalesce(case when e.size_faults[v.rank] is null then l.id end, push.refuse(e.call_id, e.size_faults[v.rank], e.app)::int) as lane
       from (
         select c.*, r.entry, r.ordinal
         from (
@@ -369,40 +357,33 @@ create or replace function push.enqueue_call(
 language plpgsql security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  v_app   text := coalesce(enqueue_call.app, 'default');
-  v_since timestamptz;
+  v_app    constant text := coalesce(enqueue_call.app, 'default');
+  v_kind   constant text := coalesce(enqueue_call.kind, 'incoming_call');
+  v_given  constant text := push.given_call_id(v_kind, enqueue_call.payload);
+  v_counts constant bigint[] := array[push.is_call(v_kind)::int, (not push.is_call(v_kind))::int, push.recipients_in(enqueue_call.recipients)];
+  v_since  timestamptz;
 begin
-  enqueue_call.kind := coalesce(enqueue_call.kind, 'incoming_call');
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
-  if pg_sequence_last_value('push.quota_id_seq') is not null
-    and not push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients)) and push.is_own(v_app)
-    and not exists (select from push.outbox o
-      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload) and o.app = v_app)
+  if pg_sequence_last_value('push.quota_id_seq') is not null and not push.has_room(v_app, v_counts) and push.is_own(v_app)
+    and not exists (select from push.outbox o where o.call_id = v_given and o.app = v_app)
   then
-    perform push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients), true);
+    perform push.has_room(v_app, v_counts, true);
   end if;
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
-    values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
-      enqueue_call.ring_seconds, enqueue_call.traceparent)
+    values (v_app, v_kind, enqueue_call.payload, enqueue_call.recipients, enqueue_call.ring_seconds, enqueue_call.traceparent)
     returning id, outbox.call_id into outbox_id, call_id;
   duplicate := not found;
   if duplicate then
-    select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o
-      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
-        and o.app = v_app;
+    select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o where o.call_id = v_given and o.app = v_app;
     if not found then
-      raise exception using errcode = 'serialization_failure',
-        message = format('call %s was enqueued, or deleted, by another transaction meanwhile',
-          left(push.given_call_id(enqueue_call.kind, enqueue_call.payload), 128)),
-        hint = 'Roll back and try again.';
+      raise exception using errcode = 'serialization_failure', hint = 'Roll back and try again.',
+        message = format('call %s was enqueued, or deleted, by another transaction meanwhile', left(v_given, 128));
     end if;
-  end if;
-  if duplicate then
-    -- In one statement: a delivery that is settled meanwhile is counted once.
-    deliveries := (select count(*) from push.delivery d
-        where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null)
-      + (select count(*) from push.history h
-        where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since and h.kind in (0, 3) and h.fallback_of is null);
+    -- With those that are owed, in one statement: a delivery that is settled meanwhile is counted once.
+    deliveries := (select count(*) from push.history h where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since
+        and h.kind in (0, 3) and h.fallback_of is null)
+      + (select count(*) from push.delivery d
+        where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
   else
     deliveries := (select count(*) from push.delivery d
       where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);

@@ -109,14 +109,6 @@ comment on function push.read_meter is
   'nothing more is counted. p_counted: its value; p_returned: value of the meter of what was returned, read before, so that the '
   'difference is never too small; null: nothing was ever counted';
 
-create or replace function push.quota_used(p_id int, p_what text) returns int language plpgsql volatile as $$
-begin
-  return (push.read_meter(pg_sequence_last_value(push.meter(p_id, p_what || '_returned')),
-    pg_sequence_last_value(push.meter(p_id, p_what)))).used;
-end
-$$;
-comment on function push.quota_used is 'what was counted in the last minute. p_id, p_what: as for push.meter';
-
 create or replace function push.count_on_meter(p_meter regclass, p_count bigint) returns bigint
 language plpgsql volatile as $$
 declare
@@ -143,10 +135,6 @@ comment on function push.count_on_meter is
 create or replace function push.recipients_in(p_recipients jsonb) returns int language sql immutable parallel safe as
 $$ select case jsonb_typeof(p_recipients) when 'array' then jsonb_array_length(p_recipients) else 0 end $$;
 comment on function push.recipients_in is 'how many entries a quota counts for recipients. p_recipients: push.outbox.recipients';
-
-create or replace function push.quota_counts(p_kind text, p_recipients jsonb) returns bigint[] language sql immutable parallel safe as
-$$ select array[push.is_call(p_kind)::int, (not push.is_call(p_kind))::int, push.recipients_in(p_recipients)] $$;
-comment on function push.quota_counts is 'what a quota counts for one call, as push.has_room takes it. p_kind, p_recipients: columns of push.outbox';
 
 create or replace function push.refuse_quota(p_quota push.quota, p_place int, p_count bigint) returns void
 language plpgsql set search_path = push, pg_temp as $$
@@ -190,7 +178,9 @@ begin
   for v_i in 1..3 loop
     continue when v_quota.limits[v_i] is null or p_counts[v_i] = 0;
     v_what := (push.meter_names())[v_i];
-    continue when push.meter(v_quota.id, v_what) is null or push.quota_used(v_quota.id, v_what) + p_counts[v_i] <= v_quota.limits[v_i];
+    continue when push.meter(v_quota.id, v_what) is null
+      or (push.read_meter(pg_sequence_last_value(push.meter(v_quota.id, v_what || '_returned')),
+        pg_sequence_last_value(push.meter(v_quota.id, v_what)))).used + p_counts[v_i] <= v_quota.limits[v_i];
     if p_refuses then
       perform push.refuse_quota(v_quota, v_i, p_counts[v_i]);
     end if;
@@ -249,10 +239,6 @@ $$;
 comment on function push.make_meters is
   'makes the meters of a quota that are missing. Its caller has the row of push.quota locked. p_id: push.quota.id';
 
-create or replace function push.named_limits(p_limits int[]) returns jsonb language sql immutable parallel safe as
-$$ select jsonb_object_agg(l.name, l.value) from unnest((push.meter_names())[:3], p_limits) l(name, value) $$;
-comment on function push.named_limits is 'limits for push.audit. p_limits: as push.quota.limits';
-
 create or replace function push.configure_quota(p_app text, p_quota int[], p_replica text) returns void
 language plpgsql volatile set search_path = push, pg_temp set lock_timeout = '200ms' as $$
 declare
@@ -277,8 +263,9 @@ begin
     perform push.make_meters(v_quota.id);
     if v_quota.configured <> p_quota then
       update push.quota q set configured = p_quota where q.app = p_app;
-      perform push.note_audit('configure_quota', p_app, push.named_limits(p_quota)
-        || jsonb_build_object('replica', p_replica, 'before', push.named_limits(v_quota.configured)));
+      perform push.note_audit('configure_quota', p_app, (
+        select jsonb_object_agg(l.name, l.now) || jsonb_build_object('replica', p_replica, 'before', jsonb_object_agg(l.name, l.before))
+        from unnest((push.meter_names())[:3], p_quota, v_quota.configured) l(name, now, before)));
     end if;
   exception
     -- An operator has called push.set_quota in a transaction that is still open. Calls must ring all the same.
@@ -303,6 +290,7 @@ declare
   v_is_set constant boolean := num_nonnulls(variadic v_set) > 0;
   v_before push.quota;
   v_after  push.quota;
+  v_detail jsonb;
   v_fault  text := (
     select format('%s_per_minute: must be 0 to 1000000; null leaves it to the configuration', x.name)
     from unnest((push.meter_names())[:3], v_set) x(name, value) where x.value not between 0 and 1000000 limit 1);
@@ -332,12 +320,11 @@ begin
       set_by = case when v_is_set then session_user end
     where q.app = set_quota.app returning q.* into v_after;
   changed := (v_before.set_to, v_before.note) is distinct from (v_after.set_to, v_after.note);
-  message := format('app %s: %s', set_quota.app, (
-    select string_agg(case when x.value is null then format('no limit of %s', x.name)
-        else format('%s %s a minute (%s)', x.value, x.name, case when x.own is null then 'as configured' else 'set' end) end, ', ')
-    from unnest((push.meter_names())[:3], v_after.limits, v_set) x(name, value, own)));
-  perform push.note_audit('set_quota', set_quota.app,
-    push.named_limits(v_set) || jsonb_build_object('note', left(set_quota.note, 500), 'changed', changed));
+  select format('app %s: %s', set_quota.app, string_agg(case when x.value is null then format('no limit of %s', x.name)
+        else format('%s %s a minute (%s)', x.value, x.name, case when x.own is null then 'as configured' else 'set' end) end, ', ')),
+      jsonb_object_agg(x.name, x.own) || jsonb_build_object('note', left(set_quota.note, 500), 'changed', changed)
+    into message, v_detail from unnest((push.meter_names())[:3], v_after.limits, v_set) x(name, value, own);
+  perform push.note_audit('set_quota', set_quota.app, v_detail);
   return next;
 end
 $$;
@@ -355,7 +342,9 @@ returns table (
   set_by text, note text
 )
 language sql stable security definer set search_path = push, pg_temp as $$
-  select q.app, k.what, k."limit", push.quota_used(q.id, k.what), push.quota_used(q.id, 'refusals'),
+  select q.app, k.what, k."limit", (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
+      pg_sequence_last_value(push.meter(q.id, k.what)))).used,
+    (push.read_meter(null, pg_sequence_last_value(push.meter(q.id, 'refusals')))).used,
     least(to_timestamp(60 * (n.next - ((n.next - (pg_sequence_last_value(push.meter(q.id, 'refusals')) >> 44)) & 524287))), clock_timestamp()),
     k.configured, k.set_to, q.set_at, q.set_by, q.note
   from push.quota q

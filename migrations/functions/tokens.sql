@@ -69,28 +69,46 @@ comment on function push.invalidate_tokens is
 create or replace function push.note_tokens() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
-  insert into push.tally (what, lane, app, count)
-  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
-  from new_tokens t
-  group by t.app, t.provider;
-  if tg_argv[0] = 'invalidated' and exists (select from push.webhook w where w.is_on) then
+  if tg_op = 'INSERT' then
+    insert into push.tally (what, lane, app, count)
+    select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
+    from tokens t
+    group by t.app, t.provider;
+  end if;
+  if tg_argv[0] <> 'invalidated' or not exists (select from push.webhook w where w.is_on) then
+    return null;
+  elsif tg_op = 'INSERT' then
     insert into push.webhook_event (event, app, type, user_id, at, data)
     select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
       t.user_id, t.invalidated_at,
       jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-    from new_tokens t
+    from tokens t
     where push.wants_event(t.app, 'token.dead')
     on conflict do nothing;
+  else
+    -- They live again: their phones have registered them again, invalidation was put on hold, or an operator has deleted the rows. A
+    -- receiver that is behind must not be told to delete them. A registration waits neither for a gateway nor for an operator.
+    delete from push.webhook_event e where e.id = any (array(
+      select x.id
+      from tokens t cross join lateral (
+        select x.id from push.webhook_event x
+        where x.type = 'token.dead' and md5(x.data ->> 'token') = md5(t.token) and x.app = t.app
+          and x.data ->> 'provider' = t.provider and x.data ->> 'token' = t.token
+        for update skip locked
+      ) x));
   end if;
   return null;
 end
 $$;
 comment on function push.note_tokens is
-  'notes how many tokens were invalidated or quarantined (the trigger''s argument), and records token.dead for those that were invalidated';
+  'notes how many tokens were invalidated or quarantined (the trigger''s argument). Records token.dead for those that were invalidated, and '
+  'removes it, if it is unsent, when they count as alive again';
 
-create or replace trigger note_tokens after insert on push.token_invalidations referencing new table as new_tokens
+create or replace trigger note_tokens after insert on push.token_invalidations referencing new table as tokens
   for each statement execute function push.note_tokens('invalidated');
-create or replace trigger note_tokens after insert on push.quarantined_tokens referencing new table as new_tokens
+create or replace trigger withdraw_tokens after delete on push.token_invalidations referencing old table as tokens
+  for each statement execute function push.note_tokens('invalidated');
+create or replace trigger note_tokens after insert on push.quarantined_tokens referencing new table as tokens
   for each statement execute function push.note_tokens('quarantined');
 
 -- Mass invalidation ---------------------------------------------------------------------------------------------------

@@ -391,18 +391,20 @@ comment on function push.size_faults is
   'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_payload: the '
   'payload; p_is_call: true for a VoIP push, which may be larger than an alert';
 
-create or replace function push.refuse(p_call_id text, p_fault text) returns boolean language plpgsql as $$
+create or replace function push.refuse(p_call_id text, p_fault text, p_app text default null) returns boolean language plpgsql as $$
 begin
   raise exception using
     errcode = 'invalid_parameter_value',
-    message = format('%s (call %s)', p_fault,
+    message = format('%s (call %s)', coalesce(p_fault,
+        format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app)),
       case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end),
     hint = 'Nothing of this statement was enqueued.',
-    schema = 'push', table = 'outbox', column = substring(p_fault from '^[a-z_]+');
+    schema = 'push', table = 'outbox', column = coalesce(substring(p_fault from '^[a-z_]+'), 'app');
 end
 $$;
 comment on function push.refuse is
-  'raises the error for a fault, with the id of the call. It has a result so that a query can call it';
+  'raises the error for a fault, with the id of the call. Without a fault: no gateway has registered the app, and push.grant_app has not '
+  'named it. It has a result so that a query can call it';
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 
