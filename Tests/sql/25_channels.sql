@@ -94,7 +94,7 @@ from (values
   ('no JSON', '{'), ('an FCM token', 'device-token-0123456789:APA91b'), ('nothing', '')) t(why, token);
 -- The gateway's test has the same cases.
 select test.equal(format('%s: %s', case when (c ->> 'accepted')::boolean then 'token' else 'no token' end, c ->> 'why'),
-  push.is_webpush_token(concat(c ->> 'endpoint', '#auth=', coalesce(c ->> 'auth', 'BTBZMqHH6r4Tts7J_aSIgg'), '&p256dh=',
+  push.is_token('webpush', concat(c ->> 'endpoint', '#auth=', coalesce(c ->> 'auth', 'BTBZMqHH6r4Tts7J_aSIgg'), '&p256dh=',
     coalesce(c ->> 'p256dh', 'BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4'))),
   (c ->> 'accepted')::boolean)
 from jsonb_array_elements(:'subscriptions'::jsonb) c;

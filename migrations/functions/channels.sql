@@ -71,10 +71,10 @@ comment on function push.platform_code is 'the code of a platform in push.delive
 create or replace function push.channel_token(p_provider text, p_token text) returns text
 language sql immutable parallel safe as $$
   select case p_provider
-    when 'apns' then case when push.is_apns_token(translate(p_token, E'<> \t\r\n', ''))
+    when 'apns' then case when push.is_token('apns', translate(p_token, E'<> \t\r\n', ''))
       then translate(p_token, E'<> \t\r\n', '') end
-    when 'fcm' then case when push.is_fcm_token(btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
-    when 'expo' then case when push.is_expo_token(btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
+    when 'fcm' then case when push.is_token('fcm', btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
+    when 'expo' then case when push.is_token('expo', btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
     when 'webpush' then push.webpush_token(p_token)
   end
 $$;

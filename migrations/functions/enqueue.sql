@@ -229,9 +229,9 @@ language sql stable as $$
         then 4 end as rank
     from (
       -- Usable tokens: they have the right form (as push.channel_token) and belong to a provider that the app has.
-      select case when push.is_apns_token(t.apns) and push.serves(p_providers, 'apns') then t.apns end as apns,
-        case when push.is_fcm_token(t.fcm) and push.serves(p_providers, 'fcm') then t.fcm end as fcm,
-        case when push.is_expo_token(t.expo) and push.serves(p_providers, 'expo') then t.expo end as expo,
+      select case when push.is_token('apns', t.apns) and push.serves(p_providers, 'apns') then t.apns end as apns,
+        case when push.is_token('fcm', t.fcm) and push.serves(p_providers, 'fcm') then t.fcm end as fcm,
+        case when push.is_token('expo', t.expo) and push.serves(p_providers, 'expo') then t.expo end as expo,
         case when p_entry ? 'webPushSubscription' and push.serves(p_providers, 'webpush')
           then push.webpush_token(p_entry ->> 'webPushSubscription') end as webpush
       from (

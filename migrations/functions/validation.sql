@@ -12,55 +12,44 @@ create or replace function push.is_app(p_app text) returns boolean language sql 
 $$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
 comment on function push.is_app is 'whether a text is a valid name of an app';
 
-create or replace function push.is_apns_token(p_token text) returns boolean language sql immutable parallel safe as
-$$ select length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]' $$;
-comment on function push.is_apns_token is
-  'whether a text has the form of an APNs device token: 64 to 200 hex digits, an even number';
-
-create or replace function push.is_fcm_token(p_token text) returns boolean language sql immutable parallel safe as
-$$ select length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]' $$;
-comment on function push.is_fcm_token is 'whether a text has the form of an FCM registration token';
-
-create or replace function push.is_expo_token(p_token text) returns boolean language sql immutable parallel safe as
-$$ select case
-  when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
-    then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
-  else p_token like '________-____-____-____-____________'
-    and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]'
-end $$;
-comment on function push.is_expo_token is 'whether a text has the form of an Expo push token';
-
--- The endpoint comes first and the public key last: the masks of tokens show the first and the last four characters, and
--- four characters of auth would be 24 of its 128 bits. The last character of a key is compared, too: base64url has unused
--- bits there, and the same subscription must not have two forms. The first two characters of the public key are those of an
--- uncompressed point.
+-- Of a browser's subscription, the endpoint comes first and the public key last: the masks of tokens show the first and the last
+-- four characters, and four characters of auth would be 24 of its 128 bits. The last character of a key is compared, too: base64url
+-- has unused bits there, and the same subscription must not have two forms. The first two characters of the public key are those of
+-- an uncompressed point.
 --
 -- What is accepted here must be accepted by the gateway (WebPushSubscription), or the call would be skipped late. Both are
 -- tested with Tests/webpush/subscriptions.json. Two things only the gateway checks: whether the public key is a point on the
 -- curve, and whether the host is allowed.
-create or replace function push.is_webpush_token(p_token text) returns boolean language sql immutable parallel safe as $$
-  select length(p_token) between 133 and 1000
-    and left(right(p_token, 123), 6) = '#auth=' and left(right(p_token, 95), 8) = '&p256dh='
-    and left(right(p_token, 117), 22) !~ '[^A-Za-z0-9_-]' and right(p_token, 87) !~ '[^A-Za-z0-9_-]'
-    and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
-    and left(right(p_token, 87), 2) ~ '^B[A-P]' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
-    and left(p_token, -123) ~ '^https://[A-Za-z0-9-]+([.][A-Za-z0-9-]+)*(:[0-9][0-9]?[0-9]?[0-9]?[0-9]?)?/[!-~]*$'
-    and left(p_token, -123) !~ '["#<>\\^`{|}]'
-    and length(split_part(split_part(p_token, '/', 3), ':', 1)) <= 253
-    and lpad(coalesce(nullif(split_part(split_part(p_token, '/', 3), ':', 2), ''), '443'), 5, '0') collate "C"
-      between '00001' and '65535'
+create or replace function push.is_token(p_provider text, p_token text) returns boolean language sql immutable parallel safe as $$
+  select case p_provider
+    when 'apns' then length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]'
+    when 'fcm' then length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]'
+    when 'expo' then case when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
+        then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
+      else p_token like '________-____-____-____-____________'
+        and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]' end
+    when 'webpush' then length(p_token) between 133 and 1000
+      and left(right(p_token, 123), 6) = '#auth=' and left(right(p_token, 95), 8) = '&p256dh='
+      and left(right(p_token, 117), 22) !~ '[^A-Za-z0-9_-]' and right(p_token, 87) !~ '[^A-Za-z0-9_-]'
+      and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
+      and left(right(p_token, 87), 2) ~ '^B[A-P]' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
+      and left(p_token, -123) ~ '^https://[A-Za-z0-9-]+([.][A-Za-z0-9-]+)*(:[0-9][0-9]?[0-9]?[0-9]?[0-9]?)?/[!-~]*$'
+      and left(p_token, -123) !~ '["#<>\\^`{|}]'
+      and length(split_part(split_part(p_token, '/', 3), ':', 1)) <= 253
+      and lpad(coalesce(nullif(split_part(split_part(p_token, '/', 3), ':', 2), ''), '443'), 5, '0') collate "C"
+        between '00001' and '65535' end
 $$;
-comment on function push.is_webpush_token is
-  'whether a text is a browser''s subscription as push.webpush_token writes it: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint '
-  'an https URL with a host name and a port that exist, the keys in base64url without padding (16 and 65 bytes), at most '
-  '1,000 characters in all';
+comment on function push.is_token is
+  'whether a text has the form of a token of a channel. webpush: a browser''s subscription as push.webpush_token writes it: '
+  'ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host name and a port that exist, the keys in base64url without '
+  'padding (16 and 65 bytes), at most 1,000 characters in all';
 
 -- A text that begins with { is the JSON of a PushSubscription. It is not parsed: an error of the parser would show it. The
 -- members are cut out. An endpoint and keys have no character that JSON must escape, but some libraries escape / as \/, and
 -- = & + as \u003d \u0026 \u002b. It is not called at all for null, and so costs nothing where there is no browser.
 create or replace function push.webpush_token(p_token text) returns text
 language sql immutable parallel safe returns null on null input as $$
-  select case when push.is_webpush_token(t.token) then t.token end
+  select case when push.is_token('webpush', t.token) then t.token end
   from (
     select case when left(btrim(p_token, E' \t\r\n'), 1) = '{' and length(p_token) <= 4096 then
         substring(j.text from '"endpoint"\s*:\s*"([^"]*)"')
@@ -75,7 +64,7 @@ language sql immutable parallel safe returns null on null input as $$
   ) t
 $$;
 comment on function push.webpush_token is
-  'the token of a browser: its subscription in one canonical text (push.is_webpush_token). p_token: that text, or the '
+  'the token of a browser: its subscription in one canonical text (push.is_token). p_token: that text, or the '
   'PushSubscription that the browser gives, as JSON. Null: it is neither';
 
 create or replace function push.is_call(p_kind text) returns boolean language sql immutable parallel safe as
@@ -231,10 +220,10 @@ comment on function push.voip_tokens is
 -- A quick check; push.recipient_faults gives the details.
 create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql stable parallel safe as $$
   select coalesce(not push.is_recipient(p_entry)
-    or not push.is_apns_token(nullif(p_entry ->> 'voipPushToken', ''))
-    or not push.is_apns_token(nullif(p_entry ->> 'apnsToken', ''))
-    or not push.is_fcm_token(nullif(p_entry ->> 'fcmToken', ''))
-    or not push.is_expo_token(nullif(p_entry ->> 'pushToken', ''))
+    or not push.is_token('apns', nullif(p_entry ->> 'voipPushToken', ''))
+    or not push.is_token('apns', nullif(p_entry ->> 'apnsToken', ''))
+    or not push.is_token('fcm', nullif(p_entry ->> 'fcmToken', ''))
+    or not push.is_token('expo', nullif(p_entry ->> 'pushToken', ''))
     or p_entry ->> 'webPushSubscription' <> ''
       and push.webpush_token(nullif(p_entry ->> 'webPushSubscription', '')) is null
     or p_entry ->> 'platform' not in ('ios', 'android')
@@ -267,13 +256,13 @@ comment on function push.ignored_members is 'members of an entry of recipients, 
 
 create or replace function push.token_home(p_provider text, p_token text) returns text language sql immutable parallel safe as $$
   select case
-    when p_provider <> 'expo' and p_token like 'Expo%[%]' and push.is_expo_token(p_token)
+    when p_provider <> 'expo' and p_token like 'Expo%[%]' and push.is_token('expo', p_token)
       then 'is an Expo push token; give it as pushToken'
     when p_provider <> 'webpush' and push.webpush_token(p_token) is not null
       then 'is a browser''s subscription; give it as webPushSubscription'
-    when p_provider in ('expo', 'webpush') and push.is_apns_token(p_token)
+    when p_provider in ('expo', 'webpush') and push.is_token('apns', p_token)
       then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
-    when p_provider <> 'fcm' and push.is_fcm_token(p_token) and (p_provider in ('expo', 'webpush') or p_token like '%:%')
+    when p_provider <> 'fcm' and push.is_token('fcm', p_token) and (p_provider in ('expo', 'webpush') or p_token like '%:%')
       then 'has the form of an FCM registration token; give it as fcmToken' end
 $$;
 comment on function push.token_home is 'if a malformed token of a provider is one of another provider: which, in words for messages; else null';
