@@ -82,17 +82,6 @@ comment on function push.channel_token is
   'a token as it is used: an APNs token without the <, > and blanks with which phones print it, a web push subscription in '
   'its canonical form, other tokens without blanks around them. Null: it does not have the form of a token of this provider';
 
-create or replace function push.token_form(p_provider text) returns text language sql immutable parallel safe as $$
-  select case p_provider
-    when 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
-    when 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
-    when 'expo' then 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
-    when 'webpush' then 'must be the browser''s PushSubscription: an object with endpoint (https), keys.p256dh and keys.auth, '
-      'at most 1000 characters in all'
-  end
-$$;
-comment on function push.token_form is 'what a token of a provider must be, in words for messages';
-
 create or replace function push.has_token_member(p_entry jsonb) returns boolean language sql immutable parallel safe as
 $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;
 comment on function push.has_token_member is

@@ -335,10 +335,19 @@ begin
     ) o
     where exists (
       select from jsonb_array_elements(o.recipients) e
-      where push.has_recipient_fault(e)
-        or not exists (
-          select from push.delivery d where d.outbox_id = o.id
-            and d.user_id = push.entry_user(e))
+      -- What push.recipient_faults finds, and a token with blanks around it.
+      where not push.is_recipient(e)
+        or not push.is_token('apns', nullif(e ->> 'voipPushToken', ''))
+        or not push.is_token('apns', nullif(e ->> 'apnsToken', ''))
+        or not push.is_token('fcm', nullif(e ->> 'fcmToken', ''))
+        or not push.is_token('expo', nullif(e ->> 'pushToken', ''))
+        or e ->> 'webPushSubscription' <> '' and push.webpush_token(nullif(e ->> 'webPushSubscription', '')) is null
+        or e ->> 'platform' not in ('ios', 'android') and not (e ->> 'platform' = 'web' and e ? 'webPushSubscription')
+        or e ->> 'environment' not in ('production', 'sandbox', 'development')
+        or jsonb_typeof(e -> 'locale') not in ('string', 'null') or length(e ->> 'locale') > 64
+        or jsonb_typeof(e -> 'missedCall') not in ('boolean', 'null')
+        or e -> 'data' not in ('null', '{}') and push.recipient_data(e) is null
+        or not exists (select from push.delivery d where d.outbox_id = o.id and d.user_id = push.entry_user(e))
         or jsonb_typeof(e) = 'object' and (
           not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
           or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
@@ -402,21 +411,6 @@ comment on function push.enqueue_call is
   'members of them that could not be used (push.skipped_recipients lists them with reason and remedy); call_id: '
   'payload.callId, or the id made for a notification without one';
 
--- Stable, so that the planner puts it into push.enqueue_calls, although an id that it makes is a new one each time.
-create or replace function push.asked_calls(p_calls jsonb) returns table (
-  n int, app text, kind text, payload jsonb, recipients jsonb, ring_seconds int, traceparent text, call_id text
-)
-language sql stable as $$
-  select a.*, coalesce(push.given_call_id(a.kind, a.payload), case when push.is_message(a.kind) then push.new_call_id() end)
-  from (
-    select c.ordinal::int - 1, c.call ->> 'app', coalesce(c.call ->> 'kind', 'incoming_call') as kind, c.call -> 'payload' as payload,
-      c.call -> 'recipients', (c.call ->> 'ringSeconds')::int, c.call ->> 'traceparent'
-    from jsonb_array_elements(p_calls) with ordinality c(call, ordinal)
-    offset 0
-  ) a
-$$;
-comment on function push.asked_calls is 'the calls that push.enqueue_calls is asked for, with the ids of messages that have none. p_calls: as there';
-
 -- For the HTTP API: calls of many requests share one commit. A call that would be refused, or exists already, is left out
 -- and does not affect the others. The gateway then calls push.enqueue_call for it, which gives the reason.
 create or replace function push.enqueue_calls(calls jsonb)
@@ -429,7 +423,14 @@ declare
 begin
   begin
     with asked as materialized (
-      select a.* from push.asked_calls(enqueue_calls.calls) a
+      -- With the ids of messages that have none.
+      select a.*, coalesce(push.given_call_id(a.kind, a.payload), case when push.is_message(a.kind) then push.new_call_id() end) as call_id
+      from (
+        select c.i::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind, c.call -> 'payload' as payload,
+          c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds, c.call ->> 'traceparent' as traceparent
+        from jsonb_array_elements(enqueue_calls.calls) with ordinality c(call, i)
+        offset 0
+      ) a
     ), refused as materialized (
       -- For the quota of its app, a call comes after those before it.
       select r.n
@@ -444,17 +445,15 @@ begin
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (
-        select a.*, octet_length(a.payload::text) as bytes
-        from (
-          select a.* from asked a
-          where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null offset 0
-        ) a
+        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
+          then octet_length(a.payload::text) end as bytes
+        from asked a
         offset 0
       ) a
       where (select true from push.lane l where l.app = a.app limit 1)
-        -- As in push.fan_out: below 880 bytes no provider's limit can be reached.
-        and case when a.bytes <= 880 then true when a.bytes > 16384 then false
-          else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
+        -- As in push.accept.
+        and case when a.bytes > 880 then a.bytes <= 16384 and array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}'
+          else a.bytes is not null end
         and a.n <> all (array(select r.n from refused r))
       order by a.app, a.call_id, a.n
     ), made as (

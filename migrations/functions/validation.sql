@@ -217,43 +217,6 @@ $$;
 comment on function push.voip_tokens is
   'the VoIP tokens of recipients, without <, > and blanks; only of texts up to 1,024 bytes';
 
--- A quick check; push.recipient_faults gives the details.
-create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql stable parallel safe as $$
-  select coalesce(not push.is_recipient(p_entry)
-    or not push.is_token('apns', nullif(p_entry ->> 'voipPushToken', ''))
-    or not push.is_token('apns', nullif(p_entry ->> 'apnsToken', ''))
-    or not push.is_token('fcm', nullif(p_entry ->> 'fcmToken', ''))
-    or not push.is_token('expo', nullif(p_entry ->> 'pushToken', ''))
-    or p_entry ->> 'webPushSubscription' <> ''
-      and push.webpush_token(nullif(p_entry ->> 'webPushSubscription', '')) is null
-    or p_entry ->> 'platform' not in ('ios', 'android')
-      and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription')
-    or p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
-    or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
-    or jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null')
-    or p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null, false)
-$$;
-comment on function push.has_recipient_fault is 'whether an entry of recipients may have a fault';
-
-create or replace function push.ignored_members(p_entry jsonb) returns table (member text, remedy text) language sql stable as $$
-  select m.member, m.remedy
-  from (values
-    ('platform',
-      p_entry ->> 'platform' not in ('ios', 'android')
-        and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription'),
-      'must be ios or android, or left out; it was ignored'),
-    ('environment', p_entry ->> 'environment' not in ('production', 'sandbox', 'development'),
-      'must be production or sandbox, or left out; it was ignored'),
-    ('locale', p_entry -> 'locale' <> 'null' and push.recipient_locale(p_entry) is null,
-      'must be a string of at most 64 characters, or left out; it was ignored'),
-    ('missedCall', jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null'),
-      'must be true or false, or left out; it was ignored'),
-    ('data', p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null,
-      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
-  where m.is_bad
-$$;
-comment on function push.ignored_members is 'members of an entry of recipients, other than tokens, that cannot be used, and what they must be';
-
 create or replace function push.token_home(p_provider text, p_token text) returns text language sql immutable parallel safe as $$
   select case
     when p_provider <> 'expo' and p_token like 'Expo%[%]' and push.is_token('expo', p_token)
@@ -292,29 +255,36 @@ language sql stable as $$
     where e.is_usable and t.token <> ''
   )
   select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
-  from entry e
-  join (values (0, '', 'must have at most 16384 bytes; is one of its tokens something else?'),
-      (1, '', 'must be a user id of 1 to 256 characters'),
-      (2, '', 'must be a user id, or an object with a userId'),
-      (3, '.userId', 'must be a string of 1 to 256 characters'),
-      (4, '.notificationEnabled', 'must be true or false, or left out')) w(fault, member, remedy)
-    on w.fault = case
-      when pg_column_size(e.entry) > 16384 then 0
-      when jsonb_typeof(e.entry) = 'string' then 1
-      when jsonb_typeof(e.entry) <> 'object' then 2
-      when jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256
-        then 3
-      else 4 end
+  from entry e cross join lateral (
+    select m.* from (values
+      (1, '', pg_column_size(e.entry) > 16384, 'must have at most 16384 bytes; is one of its tokens something else?'),
+      (2, '', jsonb_typeof(e.entry) = 'string', 'must be a user id of 1 to 256 characters'),
+      (3, '', jsonb_typeof(e.entry) <> 'object', 'must be a user id, or an object with a userId'),
+      (4, '.userId', jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256,
+        'must be a string of 1 to 256 characters'),
+      (5, '.notificationEnabled', true, 'must be true or false, or left out')) m(place, member, is_bad, remedy)
+    where m.is_bad order by m.place limit 1
+  ) w
   where not e.is_usable
   union all
-  select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
-  from entry e
-  cross join lateral push.ignored_members(e.entry) m
-  where e.is_usable
+  select e.i, e.user_id, 'MemberIgnored', e.path || m.member, m.remedy || ', or left out; it was ignored'
+  from entry e cross join lateral (values
+    ('.platform', e.entry ->> 'platform' not in ('ios', 'android')
+      and not (e.entry ->> 'platform' = 'web' and e.entry ? 'webPushSubscription'), 'must be ios or android'),
+    ('.environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'), 'must be production or sandbox'),
+    ('.locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null, 'must be a string of at most 64 characters'),
+    ('.missedCall', jsonb_typeof(e.entry -> 'missedCall') not in ('boolean', 'null'), 'must be true or false'),
+    ('.data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
+      'must be an object of texts, 1024 bytes at most')) m(member, is_bad, remedy)
+  where e.is_usable and m.is_bad
   union all
-  select t.i, t.user_id, case when t.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
-    t.path || '.' || t.member,
-    coalesce(t.home, push.token_form(t.provider))
+  select t.i, t.user_id, case when t.home is null then 'TokenMalformed' else 'TokenMisplaced' end, t.path || '.' || t.member,
+    coalesce(t.home, case t.provider
+      when 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
+      when 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
+      when 'expo' then 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
+      when 'webpush' then 'must be the browser''s PushSubscription: an object with endpoint (https), keys.p256dh and keys.auth, '
+        'at most 1000 characters in all' end)
   from (select t.*, push.token_home(t.provider, t.token) as home from token t where not t.is_good) t
   union all
   -- Recipients that have no token that could be used.
