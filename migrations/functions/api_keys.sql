@@ -150,14 +150,3 @@ select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, 
   host(k.last_used_from) as last_used_from
 from push.api_keys k;
 comment on view push.keys is 'push.api_keys without the hashes';
-comment on column push.keys.id is 'number of the key: the part of the key after pgk_';
-comment on column push.keys.app is 'the only app that the key gives access to';
-comment on column push.keys.name is 'the holder of the key';
-comment on column push.keys.scopes is 'what the key may do: enqueue, device, read';
-comment on column push.keys.created_at is 'when the key was created';
-comment on column push.keys.expires_at is 'the key is refused from this time on; null: it never expires';
-comment on column push.keys.revoked_at is 'when the key was revoked; null: it is not revoked';
-comment on column push.keys.addresses is 'networks that the key may be used from; null: any';
-comment on column push.keys.last_used_at is
-  'when the key was last used, to the minute; null: never, or only with gateways of older releases';
-comment on column push.keys.last_used_from is 'the address that the last request with the key came from';

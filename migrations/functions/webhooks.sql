@@ -467,7 +467,8 @@ begin
     -- An operator has locked some of them: another gateway would not do so for that long.
     when lock_not_available then
       update push.webhook_event e set due_at = clock_timestamp()
-        where e.id = any (array(select x.id from push.webhook_event x where x.id = any (v_next) for no key update skip locked)) and e.attempts = 0;
+        where e.id = any (array(
+          select x.id from push.webhook_event x where x.id = any (v_next) and x.attempts = 0 for no key update skip locked));
   end;
   update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms', tries = e.tries + 1
     from generate_subscripts(p_id, 1) r(i)
@@ -582,22 +583,11 @@ cross join lateral (
   select count(*) as waiting, clock_timestamp() - min(e.created_at) as oldest from push.webhook_event e where e.app = w.app
 ) e;
 comment on view push.webhooks is 'one row for each app that has, or had, a webhook: where to, and whether events arrive';
-comment on column push.webhooks.app is 'name of the app';
-comment on column push.webhooks.host is 'host and port of the URL';
 comment on column push.webhooks.state is
   'on; failing (the last request was not acknowledged); gone (the receiver answered 410); paused (by push.pause_webhooks); off '
   '(no longer configured)';
 comment on column push.webhooks.waiting is 'events that were not acknowledged yet';
 comment on column push.webhooks.oldest is 'age of the oldest of them';
-comment on column push.webhooks.failing_since is 'since when no request was acknowledged';
-comment on column push.webhooks.last_status is 'HTTP status of the last answer; null: there was no answer';
-comment on column push.webhooks.last_reason is 'why the last request had no answer';
-comment on column push.webhooks.last_at is 'when the last result was noted';
-comment on column push.webhooks.retry_at is 'nothing is sent before this time';
-comment on column push.webhooks.dropped is 'events that were deleted without an acknowledgement: older than 24 hours, or too many';
-comment on column push.webhooks.events is 'types that are sent; null: all';
-comment on column push.webhooks.note is 'why it is paused';
-comment on column push.webhooks.gone_at is 'when the receiver answered 410';
 comment on column push.webhooks.replicas_differ is 'whether it is on although a replica has no webhook for the app';
 
 create or replace function push.observe_webhooks()
