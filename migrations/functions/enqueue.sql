@@ -140,10 +140,7 @@ comment on function push.reachable_devices is
 
 -- Chooses as push.tell_missed does: the best channel, and in it the first entry or the newest token.
 create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
-language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_dropped bigint;
-begin
+language sql volatile set search_path = push, pg_temp as $$
   with phone as materialized (
     select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
       (select push.channel_rank(l.provider) from push.lane l where l.id = d.lane),
@@ -157,15 +154,13 @@ begin
     cross join lateral (
       select d.outbox_id, d.n, d.lane, d.user_id, d.token from push.delivery d where d.outbox_id = c.id offset 0
     ) d
+  ), dropped as (
+    delete from push.delivery d using phone p where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1 returning 1
   )
-  delete from push.delivery d using phone p where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1;
-  get diagnostics v_dropped = row_count;
-  return v_dropped;
-end
+  select count(*) from dropped
 $$;
 comment on function push.keep_newest is
-  'removes new deliveries of a notification until each user has one phone left. p_outbox_id: push.outbox.id. Returns how '
-  'many were removed';
+  'removes new deliveries of notifications until each user has one phone left. p_outbox_id: push.outbox.id. Returns how many';
 
 -- The planner puts this function and the next one into push.fan_out. "offset 0" keeps a subquery from being merged into the query around
 -- it: its columns are computed once, and its rows are checked before they are used.

@@ -221,10 +221,7 @@ comment on function push.resume_invalidation is
 
 create or replace function push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[])
 returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  v_corrected bigint;
-begin
+language sql volatile security definer set search_path = push, pg_temp as $$
   with right_one as materialized (
     select d.tid, case u.environment when 1 then 'sandbox' else 'production' end as environment
     from unnest(p_lane, p_token, p_environment) u(lane, token, environment)
@@ -237,13 +234,11 @@ begin
       offset 0
     ) d
     where u.environment in (0, 1)
+  ), corrected as (
+    update push.devices d set environment = r.environment from right_one r where d.ctid = r.tid and d.environment <> r.environment
+    returning 1
   )
-  update push.devices d set environment = r.environment
-  from right_one r
-  where d.ctid = r.tid and d.environment <> r.environment;
-  get diagnostics v_corrected = row_count;
-  return v_corrected;
-end
+  select count(*) from corrected
 $$;
 comment on function push.correct_environment is
   'APNs accepted these tokens in this environment: corrects registered devices with the other environment. Returns how '

@@ -83,34 +83,14 @@ comment on function push.given_call_id is 'the call_id in a payload; null: none'
 
 -- Faults --------------------------------------------------------------------------------------------------------------
 
--- A separate function: a function with a set-returning query is not inlined, and calls do not need it.
-create or replace function push.message_text_fault(p_payload jsonb) returns text language sql immutable parallel safe as $$
-  select 'payload.' || m.parent || m.key || ': a message''s text does not travel in a push; leave it out'
-  from (
-    select '' as parent, key from jsonb_object_keys(p_payload) key
-    union all
-    select 'metadata.', key
-    from jsonb_path_query(p_payload -> 'metadata', 'strict $.**') node
-    cross join lateral jsonb_object_keys(case jsonb_typeof(node) when 'object' then node else '{}' end) key
-  ) m
-  where lower(m.key) in ('body', 'text', 'message', 'content', 'preview', 'snippet', 'subject', 'html')
-  order by m.parent, m.key
-  limit 1
-$$;
-comment on function push.message_text_fault is
-  'names a member of a payload, or at any depth of its metadata, whose name suggests the text of a message; null: none';
-
 -- JSON may write a number in a few characters that takes thousands as text: 1e131071, 0e-16383. A float of 64 bits in
 -- ordinary use stays within these limits.
-create or replace function push.has_long_number(p_value jsonb) returns boolean language plpgsql immutable parallel safe as $$
-begin
-  return exists (select from jsonb_path_query(p_value, 'strict $.** ? (@.type() == "number")') n
-    where abs(n::numeric) >= 1e30 or scale(n::numeric) > 30 and (abs(n::numeric) < 1e-30 or scale(n::numeric) > 60));
-end
+create or replace function push.has_long_number(p_value jsonb) returns boolean language sql immutable parallel safe as $$
+  select exists (select from jsonb_path_query(p_value, 'strict $.** ? (@.type() == "number")') n
+    where abs(n::numeric) >= 1e30 or scale(n::numeric) > 30 and (abs(n::numeric) < 1e-30 or scale(n::numeric) > 60))
 $$;
 comment on function push.has_long_number is
-  'whether a JSON value has, at any depth, a number whose text is far longer than its JSON: of 1e30 or more, below 1e-30, or '
-  'with more than 60 decimals';
+  'whether a JSON value has, at any depth, a number whose text is far longer than its JSON: 1e30 or more, below 1e-30, or over 60 decimals';
 
 create or replace function push.call_fault(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int
@@ -169,7 +149,13 @@ create or replace function push.call_fault(
     when case when p_recipients @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
         then push.has_long_number(p_recipients) end
       then 'recipients: has a number that is too large or too small; write it as text'
-    when push.is_message(p_kind) then push.message_text_fault(p_payload)
+    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata.
+    when push.is_message(p_kind) then 'payload.' || coalesce(
+        jsonb_path_query_first(p_payload, 'strict $.keyvalue().key ? (@ like_regex
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
+        'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
+      || ': a message''s text does not travel in a push; leave it out'
   end)
 $$;
 comment on function push.call_fault is
@@ -342,6 +328,7 @@ comment on function push.size_faults is
   'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_payload: the '
   'payload; p_is_call: true for a VoIP push, which may be larger than an alert';
 
+drop function if exists push.refuse(text, text);  -- of release 0.1.0
 create or replace function push.refuse(p_call_id text, p_fault text, p_app text default null) returns boolean language plpgsql as $$
 begin
   raise exception using

@@ -208,17 +208,14 @@ create or replace trigger announce_calls after update on push.outbox referencing
 
 create or replace function push.announce_receipt(
   p_app text, p_call_id text, p_outbox_id bigint, p_n int, p_user_id text, p_device text, p_ticket text, p_reason text
-) returns void language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  if push.wants_event(p_app, 'delivery.receipt') then
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    values (push.webhook_id('receipt', p_app, p_outbox_id::text, p_n::text, p_ticket), p_app, 'delivery.receipt', p_outbox_id,
-      p_user_id, clock_timestamp(),
-      jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n, 'userId', p_user_id, 'device', p_device,
-        'provider', 'expo', 'reason', p_reason))
-    on conflict do nothing;
-  end if;
-end
+) returns void language sql security definer set search_path = push, pg_temp as $$
+  insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+  select push.webhook_id('receipt', p_app, p_outbox_id::text, p_n::text, p_ticket), p_app, 'delivery.receipt', p_outbox_id,
+    p_user_id, clock_timestamp(),
+    jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n, 'userId', p_user_id, 'device', p_device,
+      'provider', 'expo', 'reason', p_reason)
+  where push.wants_event(p_app, 'delivery.receipt')
+  on conflict do nothing
 $$;
 comment on function push.announce_receipt is
   'records delivery.receipt: Expo''s receipt says that a delivered push failed later. p_app: the app; p_reason: the reason; '
@@ -429,7 +426,6 @@ comment on function push.note_webhook is
   'answered with 410; p_failures: how many failed; p_pause_ms: for how long the receiver asked not to be sent anything; p_is_probe: one '
   'was a probe; p_status, p_reason: of the last one';
 
-drop function if exists push.settle_webhooks(bigint[], text[], text[], int[], smallint[], int[], text[], int[], int[]);
 create or replace function push.settle_webhooks(
   p_id bigint[], p_app text[], p_url_digest text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[],
   p_delay_ms int[], p_pause_ms int[], p_event text[] default null
