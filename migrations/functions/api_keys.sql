@@ -137,8 +137,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
     and coalesce(k.last_used_at > now() - interval '30 days', true)
 $$;
 comment on function push.expiring_api_keys is
-  'the keys to the HTTP API that expire within 30 days. Keys whose last use is more than 30 days ago are left out. For '
-  'push.health and push.observe';
+  'the keys to the HTTP API that expire within 30 days, without those whose last use is more than 30 days ago';
 
 create or replace view push.keys as
 select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.addresses, k.last_used_at,

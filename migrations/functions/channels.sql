@@ -79,8 +79,8 @@ language sql immutable parallel safe as $$
   end
 $$;
 comment on function push.channel_token is
-  'a token as it is used: an APNs token without the <, > and blanks with which phones print it, a web push subscription in '
-  'its canonical form, other tokens without blanks around them. Null: it does not have the form of a token of this provider';
+  'a token as it is used: an APNs token without <, > and blanks, with which phones print it, a web push subscription in its canonical '
+  'form, others without blanks around them. Null: it does not have the form of a token of this provider';
 
 create or replace function push.has_token_member(p_entry jsonb) returns boolean language sql immutable parallel safe as
 $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;
@@ -102,8 +102,7 @@ returns table (rank int, provider text, token text) language sql immutable paral
   where t.token is not null
 $$;
 comment on function push.entry_tokens is
-  'the tokens of an entry of recipients that have the right form. p_is_call: the VoIP token, not the alert token. rank: of '
-  'the channel';
+  'the tokens of an entry of recipients that have the right form: with p_is_call the VoIP token, else the alert token. rank: of the channel';
 
 -- An entry with an APNs token is an iPhone, even if it is reached over another channel. An Android phone rings on a data message alone, and
 -- an iPhone does not show one.
@@ -114,8 +113,7 @@ language sql immutable parallel safe as $$
       when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end end::smallint
 $$;
 comment on function push.entry_platform is
-  'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel, p_provider. An entry with an APNs '
-  'token is an iPhone unless its platform is android';
+  'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel';
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 

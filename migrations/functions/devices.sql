@@ -72,8 +72,8 @@ begin
 end
 $$;
 comment on function push.note_devices is
-  'runs when devices are registered or change: of a user with more than 100 living devices in an app, puts aside those that were registered '
-  'longest ago; and removes tokens of living devices from push.token_invalidations';
+  'puts aside the devices that were registered longest ago if a user has more than 100 living ones in an app, and removes tokens of '
+  'living devices from push.token_invalidations';
 
 create or replace trigger note_new_devices after insert on push.devices referencing new table as changed
   for each statement execute function push.note_devices();

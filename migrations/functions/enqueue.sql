@@ -33,8 +33,7 @@ begin
 end
 $$;
 comment on function push.take_call_key is
-  'reserves the key of a call for this transaction, and waits for other transactions that have it. Returns false if the '
-  'call exists. p_call_id, p_app: push.outbox.call_id and app';
+  'reserves the key of a call for this transaction, and waits for others that have it. Returns false if the call exists';
 
 -- Plans must use indexes: a plan made while the tables are small would scan them for the rest of the session. A new call
 -- always rings; a notification is ended from the start. A chat message needs no callId. An invalid traceparent becomes an
@@ -100,8 +99,7 @@ begin
 end
 $$;
 comment on function push.fill_call is
-  'fills in the columns that the backend leaves out and skips a call that exists. Leaves calls unchanged that are restored '
-  'from a dump';
+  'fills in the columns that the backend leaves out and skips a call that exists. Does not change calls restored from a dump';
 
 create or replace trigger fill_call before insert on push.outbox for each row execute function push.fill_call();
 
@@ -350,9 +348,7 @@ begin
     );
 end
 $$;
-comment on function push.calls_that_skip is
-  'those of the calls just enqueued in which a user, an entry or a member of an entry was skipped. push.skipped_recipients '
-  'gives the details. p_outbox_ids: push.outbox.id';
+comment on function push.calls_that_skip is 'those of the calls just enqueued of which push.skipped_recipients has something to tell';
 
 create or replace function push.enqueue_call(
   payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,

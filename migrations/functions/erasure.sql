@@ -69,8 +69,7 @@ begin
 end
 $$;
 comment on function push.mask_user is
-  'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value; p_words: '
-  'instead, within strings, every such word';
+  'a JSON value in which [erased] replaces every string and key that equals p_user_id, or with p_words every such word in strings';
 
 create or replace function push.add_counts(p_counts jsonb, p_more jsonb) returns jsonb language sql immutable parallel safe as $$
   select coalesce(jsonb_object_agg(s.place, jsonb_build_array(s.removed, s.masked)), '{}')
@@ -142,9 +141,8 @@ begin
 end
 $$;
 comment on function push.hand_over is
-  'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call that '
-  'rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked. p_call: the row; p_user_id: the '
-  'user who is erased';
+  'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call '
+  'that rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked';
 
 create or replace function push.mask_rows(p_erasure push.erasure, p_id bigint, p_call push.outbox, p_since timestamptz) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
@@ -198,9 +196,8 @@ begin
 end
 $$;
 comment on function push.mask_rows is
-  'masks the user in a call and its other rows, for push.erase_from_call, which has it locked: entries of recipients without tokens, locale '
-  'and data; a payload that names the user reduced to its ids. If a row of history is locked, the call waits. p_id, p_call: push.outbox; '
-  'p_since: history since then';
+  'masks the user in a call, which is locked, and in its other rows: entries of recipients without tokens, locale and data; a payload '
+  'that names the user reduced to its ids. If a row of history is locked, the call waits. p_since: history since then';
 
 create or replace function push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
@@ -262,9 +259,8 @@ begin
 end
 $$;
 comment on function push.erase_from_call is
-  'masks the user in one call, its history and its other rows, if the call has ended and nothing is owed that needs the user; otherwise '
-  'the call waits. Declines it if it rings, and ends the user''s unsent notifications. p_erasure: the erasure, which is returned with what '
-  'has changed; p_outbox_id: push.outbox.id';
+  'masks the user in one call and its other rows if the call has ended and nothing is owed that needs the user; otherwise the call waits. '
+  'Declines it if it rings, and ends the user''s unsent notifications';
 
 -- Which calls name the user -------------------------------------------------------------------------------------------
 
@@ -315,8 +311,7 @@ begin
 end
 $$;
 comment on function push.look_further is
-  'takes the next bite of an erasure''s look through all calls and history: found: the calls in it that name the user. scanned_at is set '
-  'at the end. p_erasure: the erasure';
+  'looks through the next bite of all calls and history: found: the calls in it that name the user. scanned_at is set at the end';
 
 -- Outside of calls ------------------------------------------------------------------------------------------------------
 
@@ -379,9 +374,8 @@ begin
 end
 $$;
 comment on function push.erase_elsewhere is
-  'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in the other events '
-  'of webhooks. Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables. '
-  'p_erasure: the erasure';
+  'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in other events. '
+  'Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables';
 
 -- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing; otherwise
 -- operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is the id of a call.
@@ -465,8 +459,8 @@ begin
 end
 $$;
 comment on function push.continue_erasure is
-  'continues an erasure until p_until: looks at the calls that were found, and looks for more. At the end, removes what is stored outside '
-  'of calls. After ten minutes, if no call waits, it does so once more, and the erasure is finished. p_erasure: its row, which is locked';
+  'continues an erasure, whose row is locked, until p_until: looks at the calls that were found, and looks for more. At the end, removes '
+  'what is stored outside of calls. After ten minutes, if no call waits, it does so once more, and the erasure is finished';
 
 create or replace function push.erase_user(user_id text, app text, max_ms int default 1000)
 returns table (place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
@@ -561,5 +555,4 @@ begin
 end
 $$;
 comment on function push.finish_erasures is
-  'the job "erase": continues one erasure, for about 500 ms: looks at the calls that wait, and at all that have waited, once more, ten '
-  'minutes after push.erase_user. Returns whether there is another one to continue';
+  'the job "erase": continues one erasure for about 500 ms. Returns whether there is another one to continue';

@@ -72,8 +72,7 @@ comment on function push.meter_names is
 create or replace function push.meter(p_id int, p_what text) returns regclass language sql stable as
 $$ select to_regclass('push.meter_' || p_id || '_' || p_what) $$;
 comment on function push.meter is
-  'the sequence that counts for a quota. p_id: push.quota.id; p_what: an element of push.meter_names(). Null: it '
-  'is missing, as after a restore of data alone; the next gateway that registers the app makes it';
+  'the sequence that counts for a quota. Null: it is missing, as after a restore of data alone; push.register_app makes it';
 
 create or replace function push.meter_at(p_value bigint, p_minute bigint) returns bigint
 language sql immutable parallel safe as $$
@@ -105,9 +104,8 @@ begin
 end
 $$;
 comment on function push.read_meter is
-  'used: what a meter has counted in the last minute, an estimate; wait: seconds, at least 1, until that has gone down to p_room if '
-  'nothing more is counted. p_counted: its value; p_returned: value of the meter of what was returned, read before, so that the '
-  'difference is never too small; null: nothing was ever counted';
+  'used: what a meter has counted in the last minute, an estimate; wait: seconds, at least 1, until that is down to p_room if nothing '
+  'more is counted. p_returned: what was returned, read before p_counted, so that the difference is never too small';
 
 create or replace function push.count_on_meter(p_meter regclass, p_count bigint) returns bigint
 language plpgsql volatile as $$
@@ -165,8 +163,7 @@ begin
 end
 $$;
 comment on function push.refuse_quota is
-  'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would '
-  'never be taken. p_quota: the quota; p_place: which of its limits; p_count: how many the statement has';
+  'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota';
 
 create or replace function push.has_room(p_app text, p_counts bigint[], p_refuses boolean default false) returns boolean
 language plpgsql volatile as $$
@@ -190,8 +187,8 @@ begin
 end
 $$;
 comment on function push.has_room is
-  'whether the quota of an app has room for what a statement enqueues; counts nothing. p_app: the app; p_counts: calls, notifications '
-  'and recipients of the statement; p_refuses: whether it raises the error instead of returning false';
+  'whether the quota of an app has room for the calls, notifications and recipients of a statement. Counts nothing. p_refuses: it raises '
+  'the error instead of returning false';
 
 create or replace function push.use_quota(p_app text[], p_counts bigint[]) returns void
 language plpgsql volatile as $$
@@ -221,8 +218,7 @@ begin
 end
 $$;
 comment on function push.use_quota is
-  'counts what a statement enqueues. Raises the error of push.has_room if other sessions have used up a quota meanwhile; then '
-  'nothing of the statement is counted. By app: p_app; p_counts: as for push.has_room';
+  'counts what a statement enqueues, by app. Raises the error of push.has_room, and counts nothing, if others have used up a quota meanwhile';
 
 -- Who sets it -----------------------------------------------------------------------------------------------------------
 
@@ -275,9 +271,8 @@ begin
 end
 $$;
 comment on function push.configure_quota is
-  'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is '
-  'right, and push.health reports living replicas that differ. If an operator is setting the quota, it stays as it is, '
-  'and push.health says so. p_quota: as push.quota.configured; p_replica: push.gateways.name of the gateway';
+  'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, unless '
+  'an operator is setting the quota; push.health reports both';
 
 create or replace function push.set_quota(
   app text, calls_per_minute int default null, notifications_per_minute int default null,
@@ -398,8 +393,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
     where s.limits <> coalesce(q.configured, '{null,null,null}')
 $$;
 comment on function push.quota_troubles is
-  'apps that are at their quota, apps with a quota of 0, apps to which living replicas give different quotas, and those whose last word was not '
-  'taken over; for push.health';
+  'apps at their quota, or with one of 0, or with different ones by living replicas, or whose last one was not taken over; for push.health';
 
 -- Each refusal is counted by one gateway: the job tally adds them to its metrics.
 create or replace function push.take_refusals() returns table (app text, count bigint)
@@ -428,5 +422,4 @@ begin
 end
 $$;
 comment on function push.take_refusals is
-  'how many statements of each app its quota has refused since the last call; for push.take_tally. If no gateway asked for '
-  'two minutes, only those of the last two are counted';
+  'how many statements of each app its quota has refused since the last call, at most of the last two minutes; for push.take_tally';

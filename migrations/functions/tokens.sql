@@ -101,8 +101,7 @@ begin
 end
 $$;
 comment on function push.note_tokens is
-  'notes how many tokens were invalidated or quarantined (the trigger''s argument). Records token.dead for those that were invalidated, and '
-  'removes it, if it is unsent, when they count as alive again';
+  'notes how many tokens were invalidated or quarantined (the trigger''s argument). Records token.dead, and removes it if the token lives';
 
 create or replace trigger note_tokens after insert on push.token_invalidations referencing new table as tokens
   for each statement execute function push.note_tokens('invalidated');

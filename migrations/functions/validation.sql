@@ -40,9 +40,8 @@ create or replace function push.is_token(p_provider text, p_token text) returns 
         between '00001' and '65535' end
 $$;
 comment on function push.is_token is
-  'whether a text has the form of a token of a channel. webpush: a browser''s subscription as push.webpush_token writes it: '
-  'ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host name and a port that exist, the keys in base64url without '
-  'padding (16 and 65 bytes), at most 1,000 characters in all';
+  'whether a text has the form of a token of a channel. webpush: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host name '
+  'and a port that exist, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
 
 -- A text that begins with { is the JSON of a PushSubscription. It is not parsed: an error of the parser would show it. The
 -- members are cut out. An endpoint and keys have no character that JSON must escape, but some libraries escape / as \/, and
@@ -64,8 +63,7 @@ language sql immutable parallel safe returns null on null input as $$
   ) t
 $$;
 comment on function push.webpush_token is
-  'the token of a browser: its subscription in one canonical text (push.is_token). p_token: that text, or the '
-  'PushSubscription that the browser gives, as JSON. Null: it is neither';
+  'the subscription of a browser in one canonical text (push.is_token), from that text or the JSON of a PushSubscription; null: it is neither';
 
 create or replace function push.is_call(p_kind text) returns boolean language sql immutable parallel safe as
 $$ select p_kind in ('incoming_call', 'video_call') $$;
@@ -190,8 +188,7 @@ create or replace function push.recipient_data(p_entry jsonb) returns jsonb lang
     when octet_length((p_entry -> 'data')::text) <= 1024 then p_entry -> 'data' end
 $$;
 comment on function push.recipient_data is
-  'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: it has none that can '
-  'be used';
+  'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: none that can be used';
 
 -- A value that is no text, or has more than 1,024 bytes, is no token, and may be megabytes: it is not read.
 create or replace function push.voip_tokens(p_recipients jsonb) returns text[] language sql immutable parallel safe as $$
@@ -282,11 +279,9 @@ language sql stable as $$
     and not exists (select from token x where x.i = t.i and x.is_good and x.is_asked and x.is_served)
 $$;
 comment on function push.recipient_faults is
-  'parts of recipients that cannot be used. i: subscript of the entry, from 0; user_id: if known; reason: '
-  'RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (a token of another provider), '
-  'ProviderNotConfigured, or MemberIgnored (the device is reached all the same); field: for example '
-  'recipients[1].fcmToken; remedy: what it must be. Entries with notificationEnabled false are not checked. p_recipients, '
-  'p_kind, p_app: columns of push.outbox';
+  'parts of recipients that cannot be used. i: subscript of the entry, from 0; user_id: if known; reason: RecipientMalformed (the '
+  'whole entry), TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is '
+  'reached all the same); field: for example recipients[1].fcmToken; remedy: what it must be. Not of entries with notificationEnabled false';
 
 create or replace function push.size_faults(p_payload jsonb, p_is_call boolean default true) returns text[]
 language plpgsql immutable as $$
@@ -325,8 +320,7 @@ begin
 end
 $$;
 comment on function push.size_faults is
-  'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_payload: the '
-  'payload; p_is_call: true for a VoIP push, which may be larger than an alert';
+  'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_is_call: as a VoIP push, which may be larger';
 
 drop function if exists push.refuse(text, text);  -- of release 0.1.0
 create or replace function push.refuse(p_call_id text, p_fault text, p_app text default null) returns boolean language plpgsql as $$

@@ -137,8 +137,7 @@ comment on function push.call_data is 'data of call.answered, call.ended and cal
 create or replace function push.webhook_id(variadic p_parts text[]) returns text language sql stable parallel safe as
 $$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
 comment on function push.webhook_id is
-  'the id of an event. p_parts: what makes it unique, a time included, because numbers may repeat after a fail-over; an event '
-  'that is recorded again has the same id';
+  'the id of an event: the same when it is recorded again. p_parts: what makes it unique, a time included, as numbers may repeat';
 
 create or replace function push.wants_event(p_app text, p_type text) returns boolean language sql stable as $$
   select coalesce((select w.is_on and (w.events is null or p_type = any (w.events)) from push.webhook w where w.app = p_app), false)
@@ -218,8 +217,7 @@ create or replace function push.announce_receipt(
   on conflict do nothing
 $$;
 comment on function push.announce_receipt is
-  'records delivery.receipt: Expo''s receipt says that a delivered push failed later. p_app: the app; p_reason: the reason; '
-  'the others: columns of push.history. For push.settle_receipts';
+  'records delivery.receipt: Expo''s receipt says that a delivered push failed later. Arguments: as columns of push.history';
 
 -- What gateways do ----------------------------------------------------------------------------------------------------
 
@@ -318,8 +316,7 @@ begin
 end
 $$;
 comment on function push.first_events is
-  'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none. p_now: the time; p_room: maximum '
-  'number of events';
+  'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none';
 
 create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
 returns table (id bigint, app text, attempt int, tries int, event text, body text)
@@ -422,9 +419,8 @@ begin
 end
 $$;
 comment on function push.note_webhook is
-  'notes the results of requests to the webhook of an app, for push.settle_webhooks. p_is_alive: one was acknowledged; p_is_gone: one was '
-  'answered with 410; p_failures: how many failed; p_pause_ms: for how long the receiver asked not to be sent anything; p_is_probe: one '
-  'was a probe; p_status, p_reason: of the last one';
+  'notes the results of requests to the webhook of an app, for push.settle_webhooks: whether one was acknowledged, was answered with '
+  '410, or was a probe, how many failed, the pause the receiver asked for, and status and reason of the last one';
 
 create or replace function push.settle_webhooks(
   p_id bigint[], p_app text[], p_url_digest text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[],
@@ -490,13 +486,11 @@ begin
 end
 $$;
 comment on function push.settle_webhooks is
-  'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; '
-  'p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if the registered URL is another one, a failure does '
-  'not count against the app; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is '
-  'sent to this URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, in '
-  'milliseconds; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null; p_event: as '
-  'push.claim_webhooks returned it, because an id may repeat after a fail-over. If an event was claimed again since, a failure '
-  'does not change its due time';
+  'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt, p_event: as push.claim_webhooks returned them (an id may '
+  'repeat after a fail-over); p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if another one is registered, a '
+  'failure does not count; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to this '
+  'URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, unless it was claimed since; '
+  'p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null';
 
 -- Retention -----------------------------------------------------------------------------------------------------------
 
@@ -683,8 +677,7 @@ language sql stable as $$
   where p_ids is null and t.app = p_app and t.invalidated_at >= p_from
 $$;
 comment on function push.past_events is
-  'the events of an app''s past, as they were recorded: of these calls, or, with p_ids null, since p_from. p_ids: push.outbox.id; p_from: '
-  'not later than they were enqueued';
+  'the events of an app''s past, as they were recorded: of these calls (push.outbox.id), or, with p_ids null, since p_from';
 
 create or replace function push.resend_webhooks(app text, call_id text default null, since timestamptz default null)
 returns table (recorded bigint, message text)
