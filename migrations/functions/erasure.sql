@@ -377,39 +377,6 @@ comment on function push.erase_elsewhere is
   'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in other events. '
   'Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables';
 
--- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing; otherwise
--- operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is the id of a call.
-create or replace function push.erase_from_audit(p_erasure push.erasure) returns push.erasure
-language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_user   constant text := p_erasure.user_id;
-  v_app    constant text := p_erasure.app;
-  v_quoted constant text := to_jsonb(v_user)::text;
-  v_masks  constant boolean := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
-  -- Members of push.audit.detail that the actions write themselves.
-  c_own    constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
-  v_masked bigint;
-begin
-  p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
-  with line as (
-    select x.id, case when v_masks and x.action in ('void_call', 'requeue')
-        then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
-      push.mask_user(x.detail - c_own, v_user, true)
-        || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
-    from push.audit x
-    where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
-      and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(v_quoted, 2, length(v_quoted) - 2)) > 0)
-    for no key update skip locked
-  )
-  update push.audit a set target = l.target, detail = l.detail
-    from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail);
-  get diagnostics v_masked = row_count;
-  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('audit', array[0, v_masked]));
-  return p_erasure;
-end
-$$;
-comment on function push.erase_from_audit is 'masks the user in push.audit, if the app had such a user. p_erasure: the erasure';
-
 -- The whole -----------------------------------------------------------------------------------------------------------
 
 create or replace function push.continue_erasure(p_erasure push.erasure, p_until timestamptz) returns push.erasure
@@ -420,6 +387,11 @@ declare
   c_last    constant interval := '10 minutes';
   v_is_last boolean;
   v_call    bigint;
+  v_user    constant text := p_erasure.user_id;
+  v_app     constant text := p_erasure.app;
+  v_quoted  constant text := to_jsonb(v_user)::text;
+  -- Members of push.audit.detail that the actions write themselves.
+  c_own     constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
 begin
   -- Every call of this function looks further, or at a call, however little time it has. At the end it looks once more at those that wait.
   loop
@@ -440,7 +412,26 @@ begin
   v_is_last := not v_is_new and p_erasure.asked_at < clock_timestamp() - c_last
     and p_erasure.found || p_erasure.waiting || p_erasure.rang = '{}';
   if v_is_new and p_erasure.scanned_at is not null or v_is_last then
-    p_erasure := push.erase_from_audit(push.erase_elsewhere(p_erasure));
+    p_erasure := push.erase_elsewhere(p_erasure);
+    -- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing; otherwise
+    -- operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is the id of a call.
+    p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
+    with line as (
+      select x.id, case when v_user <> v_app and x.action in ('void_call', 'requeue')
+            and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app)
+          then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
+        push.mask_user(x.detail - c_own, v_user, true)
+          || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
+      from push.audit x
+      where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
+        and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(v_quoted, 2, length(v_quoted) - 2)) > 0)
+      for no key update skip locked
+    ), masked as (
+      update push.audit a set target = l.target, detail = l.detail
+        from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail)
+      returning 1
+    )
+    select push.add_counts(p_erasure.counts, jsonb_build_object('audit', array[0, count(*)])) into p_erasure.counts from masked;
     if v_is_last and not p_erasure.has_locked then
       p_erasure.finished_at := clock_timestamp();
       p_erasure.user_id := null;

@@ -52,7 +52,7 @@ begin
       (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
       -- They read a whole table on purpose.
       (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'claimed_places, '
-        'erase_elsewhere, erase_from_audit')
+        'erase_elsewhere')
     ) s(settings, names)) s
     full join (
       select p.proname as name, p.oid, coalesce(jsonb_object_agg(split_part(c, '=', 1), split_part(c, '=', 2)) filter (

@@ -134,7 +134,7 @@ create or replace function push.recipients_in(p_recipients jsonb) returns int la
 $$ select case jsonb_typeof(p_recipients) when 'array' then jsonb_array_length(p_recipients) else 0 end $$;
 comment on function push.recipients_in is 'how many entries a quota counts for recipients. p_recipients: push.outbox.recipients';
 
-create or replace function push.refuse_quota(p_quota push.quota, p_place int, p_count bigint) returns void
+create or replace function push.refuse_quota(p_quota push.quota, p_place int, p_count bigint) returns boolean
 language plpgsql set search_path = push, pg_temp as $$
 declare
   v_what     constant text := (push.meter_names())[p_place];
@@ -167,23 +167,14 @@ comment on function push.refuse_quota is
 
 create or replace function push.has_room(p_app text, p_counts bigint[], p_refuses boolean default false) returns boolean
 language plpgsql volatile as $$
-declare
-  v_quota push.quota;
-  v_what  text;
 begin
-  select q.* into v_quota from push.quota q where q.app = p_app;
-  for v_i in 1..3 loop
-    continue when v_quota.limits[v_i] is null or p_counts[v_i] = 0;
-    v_what := (push.meter_names())[v_i];
-    continue when push.meter(v_quota.id, v_what) is null
-      or (push.read_meter(pg_sequence_last_value(push.meter(v_quota.id, v_what || '_returned')),
-        pg_sequence_last_value(push.meter(v_quota.id, v_what)))).used + p_counts[v_i] <= v_quota.limits[v_i];
-    if p_refuses then
-      perform push.refuse_quota(v_quota, v_i, p_counts[v_i]);
-    end if;
-    return false;
-  end loop;
-  return true;
+  return not exists (
+    select from push.quota q
+    cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
+    where q.app = p_app and case when k.count > 0 and push.meter(q.id, k.what) is not null
+        and (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
+          pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most
+      then not p_refuses or push.refuse_quota(q, k.place::int, k.count) end);
 end
 $$;
 comment on function push.has_room is

@@ -194,15 +194,12 @@ begin
   forgotten := cardinality(v_token) - invalidated;
   message := case
     when not was_held and v_token = '{}' then format('%s: invalidation was not on hold; nothing to do', v_target)
-    else format('%s: dead tokens are invalidated again (%s); of %s quarantined ones, %s %s', v_target,
-      case when was_held then format('on hold since %s',
-        to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) else 'it was not on hold' end,
-      cardinality(v_token),
-      case when apply then format('%s were invalidated,', invalidated) else 'none was invalidated,' end,
-      format('%s live on', forgotten))
-      || case when cardinality(v_token) = c_tokens and exists (select from push.quarantined_tokens q
+    else format('%s: dead tokens are invalidated again (%s); of %s quarantined ones, %s invalidated, %s live on%s', v_target,
+      coalesce('on hold since ' || to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'it was not on hold'),
+      cardinality(v_token), case when apply then invalidated || ' were' else 'none was' end, forgotten,
+      case when cardinality(v_token) = c_tokens and exists (select from push.quarantined_tokens q
           where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider)
-        then '; more are quarantined: run it again' else '' end
+        then '; more are quarantined: run it again' else '' end)
     end;
   perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
