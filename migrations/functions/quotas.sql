@@ -213,18 +213,20 @@ comment on function push.use_quota is
 
 -- Who sets it -----------------------------------------------------------------------------------------------------------
 
-create or replace function push.make_meters(p_id int) returns void
-language plpgsql volatile set search_path = push, pg_temp set client_min_messages = warning as $$
+create or replace function push.lock_quota(p_app text) returns push.quota language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_what text;
+  v_quota push.quota;
+  v_what  text;
 begin
-  foreach v_what in array push.meter_names() loop
-    execute format('create sequence if not exists push.%I minvalue 0 start 0', 'meter_' || p_id || '_' || v_what);
+  insert into push.quota (app) select p_app where not exists (select from push.quota q where q.app = p_app) on conflict do nothing;
+  select q.* into v_quota from push.quota q where q.app = p_app for update;
+  for v_what in select w from unnest(push.meter_names()) w where push.meter(v_quota.id, w) is null loop
+    execute format('create sequence push.%I minvalue 0 start 0', 'meter_' || v_quota.id || '_' || v_what);
   end loop;
+  return v_quota;
 end
 $$;
-comment on function push.make_meters is
-  'makes the meters of a quota that are missing. Its caller has the row of push.quota locked. p_id: push.quota.id';
+comment on function push.lock_quota is 'the row of an app in push.quota, locked, and made if it is missing, like its meters';
 
 create or replace function push.configure_quota(p_app text, p_quota int[], p_replica text) returns void
 language plpgsql volatile set search_path = push, pg_temp set lock_timeout = '200ms' as $$
@@ -245,9 +247,7 @@ begin
     return;
   end if;
   begin
-    insert into push.quota (app) select p_app where not exists (select from push.quota q where q.app = p_app) on conflict do nothing;
-    select q.* into v_quota from push.quota q where q.app = p_app for update;
-    perform push.make_meters(v_quota.id);
+    v_quota := push.lock_quota(p_app);
     if v_quota.configured <> p_quota then
       update push.quota q set configured = p_quota where q.app = p_app;
       perform push.note_audit('configure_quota', p_app, (
@@ -292,15 +292,11 @@ begin
       hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
         'No gateway has registered any.');
   end if;
-  if v_is_set then
-    insert into push.quota (app) values (set_quota.app) on conflict do nothing;
-  end if;
-  select q.* into v_before from push.quota q where q.app = set_quota.app for update;
-  if not found then
+  if not v_is_set and not exists (select from push.quota q where q.app = set_quota.app) then
     return query select false, format('app %s: no limit; nothing was set', set_quota.app);
     return;
   end if;
-  perform push.make_meters(v_before.id);
+  v_before := push.lock_quota(set_quota.app);
   update push.quota q
     set set_to = v_set, note = left(set_quota.note, 500), set_at = case when v_is_set then clock_timestamp() end,
       set_by = case when v_is_set then session_user end
