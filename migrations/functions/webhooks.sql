@@ -449,7 +449,8 @@ begin
   )
   select array_agg(f.id) into v_next
     from (select distinct g.outbox_id from gone g) g cross join lateral (
-      select f.id from push.webhook_event f where f.outbox_id = g.outbox_id and f.id not in (select x.id from gone x) order by f.outbox_id, f.id limit 1
+      select f.id from push.webhook_event f where f.outbox_id = g.outbox_id and f.id not in (select x.id from gone x)
+      order by f.outbox_id, f.id limit 1
     ) f;
   -- The next event of each call is due now. It is updated even if it is due already, so that push.claim_webhooks of another
   -- gateway, which may still see the former first event, does not put it off.
