@@ -35,7 +35,9 @@ CREATE FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload j
   ) c
   where case
     when c.fault is not null then push.refuse(p_call_id, c.fault)
-    when (select true from push.lane l where l.app = p_app limit 1) is null then push.refuse_unserved(p_call_id, p_app)
+    -- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep a
+    -- gateway from making the same lane.
+    when (select true from push.lane l where l.app = p_app limit 1) is null then push.refuse(p_call_id, null, p_app)
     when c.bytes > 16384 then push.refuse(p_call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
     else true end
   offset 0
@@ -142,7 +144,7 @@ begin
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
       'call.' || n.state, n.id, n.answered_by, n.ended_at,
-      push.call_data(n.app, n.call_id, n.kind, n.state, n.end_reason, n.answered_by, n.created_at, n.ended_at)
+      push.call_data(row(n.*)::push.outbox)
     from new_calls n join old_calls o on o.id = n.id
     where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
     on conflict do nothing;
@@ -161,8 +163,7 @@ begin
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('delivery', l.app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text), l.app,
       'delivery.finished', h.outbox_id, h.user_id, h.finished_at,
-      push.delivery_data(l.app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
-        coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at)
+      push.delivery_data(l.app, l.provider, o.call_id, row(h.*)::push.history)
     from new_rows h
     left join lateral (select o.call_id from push.outbox o where o.id = h.outbox_id offset 0) o on true
     cross join lateral (select l.app, l.provider from push.lane l where l.id = h.lane offset 0) l
@@ -178,22 +179,19 @@ $$;
 COMMENT ON FUNCTION push.announce_deliveries() IS 'records delivery.finished for the deliveries that a statement has finished';
 
 CREATE FUNCTION push.announce_receipt(p_app text, p_call_id text, p_outbox_id bigint, p_n integer, p_user_id text, p_device text, p_ticket text, p_reason text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-begin
-  if push.wants_event(p_app, 'delivery.receipt') then
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    values (push.webhook_id('receipt', p_app, p_outbox_id::text, p_n::text, p_ticket), p_app, 'delivery.receipt', p_outbox_id,
-      p_user_id, clock_timestamp(),
-      jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n, 'userId', p_user_id, 'device', p_device,
-        'provider', 'expo', 'reason', p_reason))
-    on conflict do nothing;
-  end if;
-end
+  insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+  select push.webhook_id('receipt', p_app, p_outbox_id::text, p_n::text, p_ticket), p_app, 'delivery.receipt', p_outbox_id,
+    p_user_id, clock_timestamp(),
+    jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n, 'userId', p_user_id, 'device', p_device,
+      'provider', 'expo', 'reason', p_reason)
+  where push.wants_event(p_app, 'delivery.receipt')
+  on conflict do nothing
 $$;
 
-COMMENT ON FUNCTION push.announce_receipt(p_app text, p_call_id text, p_outbox_id bigint, p_n integer, p_user_id text, p_device text, p_ticket text, p_reason text) IS 'records delivery.receipt: Expo''s receipt says that a delivered push failed later. p_app: the app; p_reason: the reason; the others: columns of push.history. For push.settle_receipts';
+COMMENT ON FUNCTION push.announce_receipt(p_app text, p_call_id text, p_outbox_id bigint, p_n integer, p_user_id text, p_device text, p_ticket text, p_reason text) IS 'records delivery.receipt: Expo''s receipt says that a delivered push failed later. Arguments: as columns of push.history';
 
 CREATE FUNCTION push.answer_call(call_id text, user_id text DEFAULT NULL::text, app text DEFAULT NULL::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -216,20 +214,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.answer_call(call_id text, user_id text, app text, device text) IS 'marks the call as answered: nothing more is sent, and other devices that may ring get a cancel. call_id: payload.callId; user_id: the user who answered, if known: none of this user''s devices gets a cancel; app: needed only if several apps have a call with this id; device: the phone that answered, if known, by its token or push.devices.id: only this phone gets no cancel, the user''s other phones get one. Returns false if the call had ended before';
-
-CREATE FUNCTION push.asked_calls(p_calls jsonb) RETURNS TABLE(n integer, app text, kind text, payload jsonb, recipients jsonb, ring_seconds integer, traceparent text, call_id text)
-    LANGUAGE sql STABLE
-    AS $$
-  select a.*, coalesce(push.given_call_id(a.kind, a.payload), case when push.is_message(a.kind) then push.new_call_id() end)
-  from (
-    select c.ordinal::int - 1, c.call ->> 'app', coalesce(c.call ->> 'kind', 'incoming_call') as kind, c.call -> 'payload' as payload,
-      c.call -> 'recipients', (c.call ->> 'ringSeconds')::int, c.call ->> 'traceparent'
-    from jsonb_array_elements(p_calls) with ordinality c(call, ordinal)
-    offset 0
-  ) a
-$$;
-
-COMMENT ON FUNCTION push.asked_calls(p_calls jsonb) IS 'the calls that push.enqueue_calls is asked for, with the ids of messages that have none. p_calls: as there';
 
 CREATE FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval DEFAULT '00:00:03'::interval, OUT alive boolean, OUT must_reclaim boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -510,14 +494,81 @@ $$;
 
 COMMENT ON FUNCTION push.call(call_id text, app text, after_n integer, devices integer) IS 'a call as one JSON object: id, app, callId, kind, state (ringing, answered, ended, missed), createdAt, deadlineAt, endedAt, endReason, answeredBy, declinedBy (an array of {userId, reason, at}), traceId, next, and devices: an array of {userId, provider, kind, state (ready, claimed, waiting, or the outcome), reason, sentAt, answeredAt (by the provider), device (masked), rangAt (the user''s first report)}. Times are ISO 8601 in UTC. call_id: payload.callId; app: needed only if several apps have a call with this id; devices: maximum number of devices; null: all; after_n: only devices after this number. next: the after_n of the next page; null: this is the last page';
 
-CREATE FUNCTION push.call_data(p_app text, p_call_id text, p_kind text, p_state text, p_reason text, p_answered_by text, p_created_at timestamp with time zone, p_ended_at timestamp with time zone) RETURNS jsonb
+CREATE TABLE push.outbox (
+    id bigint NOT NULL,
+    app text DEFAULT 'default'::text NOT NULL,
+    kind text DEFAULT 'incoming_call'::text NOT NULL,
+    call_id text NOT NULL,
+    payload jsonb NOT NULL,
+    recipients jsonb NOT NULL,
+    ring_seconds integer NOT NULL,
+    state text DEFAULT 'ringing'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deadline_at timestamp with time zone NOT NULL,
+    answered_by text,
+    ended_at timestamp with time zone,
+    end_reason text,
+    voided boolean DEFAULT false NOT NULL,
+    traceparent text,
+    answered_device text,
+    declined jsonb,
+    erased_at timestamp with time zone,
+    CONSTRAINT outbox_state_known CHECK ((state = ANY (ARRAY['ringing'::text, 'answered'::text, 'ended'::text, 'missed'::text]))),
+    CONSTRAINT outbox_traceparent_form CHECK ((traceparent ~ '^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$'::text))
+)
+WITH (fillfactor='90', vacuum_truncate=off, autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='500000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_threshold='100000');
+ALTER TABLE ONLY push.outbox ALTER COLUMN payload SET STATISTICS 0;
+ALTER TABLE ONLY push.outbox ALTER COLUMN recipients SET STATISTICS 0;
+ALTER TABLE ONLY push.outbox ALTER COLUMN traceparent SET STATISTICS 0;
+ALTER TABLE ONLY push.outbox ALTER COLUMN declined SET STATISTICS 0;
+
+COMMENT ON TABLE push.outbox IS 'one call, or one notification, as the backend wrote it: insert (app, payload, recipients [, kind, ring_seconds]), the rest is filled in';
+
+COMMENT ON COLUMN push.outbox.id IS 'number of the call; unique, but not in order of insertion';
+
+COMMENT ON COLUMN push.outbox.app IS 'which app''s phones ring: the key under apps in the gateway''s configuration';
+
+COMMENT ON COLUMN push.outbox.kind IS 'incoming_call, video_call, or one of the notifications message, group_message, group_invite, missed_call';
+
+COMMENT ON COLUMN push.outbox.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
+
+COMMENT ON COLUMN push.outbox.payload IS 'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata optional; never a text of the message';
+
+COMMENT ON COLUMN push.outbox.recipients IS 'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, webPushSubscription, platform, environment, locale, data, notificationEnabled}';
+
+COMMENT ON COLUMN push.outbox.ring_seconds IS 'calls: ring window in seconds, 1 to 600; the app''s (else 60) unless given. Notifications: time to live in seconds, 1 to 2419200; 14400 unless given';
+
+COMMENT ON COLUMN push.outbox.state IS 'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or end_call; a notification is ended from the start';
+
+COMMENT ON COLUMN push.outbox.created_at IS 'when it was enqueued, by the database''s clock';
+
+COMMENT ON COLUMN push.outbox.deadline_at IS 'end of the ring window, or of the time to live: nothing leaves after it';
+
+COMMENT ON COLUMN push.outbox.answered_by IS 'the user who answered, as far as known: their devices are told nothing';
+
+COMMENT ON COLUMN push.outbox.ended_at IS 'when the state ceased to be ringing; null while it rings';
+
+COMMENT ON COLUMN push.outbox.end_reason IS 'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call; notification: it never was a call';
+
+COMMENT ON COLUMN push.outbox.voided IS 'ended by push.void_call: nobody is told of a missed call';
+
+COMMENT ON COLUMN push.outbox.traceparent IS 'W3C trace context of whoever enqueued the call, 00-TRACE-SPAN-FLAGS; null: none. The gateway logs its trace id';
+
+COMMENT ON COLUMN push.outbox.answered_device IS 'token of the phone that answered, as far as known: it is told nothing, the same user''s other phones are';
+
+COMMENT ON COLUMN push.outbox.declined IS 'object: each user who declined or is busy, with {"reason", "at", "device"}: their phones ring no more; null: nobody. Written by push.decline_call';
+
+COMMENT ON COLUMN push.outbox.erased_at IS 'when push.erase_user last masked a user in it; null: never';
+
+CREATE FUNCTION push.call_data(p_call push.outbox) RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
-  select jsonb_build_object('app', p_app, 'callId', p_call_id, 'kind', p_kind, 'state', p_state, 'reason', p_reason,
-    'answeredBy', p_answered_by, 'createdAt', push.iso_time(p_created_at), 'endedAt', push.iso_time(p_ended_at))
+  select jsonb_build_object('app', p_call.app, 'callId', p_call.call_id, 'kind', p_call.kind, 'state', p_call.state,
+    'reason', p_call.end_reason, 'answeredBy', p_call.answered_by, 'createdAt', push.iso_time(p_call.created_at),
+    'endedAt', push.iso_time(p_call.ended_at))
 $$;
 
-COMMENT ON FUNCTION push.call_data(p_app text, p_call_id text, p_kind text, p_state text, p_reason text, p_answered_by text, p_created_at timestamp with time zone, p_ended_at timestamp with time zone) IS 'data of call.answered, call.ended and call.missed. Arguments: columns of push.outbox';
+COMMENT ON FUNCTION push.call_data(p_call push.outbox) IS 'data of call.answered, call.ended and call.missed';
 
 CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -576,7 +627,13 @@ CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_paylo
     when case when p_recipients @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
         then push.has_long_number(p_recipients) end
       then 'recipients: has a number that is too large or too small; write it as text'
-    when push.is_message(p_kind) then push.message_text_fault(p_payload)
+    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata.
+    when push.is_message(p_kind) then 'payload.' || coalesce(
+        jsonb_path_query_first(p_payload, 'strict $.keyvalue().key ? (@ like_regex
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
+        'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
+      || ': a message''s text does not travel in a push; leave it out'
   end)
 $_$;
 
@@ -613,10 +670,19 @@ begin
     ) o
     where exists (
       select from jsonb_array_elements(o.recipients) e
-      where push.has_recipient_fault(e)
-        or not exists (
-          select from push.delivery d where d.outbox_id = o.id
-            and d.user_id = push.entry_user(e))
+      -- What push.recipient_faults finds, and a token with blanks around it.
+      where not push.is_recipient(e)
+        or not push.is_token('apns', nullif(e ->> 'voipPushToken', ''))
+        or not push.is_token('apns', nullif(e ->> 'apnsToken', ''))
+        or not push.is_token('fcm', nullif(e ->> 'fcmToken', ''))
+        or not push.is_token('expo', nullif(e ->> 'pushToken', ''))
+        or e ->> 'webPushSubscription' <> '' and push.webpush_token(nullif(e ->> 'webPushSubscription', '')) is null
+        or e ->> 'platform' not in ('ios', 'android') and not (e ->> 'platform' = 'web' and e ? 'webPushSubscription')
+        or e ->> 'environment' not in ('production', 'sandbox', 'development')
+        or jsonb_typeof(e -> 'locale') not in ('string', 'null') or length(e ->> 'locale') > 64
+        or jsonb_typeof(e -> 'missedCall') not in ('boolean', 'null')
+        or e -> 'data' not in ('null', '{}') and push.recipient_data(e) is null
+        or not exists (select from push.delivery d where d.outbox_id = o.id and d.user_id = push.entry_user(e))
         or jsonb_typeof(e) = 'object' and (
           not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
           or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
@@ -625,7 +691,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) IS 'those of the calls just enqueued in which a user, an entry or a member of an entry was skipped. push.skipped_recipients gives the details. p_outbox_ids: push.outbox.id';
+COMMENT ON FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) IS 'those of the calls just enqueued of which push.skipped_recipients has something to tell';
 
 CREATE FUNCTION push.cancel_rings(p_calls bigint[]) RETURNS integer
     LANGUAGE plpgsql
@@ -710,15 +776,15 @@ CREATE FUNCTION push.channel_token(p_provider text, p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select case p_provider
-    when 'apns' then case when push.is_apns_token(translate(p_token, E'<> \t\r\n', ''))
+    when 'apns' then case when push.is_token('apns', translate(p_token, E'<> \t\r\n', ''))
       then translate(p_token, E'<> \t\r\n', '') end
-    when 'fcm' then case when push.is_fcm_token(btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
-    when 'expo' then case when push.is_expo_token(btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
+    when 'fcm' then case when push.is_token('fcm', btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
+    when 'expo' then case when push.is_token('expo', btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
     when 'webpush' then push.webpush_token(p_token)
   end
 $$;
 
-COMMENT ON FUNCTION push.channel_token(p_provider text, p_token text) IS 'a token as it is used: an APNs token without the <, > and blanks with which phones print it, a web push subscription in its canonical form, other tokens without blanks around them. Null: it does not have the form of a token of this provider';
+COMMENT ON FUNCTION push.channel_token(p_provider text, p_token text) IS 'a token as it is used: an APNs token without <, > and blanks, with which phones print it, a web push subscription in its canonical form, others without blanks around them. Null: it does not have the form of a token of this provider';
 
 CREATE FUNCTION push.channel_words() RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1145,13 +1211,12 @@ begin
     return;
   end if;
   begin
-    insert into push.quota (app) select p_app where not exists (select from push.quota q where q.app = p_app) on conflict do nothing;
-    select q.* into v_quota from push.quota q where q.app = p_app for update;
-    perform push.make_meters(v_quota.id);
+    v_quota := push.lock_quota(p_app);
     if v_quota.configured <> p_quota then
       update push.quota q set configured = p_quota where q.app = p_app;
-      perform push.note_audit('configure_quota', p_app, push.named_limits(p_quota)
-        || jsonb_build_object('replica', p_replica, 'before', push.named_limits(v_quota.configured)));
+      perform push.note_audit('configure_quota', p_app, (
+        select jsonb_object_agg(l.name, l.now) || jsonb_build_object('replica', p_replica, 'before', jsonb_object_agg(l.name, l.before))
+        from unnest((push.meter_names())[:3], p_quota, v_quota.configured) l(name, now, before)));
     end if;
   exception
     -- An operator has called push.set_quota in a transaction that is still open. Calls must ring all the same.
@@ -1161,7 +1226,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, and push.health reports living replicas that differ. If an operator is setting the quota, it stays as it is, and push.health says so. p_quota: as push.quota.configured; p_replica: push.gateways.name of the gateway';
+COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, unless an operator is setting the quota; push.health reports both';
 
 CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1243,6 +1308,11 @@ declare
   c_last    constant interval := '10 minutes';
   v_is_last boolean;
   v_call    bigint;
+  v_user    constant text := p_erasure.user_id;
+  v_app     constant text := p_erasure.app;
+  v_quoted  constant text := to_jsonb(v_user)::text;
+  -- Members of push.audit.detail that the actions write themselves.
+  c_own     constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
 begin
   -- Every call of this function looks further, or at a call, however little time it has. At the end it looks once more at those that wait.
   loop
@@ -1263,7 +1333,26 @@ begin
   v_is_last := not v_is_new and p_erasure.asked_at < clock_timestamp() - c_last
     and p_erasure.found || p_erasure.waiting || p_erasure.rang = '{}';
   if v_is_new and p_erasure.scanned_at is not null or v_is_last then
-    p_erasure := push.erase_from_audit(push.erase_elsewhere(p_erasure));
+    p_erasure := push.erase_elsewhere(p_erasure);
+    -- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing; otherwise
+    -- operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is the id of a call.
+    p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
+    with line as (
+      select x.id, case when v_user <> v_app and x.action in ('void_call', 'requeue')
+            and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app)
+          then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
+        push.mask_user(x.detail - c_own, v_user, true)
+          || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
+      from push.audit x
+      where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
+        and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(v_quoted, 2, length(v_quoted) - 2)) > 0)
+      for no key update skip locked
+    ), masked as (
+      update push.audit a set target = l.target, detail = l.detail
+        from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail)
+      returning 1
+    )
+    select push.add_counts(p_erasure.counts, jsonb_build_object('audit', array[0, count(*)])) into p_erasure.counts from masked;
     if v_is_last and not p_erasure.has_locked then
       p_erasure.finished_at := clock_timestamp();
       p_erasure.user_id := null;
@@ -1282,10 +1371,10 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.continue_erasure(p_erasure push.erasure, p_until timestamp with time zone) IS 'continues an erasure until p_until: looks at the calls that were found, and looks for more. At the end, removes what is stored outside of calls. After ten minutes, if no call waits, it does so once more, and the erasure is finished. p_erasure: its row, which is locked';
+COMMENT ON FUNCTION push.continue_erasure(p_erasure push.erasure, p_until timestamp with time zone) IS 'continues an erasure, whose row is locked, until p_until: looks at the calls that were found, and looks for more. At the end, removes what is stored outside of calls. After ten minutes, if no call waits, it does so once more, and the erasure is finished';
 
 CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
@@ -1294,9 +1383,6 @@ CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_en
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-declare
-  v_corrected bigint;
-begin
   with right_one as materialized (
     select d.tid, case u.environment when 1 then 'sandbox' else 'production' end as environment
     from unnest(p_lane, p_token, p_environment) u(lane, token, environment)
@@ -1309,13 +1395,11 @@ begin
       offset 0
     ) d
     where u.environment in (0, 1)
+  ), corrected as (
+    update push.devices d set environment = r.environment from right_one r where d.ctid = r.tid and d.environment <> r.environment
+    returning 1
   )
-  update push.devices d set environment = r.environment
-  from right_one r
-  where d.ctid = r.tid and d.environment <> r.environment;
-  get diagnostics v_corrected = row_count;
-  return v_corrected;
-end
+  select count(*) from corrected
 $$;
 
 COMMENT ON FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) IS 'APNs accepted these tokens in this environment: corrects registered devices with the other environment. Returns how many. Arrays, by token: p_lane: push.lanes.id; p_token: the token; p_environment: 0 production, 1 sandbox';
@@ -1514,17 +1598,110 @@ $$;
 
 COMMENT ON FUNCTION push.decline_call(call_id text, user_id text, app text, reason text, device text) IS 'a user declines the call, or is busy: nothing more is sent to this user''s phones, those that may ring get a cancel, and the user gets no missed call. The phones of other users ring on. When the last user whose phones were rung has declined, the call ends with the reason declined. call_id: payload.callId; user_id: as in the call''s recipients; app: needed only if several apps have a call with this id; reason: declined or busy; device: the phone that declined, if known, by its token or push.devices.id: it gets no cancel. Returns false if the user had declined before, or the call had ended';
 
-CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_n integer, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint, p_user_id text, p_device text, p_attempts integer, p_sent_at timestamp with time zone) RETURNS jsonb
+CREATE TABLE push.history (
+    finished_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    outbox_id bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    deadline_at timestamp with time zone NOT NULL,
+    sent_at timestamp with time zone,
+    answered_at timestamp with time zone,
+    n integer NOT NULL,
+    attempts integer NOT NULL,
+    owner integer,
+    lane smallint NOT NULL,
+    kind smallint NOT NULL,
+    outcome smallint NOT NULL,
+    status smallint,
+    user_id text NOT NULL,
+    call_id text,
+    device text,
+    reason text,
+    provider_message_id text,
+    failures jsonb,
+    fallback_of integer,
+    receipt_reason text,
+    token_hash bigint,
+    token text,
+    environment smallint,
+    platform smallint,
+    locale text,
+    data jsonb
+)
+PARTITION BY RANGE (finished_at);
+ALTER TABLE ONLY push.history ALTER COLUMN user_id SET STATISTICS 0;
+ALTER TABLE ONLY push.history ALTER COLUMN call_id SET STATISTICS 0;
+ALTER TABLE ONLY push.history ALTER COLUMN device SET STATISTICS 0;
+ALTER TABLE ONLY push.history ALTER COLUMN provider_message_id SET STATISTICS 0;
+ALTER TABLE ONLY push.history ALTER COLUMN failures SET STATISTICS 0;
+
+COMMENT ON TABLE push.history IS 'one finished push; a partition a UTC day, dropped by retention. People read push.delivery_history';
+
+COMMENT ON COLUMN push.history.finished_at IS 'when it was settled';
+
+COMMENT ON COLUMN push.history.outbox_id IS 'the call: push.outbox.id';
+
+COMMENT ON COLUMN push.history.created_at IS 'when the call was enqueued';
+
+COMMENT ON COLUMN push.history.deadline_at IS 'what the deadline was';
+
+COMMENT ON COLUMN push.history.sent_at IS 'when the last request left; null: none ever left';
+
+COMMENT ON COLUMN push.history.answered_at IS 'when the provider''s last answer came; null: none came';
+
+COMMENT ON COLUMN push.history.n IS 'number of the push within its call';
+
+COMMENT ON COLUMN push.history.attempts IS 'tries made';
+
+COMMENT ON COLUMN push.history.owner IS 'push.gateways.id of the gateway that settled it';
+
+COMMENT ON COLUMN push.history.lane IS 'push.lane.id';
+
+COMMENT ON COLUMN push.history.kind IS '0 invite, 1 cancel, 2 missed_call, 3 notification';
+
+COMMENT ON COLUMN push.history.outcome IS '0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead';
+
+COMMENT ON COLUMN push.history.status IS 'HTTP status of the last answer';
+
+COMMENT ON COLUMN push.history.user_id IS 'the backend''s id of the user';
+
+COMMENT ON COLUMN push.history.call_id IS 'payload.callId of the call';
+
+COMMENT ON COLUMN push.history.device IS 'the token, masked: its first and last four characters';
+
+COMMENT ON COLUMN push.history.reason IS 'why it was not delivered, in the provider''s word or ours';
+
+COMMENT ON COLUMN push.history.provider_message_id IS 'the provider''s id: apns-id, FCM message name, Expo ticket';
+
+COMMENT ON COLUMN push.history.failures IS 'failed tries before the last: array of {"at", "attempt", "status", "reason"}, at most 20';
+
+COMMENT ON COLUMN push.history.fallback_of IS 'n of the invite of the same call that failed, instead of which this was sent';
+
+COMMENT ON COLUMN push.history.receipt_reason IS 'what Expo''s receipt said later; null: nothing bad, or not yet';
+
+COMMENT ON COLUMN push.history.token_hash IS 'hash of the token, which tells tokens of one mask apart while their call rings; null: written by an older release';
+
+COMMENT ON COLUMN push.history.token IS 'the device token; null: erased, or finished before this column existed';
+
+COMMENT ON COLUMN push.history.environment IS '0 production, 1 sandbox';
+
+COMMENT ON COLUMN push.history.platform IS 'as push.delivery.platform';
+
+COMMENT ON COLUMN push.history.locale IS 'language of visible texts';
+
+COMMENT ON COLUMN push.history.data IS 'as push.delivery.data';
+
+CREATE FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_push push.history) RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
-  select jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n,
-    'kind', (array['invite', 'cancel', 'missed_call', 'notification'])[p_kind + 1],
-    'outcome', (array['delivered', 'delivered_late', 'void', 'expired', 'dead'])[p_outcome + 1],
-    'reason', p_reason, 'status', p_status, 'userId', p_user_id, 'device', p_device, 'provider', p_provider,
-    'attempts', p_attempts, 'sentAt', push.iso_time(p_sent_at))
+  select jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_push.n,
+    'kind', (array['invite', 'cancel', 'missed_call', 'notification'])[p_push.kind + 1],
+    'outcome', (array['delivered', 'delivered_late', 'void', 'expired', 'dead'])[p_push.outcome + 1],
+    'reason', p_push.reason, 'status', p_push.status, 'userId', p_push.user_id,
+    'device', coalesce(push.mask(p_push.token), p_push.device), 'provider', p_provider, 'attempts', p_push.attempts,
+    'sentAt', push.iso_time(p_push.sent_at))
 $$;
 
-COMMENT ON FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_n integer, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint, p_user_id text, p_device text, p_attempts integer, p_sent_at timestamp with time zone) IS 'data of delivery.finished. p_app, p_provider: the lane; the others: columns of push.history';
+COMMENT ON FUNCTION push.delivery_data(p_app text, p_provider text, p_call_id text, p_push push.history) IS 'data of delivery.finished. p_app, p_provider: the lane; p_call_id: push.outbox.call_id';
 
 CREATE FUNCTION push.device_token(p_app text, p_device text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -1835,40 +2012,33 @@ CREATE FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text DEFA
     AS $$
 #variable_conflict use_column
 declare
-  v_app   text := coalesce(enqueue_call.app, 'default');
-  v_since timestamptz;
+  v_app    constant text := coalesce(enqueue_call.app, 'default');
+  v_kind   constant text := coalesce(enqueue_call.kind, 'incoming_call');
+  v_given  constant text := push.given_call_id(v_kind, enqueue_call.payload);
+  v_counts constant bigint[] := array[push.is_call(v_kind)::int, (not push.is_call(v_kind))::int, push.recipients_in(enqueue_call.recipients)];
+  v_since  timestamptz;
 begin
-  enqueue_call.kind := coalesce(enqueue_call.kind, 'incoming_call');
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
-  if pg_sequence_last_value('push.quota_id_seq') is not null
-    and not push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients)) and push.is_own(v_app)
-    and not exists (select from push.outbox o
-      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload) and o.app = v_app)
+  if pg_sequence_last_value('push.quota_id_seq') is not null and not push.has_room(v_app, v_counts) and push.is_own(v_app)
+    and not exists (select from push.outbox o where o.call_id = v_given and o.app = v_app)
   then
-    perform push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients), true);
+    perform push.has_room(v_app, v_counts, true);
   end if;
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
-    values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
-      enqueue_call.ring_seconds, enqueue_call.traceparent)
+    values (v_app, v_kind, enqueue_call.payload, enqueue_call.recipients, enqueue_call.ring_seconds, enqueue_call.traceparent)
     returning id, outbox.call_id into outbox_id, call_id;
   duplicate := not found;
   if duplicate then
-    select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o
-      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
-        and o.app = v_app;
+    select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o where o.call_id = v_given and o.app = v_app;
     if not found then
-      raise exception using errcode = 'serialization_failure',
-        message = format('call %s was enqueued, or deleted, by another transaction meanwhile',
-          left(push.given_call_id(enqueue_call.kind, enqueue_call.payload), 128)),
-        hint = 'Roll back and try again.';
+      raise exception using errcode = 'serialization_failure', hint = 'Roll back and try again.',
+        message = format('call %s was enqueued, or deleted, by another transaction meanwhile', left(v_given, 128));
     end if;
-  end if;
-  if duplicate then
-    -- In one statement: a delivery that is settled meanwhile is counted once.
-    deliveries := (select count(*) from push.delivery d
-        where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null)
-      + (select count(*) from push.history h
-        where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since and h.kind in (0, 3) and h.fallback_of is null);
+    -- With those that are owed, in one statement: a delivery that is settled meanwhile is counted once.
+    deliveries := (select count(*) from push.history h where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since
+        and h.kind in (0, 3) and h.fallback_of is null)
+      + (select count(*) from push.delivery d
+        where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
   else
     deliveries := (select count(*) from push.delivery d
       where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
@@ -1897,7 +2067,14 @@ declare
 begin
   begin
     with asked as materialized (
-      select a.* from push.asked_calls(enqueue_calls.calls) a
+      -- With the ids of messages that have none.
+      select a.*, coalesce(push.given_call_id(a.kind, a.payload), case when push.is_message(a.kind) then push.new_call_id() end) as call_id
+      from (
+        select c.i::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind, c.call -> 'payload' as payload,
+          c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds, c.call ->> 'traceparent' as traceparent
+        from jsonb_array_elements(enqueue_calls.calls) with ordinality c(call, i)
+        offset 0
+      ) a
     ), refused as materialized (
       -- For the quota of its app, a call comes after those before it.
       select r.n
@@ -1912,17 +2089,15 @@ begin
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (
-        select a.*, octet_length(a.payload::text) as bytes
-        from (
-          select a.* from asked a
-          where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null offset 0
-        ) a
+        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
+          then octet_length(a.payload::text) end as bytes
+        from asked a
         offset 0
       ) a
       where (select true from push.lane l where l.app = a.app limit 1)
-        -- As in push.fan_out: below 880 bytes no provider's limit can be reached.
-        and case when a.bytes <= 880 then true when a.bytes > 16384 then false
-          else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
+        -- As in push.accept.
+        and case when a.bytes > 880 then a.bytes <= 16384 and array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}'
+          else a.bytes is not null end
         and a.n <> all (array(select r.n from refused r))
       order by a.app, a.call_id, a.n
     ), made as (
@@ -2005,7 +2180,7 @@ CREATE FUNCTION push.entry_platform(p_provider text, p_entry jsonb) RETURNS smal
       when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end end::smallint
 $$;
 
-COMMENT ON FUNCTION push.entry_platform(p_provider text, p_entry jsonb) IS 'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel, p_provider. An entry with an APNs token is an iPhone unless its platform is android';
+COMMENT ON FUNCTION push.entry_platform(p_provider text, p_entry jsonb) IS 'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel';
 
 CREATE FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) RETURNS TABLE(rank integer, provider text, token text)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2019,7 +2194,7 @@ CREATE FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) RETURNS TABL
   where t.token is not null
 $$;
 
-COMMENT ON FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) IS 'the tokens of an entry of recipients that have the right form. p_is_call: the VoIP token, not the alert token. rank: of the channel';
+COMMENT ON FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) IS 'the tokens of an entry of recipients that have the right form: with p_is_call the VoIP token, else the alert token. rank: of the channel';
 
 CREATE FUNCTION push.entry_user(p_entry jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2096,45 +2271,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.erase_elsewhere(p_erasure push.erasure) IS 'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in the other events of webhooks. Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables. p_erasure: the erasure';
-
-CREATE FUNCTION push.erase_from_audit(p_erasure push.erasure) RETURNS push.erasure
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'on'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET max_parallel_workers_per_gather TO '0'
-    AS $$
-declare
-  v_user   constant text := p_erasure.user_id;
-  v_app    constant text := p_erasure.app;
-  v_quoted constant text := to_jsonb(v_user)::text;
-  v_masks  constant boolean := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
-  -- Members of push.audit.detail that the actions write themselves.
-  c_own    constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
-  v_masked bigint;
-begin
-  p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
-  with line as (
-    select x.id, case when v_masks and x.action in ('void_call', 'requeue')
-        then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
-      push.mask_user(x.detail - c_own, v_user, true)
-        || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
-    from push.audit x
-    where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
-      and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(v_quoted, 2, length(v_quoted) - 2)) > 0)
-    for no key update skip locked
-  )
-  update push.audit a set target = l.target, detail = l.detail
-    from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail);
-  get diagnostics v_masked = row_count;
-  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('audit', array[0, v_masked]));
-  return p_erasure;
-end
-$$;
-
-COMMENT ON FUNCTION push.erase_from_audit(p_erasure push.erasure) IS 'masks the user in push.audit, if the app had such a user. p_erasure: the erasure';
+COMMENT ON FUNCTION push.erase_elsewhere(p_erasure push.erasure) IS 'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in other events. Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables';
 
 CREATE FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) RETURNS push.erasure
     LANGUAGE plpgsql
@@ -2143,7 +2280,6 @@ CREATE FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint)
 declare
   v_user   constant text := p_erasure.user_id;
   v_call   push.outbox;
-  v_masked push.outbox;
   v_since  timestamptz;
   v_gone   push.delivery[];
   v_is_recipient boolean;
@@ -2186,20 +2322,20 @@ begin
   p_erasure.counts := push.add_counts(p_erasure.counts,
     jsonb_build_object('delivery', array[coalesce(push.bury(v_gone, 2, 'UserErased'), 0), 0]));
 
-  v_masked := push.mask_call(v_call, v_user, p_erasure.token_hashes);
   if v_call.id is not null and v_call.ended_at is null
     or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
     -- A payload that names the user goes to the phones of the others.
     or exists (select from push.delivery d
-      where d.outbox_id = p_outbox_id and (d.user_id = v_user or v_masked.payload is distinct from v_call.payload))
+      where d.outbox_id = p_outbox_id and (d.user_id = v_user
+        or v_call.payload - 'callId' <> push.mask_user(v_call.payload - 'callId', v_user)))
   then
     return p_erasure;
   end if;
-  return push.mask_rows(p_erasure, p_outbox_id, v_since, v_masked);
+  return push.mask_rows(p_erasure, p_outbox_id, v_call, v_since);
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) IS 'masks the user in one call, its history and its other rows, if the call has ended and nothing is owed that needs the user; otherwise the call waits. Declines it if it rings, and ends the user''s unsent notifications. p_erasure: the erasure, which is returned with what has changed; p_outbox_id: push.outbox.id';
+COMMENT ON FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) IS 'masks the user in one call and its other rows if the call has ended and nothing is owed that needs the user; otherwise the call waits. Declines it if it rings, and ends the user''s unsent notifications';
 
 CREATE FUNCTION push.erase_receipts(p_outbox_id bigint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2235,6 +2371,7 @@ CREATE FUNCTION push.erase_user(user_id text, app text, max_ms integer DEFAULT 1
 declare
   v_user    constant text := erase_user.user_id;
   v_app     constant text := erase_user.app;
+  v_digest  constant bytea := sha256(convert_to(v_user, 'UTF8'));
   v_until   constant timestamptz := clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
   v_rings   constant bigint := coalesce((
     select min(o.id) from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = v_app), 0);
@@ -2256,8 +2393,8 @@ begin
         'No gateway has served any app yet.');
   end if;
   -- Two erasures of one user run one after the other.
-  insert into push.erasure (app, user_digest) values (v_app, push.user_digest(v_user)) on conflict on constraint erasure_of_user do nothing;
-  select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = push.user_digest(v_user) for update;
+  insert into push.erasure (app, user_digest) values (v_app, v_digest) on conflict on constraint erasure_of_user do nothing;
+  select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = v_digest for update;
   v_is_new := v_erasure.user_id is null or v_erasure.scanned_at is not null and v_erasure.found = '{}';
   if v_is_new then
     update push.erasure e
@@ -2351,7 +2488,7 @@ CREATE FUNCTION push.expiring_api_keys() RETURNS TABLE(id integer, app text, nam
     and coalesce(k.last_used_at > now() - interval '30 days', true)
 $$;
 
-COMMENT ON FUNCTION push.expiring_api_keys() IS 'the keys to the HTTP API that expire within 30 days. Keys whose last use is more than 30 days ago are left out. For push.health and push.observe';
+COMMENT ON FUNCTION push.expiring_api_keys() IS 'the keys to the HTTP API that expire within 30 days, without those whose last use is more than 30 days ago';
 
 CREATE FUNCTION push.fallback_devices(p_app text, p_user_id text, p_rank integer, p_platform smallint) RETURNS TABLE(rank integer, token text, locale text, platform smallint)
     LANGUAGE sql STABLE
@@ -2415,8 +2552,7 @@ begin
     from (
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, push.entry_user(e.entry) as user_id,
         v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
-        case when e.size_faults[v.rank] is null then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
-          else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
+        coalesce(case when e.size_faults[v.rank] is null then l.id end, push.refuse(e.call_id, e.size_faults[v.rank], e.app)::int) as lane
       from (
         select c.*, r.entry, r.ordinal
         from (
@@ -2513,14 +2649,13 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.fill_call() IS 'fills in the columns that the backend leaves out and skips a call that exists. Leaves calls unchanged that are restored from a dump';
+COMMENT ON FUNCTION push.fill_call() IS 'fills in the columns that the backend leaves out and skips a call that exists. Does not change calls restored from a dump';
 
 CREATE FUNCTION push.find_api_key(p_id integer) RETURNS TABLE(app text, scopes text[], hash bytea)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  select k.app, k.scopes, k.hash from push.api_keys k
-  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now()) and k.addresses is null
+  select k.app, k.scopes, k.hash from push.look_up_api_key(p_id) k where k.state = 'good' and k.addresses is null
 $$;
 
 COMMENT ON FUNCTION push.find_api_key(p_id integer) IS 'for gateways of older releases: the app and the scopes of a key to the HTTP API, and the SHA-256 of the whole key to compare with. p_id: the number in the key. No row: there is no such key, or it is revoked, expired or bound to addresses';
@@ -2598,7 +2733,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.finish_erasures() IS 'the job "erase": continues one erasure, for about 500 ms: looks at the calls that wait, and at all that have waited, once more, ten minutes after push.erase_user. Returns whether there is another one to continue';
+COMMENT ON FUNCTION push.finish_erasures() IS 'the job "erase": continues one erasure for about 500 ms. Returns whether there is another one to continue';
 
 CREATE FUNCTION push.first_channels() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2653,7 +2788,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.first_events(p_app text, p_now timestamp with time zone, p_room integer) IS 'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none. p_now: the time; p_room: maximum number of events';
+COMMENT ON FUNCTION push.first_events(p_app text, p_now timestamp with time zone, p_room integer) IS 'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none';
 
 CREATE FUNCTION push.first_few(p_names text[]) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3160,72 +3295,6 @@ $$;
 
 COMMENT ON FUNCTION push.granted_apps(p_role name) IS 'the apps that were granted to a role, or to roles that it is a member of. p_role: its name';
 
-CREATE TABLE push.outbox (
-    id bigint NOT NULL,
-    app text DEFAULT 'default'::text NOT NULL,
-    kind text DEFAULT 'incoming_call'::text NOT NULL,
-    call_id text NOT NULL,
-    payload jsonb NOT NULL,
-    recipients jsonb NOT NULL,
-    ring_seconds integer NOT NULL,
-    state text DEFAULT 'ringing'::text NOT NULL,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    deadline_at timestamp with time zone NOT NULL,
-    answered_by text,
-    ended_at timestamp with time zone,
-    end_reason text,
-    voided boolean DEFAULT false NOT NULL,
-    traceparent text,
-    answered_device text,
-    declined jsonb,
-    erased_at timestamp with time zone,
-    CONSTRAINT outbox_state_known CHECK ((state = ANY (ARRAY['ringing'::text, 'answered'::text, 'ended'::text, 'missed'::text]))),
-    CONSTRAINT outbox_traceparent_form CHECK ((traceparent ~ '^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$'::text))
-)
-WITH (fillfactor='90', vacuum_truncate=off, autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='500000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_threshold='100000');
-ALTER TABLE ONLY push.outbox ALTER COLUMN payload SET STATISTICS 0;
-ALTER TABLE ONLY push.outbox ALTER COLUMN recipients SET STATISTICS 0;
-ALTER TABLE ONLY push.outbox ALTER COLUMN traceparent SET STATISTICS 0;
-ALTER TABLE ONLY push.outbox ALTER COLUMN declined SET STATISTICS 0;
-
-COMMENT ON TABLE push.outbox IS 'one call, or one notification, as the backend wrote it: insert (app, payload, recipients [, kind, ring_seconds]), the rest is filled in';
-
-COMMENT ON COLUMN push.outbox.id IS 'number of the call; unique, but not in order of insertion';
-
-COMMENT ON COLUMN push.outbox.app IS 'which app''s phones ring: the key under apps in the gateway''s configuration';
-
-COMMENT ON COLUMN push.outbox.kind IS 'incoming_call, video_call, or one of the notifications message, group_message, group_invite, missed_call';
-
-COMMENT ON COLUMN push.outbox.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
-
-COMMENT ON COLUMN push.outbox.payload IS 'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata optional; never a text of the message';
-
-COMMENT ON COLUMN push.outbox.recipients IS 'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, webPushSubscription, platform, environment, locale, data, notificationEnabled}';
-
-COMMENT ON COLUMN push.outbox.ring_seconds IS 'calls: ring window in seconds, 1 to 600; the app''s (else 60) unless given. Notifications: time to live in seconds, 1 to 2419200; 14400 unless given';
-
-COMMENT ON COLUMN push.outbox.state IS 'ringing, answered, ended or missed; it changes once, and an update of it is as good as push.answer_call or end_call; a notification is ended from the start';
-
-COMMENT ON COLUMN push.outbox.created_at IS 'when it was enqueued, by the database''s clock';
-
-COMMENT ON COLUMN push.outbox.deadline_at IS 'end of the ring window, or of the time to live: nothing leaves after it';
-
-COMMENT ON COLUMN push.outbox.answered_by IS 'the user who answered, as far as known: their devices are told nothing';
-
-COMMENT ON COLUMN push.outbox.ended_at IS 'when the state ceased to be ringing; null while it rings';
-
-COMMENT ON COLUMN push.outbox.end_reason IS 'the reason given to push.end_call, else answered, ended or missed; declined and busy leave no missed call; notification: it never was a call';
-
-COMMENT ON COLUMN push.outbox.voided IS 'ended by push.void_call: nobody is told of a missed call';
-
-COMMENT ON COLUMN push.outbox.traceparent IS 'W3C trace context of whoever enqueued the call, 00-TRACE-SPAN-FLAGS; null: none. The gateway logs its trace id';
-
-COMMENT ON COLUMN push.outbox.answered_device IS 'token of the phone that answered, as far as known: it is told nothing, the same user''s other phones are';
-
-COMMENT ON COLUMN push.outbox.declined IS 'object: each user who declined or is busy, with {"reason", "at", "device"}: their phones ring no more; null: nobody. Written by push.decline_call';
-
-COMMENT ON COLUMN push.outbox.erased_at IS 'when push.erase_user last masked a user in it; null: never';
-
 CREATE FUNCTION push.hand_over(p_call push.outbox, p_user_id text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -3253,7 +3322,7 @@ begin
   with other as materialized (
     select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data
     from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)
-      cross join lateral (select case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end) n(name)
+      cross join lateral (select push.entry_user(e.entry)) n(name)
       cross join lateral (
         select k.token, push.recipient_locale(e.entry) as locale
         from unnest(array[true, false]) c(is_call) cross join lateral push.entry_tokens(e.entry, c.is_call) k
@@ -3283,61 +3352,32 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.hand_over(p_call push.outbox, p_user_id text) IS 'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call that rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked. p_call: the row; p_user_id: the user who is erased';
+COMMENT ON FUNCTION push.hand_over(p_call push.outbox, p_user_id text) IS 'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call that rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked';
 
 CREATE FUNCTION push.has_long_number(p_value jsonb) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
-begin
-  return exists (select from jsonb_path_query(p_value, 'strict $.** ? (@.type() == "number")') n
-    where abs(n::numeric) >= 1e30 or scale(n::numeric) > 30 and (abs(n::numeric) < 1e-30 or scale(n::numeric) > 60));
-end
+  select exists (select from jsonb_path_query(p_value, 'strict $.** ? (@.type() == "number")') n
+    where abs(n::numeric) >= 1e30 or scale(n::numeric) > 30 and (abs(n::numeric) < 1e-30 or scale(n::numeric) > 60))
 $_$;
 
-COMMENT ON FUNCTION push.has_long_number(p_value jsonb) IS 'whether a JSON value has, at any depth, a number whose text is far longer than its JSON: of 1e30 or more, below 1e-30, or with more than 60 decimals';
-
-CREATE FUNCTION push.has_recipient_fault(p_entry jsonb) RETURNS boolean
-    LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$
-  select coalesce(not push.is_recipient(p_entry)
-    or not push.is_apns_token(nullif(p_entry ->> 'voipPushToken', ''))
-    or not push.is_apns_token(nullif(p_entry ->> 'apnsToken', ''))
-    or not push.is_fcm_token(nullif(p_entry ->> 'fcmToken', ''))
-    or not push.is_expo_token(nullif(p_entry ->> 'pushToken', ''))
-    or p_entry ->> 'webPushSubscription' <> ''
-      and push.webpush_token(nullif(p_entry ->> 'webPushSubscription', '')) is null
-    or p_entry ->> 'platform' not in ('ios', 'android')
-      and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription')
-    or p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
-    or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
-    or jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null')
-    or p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null, false)
-$$;
-
-COMMENT ON FUNCTION push.has_recipient_fault(p_entry jsonb) IS 'whether an entry of recipients may have a fault';
+COMMENT ON FUNCTION push.has_long_number(p_value jsonb) IS 'whether a JSON value has, at any depth, a number whose text is far longer than its JSON: 1e30 or more, below 1e-30, or over 60 decimals';
 
 CREATE FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
-declare
-  v_quota push.quota;
-  v_what  text;
 begin
-  select q.* into v_quota from push.quota q where q.app = p_app;
-  for v_i in 1..3 loop
-    continue when v_quota.limits[v_i] is null or p_counts[v_i] = 0;
-    v_what := (push.meter_names())[v_i];
-    continue when push.meter(v_quota.id, v_what) is null or push.quota_used(v_quota.id, v_what) + p_counts[v_i] <= v_quota.limits[v_i];
-    if p_refuses then
-      perform push.refuse_quota(v_quota, v_i, p_counts[v_i]);
-    end if;
-    return false;
-  end loop;
-  return true;
+  return not exists (
+    select from push.quota q
+    cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
+    where q.app = p_app and case when k.count > 0 and push.meter(q.id, k.what) is not null
+        and (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
+          pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most
+      then not p_refuses or push.refuse_quota(q, k.place::int, k.count) end);
 end
 $$;
 
-COMMENT ON FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean) IS 'whether the quota of an app has room for what a statement enqueues; counts nothing. p_app: the app; p_counts: calls, notifications and recipients of the statement; p_refuses: whether it raises the error instead of returning false';
+COMMENT ON FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean) IS 'whether the quota of an app has room for the calls, notifications and recipients of a statement. Counts nothing. p_refuses: it raises the error instead of returning false';
 
 CREATE FUNCTION push.has_token_member(p_entry jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3605,53 +3645,6 @@ $$;
 
 COMMENT ON FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_note text) IS 'puts the invalidation of a lane''s tokens on hold. From now on dead tokens go to push.quarantined_tokens, until push.resume_invalidation. Tokens that were invalidated lately go there too, and live again. p_lane: push.lanes.id; p_window: how far back; p_note: the reason. Returns how many tokens were moved now; 0 if it is on hold already';
 
-CREATE FUNCTION push.hurry_webhooks(p_calls bigint[], p_waits boolean DEFAULT true) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-declare
-  v_ids bigint[] := array(
-    select f.id from unnest(p_calls) c(outbox_id) cross join lateral (
-      select f.id from push.webhook_event f where f.outbox_id = c.outbox_id order by f.outbox_id, f.id limit 1
-    ) f);
-begin
-  if not p_waits then
-    v_ids := array(select e.id from push.webhook_event e where e.id = any (v_ids) for no key update skip locked);
-  end if;
-  update push.webhook_event e set due_at = clock_timestamp() where e.id = any (v_ids) and e.attempts = 0;
-end
-$$;
-
-COMMENT ON FUNCTION push.hurry_webhooks(p_calls bigint[], p_waits boolean) IS 'makes the first event of each call due now, if it was never taken. p_calls: push.outbox.id; p_waits: whether to wait for transactions that hold such events, or leave these out. For push.settle_webhooks';
-
-CREATE FUNCTION push.ignored_members(p_entry jsonb) RETURNS TABLE(member text, remedy text)
-    LANGUAGE sql STABLE
-    AS $$
-  select m.member, m.remedy
-  from (values
-    ('platform',
-      p_entry ->> 'platform' not in ('ios', 'android')
-        and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription'),
-      'must be ios or android, or left out; it was ignored'),
-    ('environment', p_entry ->> 'environment' not in ('production', 'sandbox', 'development'),
-      'must be production or sandbox, or left out; it was ignored'),
-    ('locale', p_entry -> 'locale' <> 'null' and push.recipient_locale(p_entry) is null,
-      'must be a string of at most 64 characters, or left out; it was ignored'),
-    ('missedCall', jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null'),
-      'must be true or false, or left out; it was ignored'),
-    ('data', p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null,
-      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
-  where m.is_bad
-$$;
-
-COMMENT ON FUNCTION push.ignored_members(p_entry jsonb) IS 'members of an entry of recipients, other than tokens, that cannot be used, and what they must be';
-
 CREATE FUNCTION push.invalidate_tokens(p_lane smallint[], p_token text[], p_since timestamp with time zone[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -3747,12 +3740,6 @@ $$;
 
 COMMENT ON FUNCTION push.invites_of(p_calls bigint[], p_why text) IS 'the invites of those of these calls that ring. has_failed: the next channel is to be tried, once. By p_why: failed: the invite has failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: it waits on a lane that sends nothing (push.bypass). Not for a user who has declined. is_last: no other invite of the user over this channel and platform is owed or was delivered. last_n: the highest n of the call. p_calls: push.outbox.id';
 
-CREATE FUNCTION push.is_apns_token(p_token text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]' $$;
-
-COMMENT ON FUNCTION push.is_apns_token(p_token text) IS 'whether a text has the form of an APNs device token: 64 to 200 hex digits, an even number';
-
 CREATE FUNCTION push.is_app(p_app text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
@@ -3771,28 +3758,11 @@ CREATE FUNCTION push.is_channel(p_provider text) RETURNS boolean
 
 COMMENT ON FUNCTION push.is_channel(p_provider text) IS 'whether a text is the name of a channel. For the CHECKs of tables';
 
-CREATE FUNCTION push.is_expo_token(p_token text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select case
-  when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
-    then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
-  else p_token like '________-____-____-____-____________'
-    and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]'
-end $$;
-
-COMMENT ON FUNCTION push.is_expo_token(p_token text) IS 'whether a text has the form of an Expo push token';
-
 CREATE FUNCTION push.is_fallback(p_provider text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select p_provider in ('fcm', 'expo') $$;
 
 COMMENT ON FUNCTION push.is_fallback(p_provider text) IS 'whether this channel may replace another one for the same phone';
-
-CREATE FUNCTION push.is_fcm_token(p_token text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]' $$;
-
-COMMENT ON FUNCTION push.is_fcm_token(p_token text) IS 'whether a text has the form of an FCM registration token';
 
 CREATE FUNCTION push.is_message(p_kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3834,28 +3804,35 @@ $$;
 
 COMMENT ON FUNCTION push.is_recipient(p_entry jsonb) IS 'whether an entry of recipients names a user; its tokens are checked separately';
 
+CREATE FUNCTION push.is_token(p_provider text, p_token text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+  select case p_provider
+    when 'apns' then length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]'
+    when 'fcm' then length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]'
+    when 'expo' then case when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
+        then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
+      else p_token like '________-____-____-____-____________'
+        and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]' end
+    when 'webpush' then length(p_token) between 133 and 1000
+      and left(right(p_token, 123), 6) = '#auth=' and left(right(p_token, 95), 8) = '&p256dh='
+      and left(right(p_token, 117), 22) !~ '[^A-Za-z0-9_-]' and right(p_token, 87) !~ '[^A-Za-z0-9_-]'
+      and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
+      and left(right(p_token, 87), 2) ~ '^B[A-P]' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
+      and left(p_token, -123) ~ '^https://[A-Za-z0-9-]+([.][A-Za-z0-9-]+)*(:[0-9][0-9]?[0-9]?[0-9]?[0-9]?)?/[!-~]*$'
+      and left(p_token, -123) !~ '["#<>\\^`{|}]'
+      and length(split_part(split_part(p_token, '/', 3), ':', 1)) <= 253
+      and lpad(coalesce(nullif(split_part(split_part(p_token, '/', 3), ':', 2), ''), '443'), 5, '0') collate "C"
+        between '00001' and '65535' end
+$_$;
+
+COMMENT ON FUNCTION push.is_token(p_provider text, p_token text) IS 'whether a text has the form of a token of a channel. webpush: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host name and a port that exist, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
+
 CREATE FUNCTION push.is_urgent(p_job text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select p_job in ('promote', 'escalate', 'follow_up_urgent') $$;
 
 COMMENT ON FUNCTION push.is_urgent(p_job text) IS 'whether rings wait for a job: retries that are due, and next channels. p_job: push.job.name';
-
-CREATE FUNCTION push.is_webpush_token(p_token text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $_$
-  select length(p_token) between 133 and 1000
-    and left(right(p_token, 123), 6) = '#auth=' and left(right(p_token, 95), 8) = '&p256dh='
-    and left(right(p_token, 117), 22) !~ '[^A-Za-z0-9_-]' and right(p_token, 87) !~ '[^A-Za-z0-9_-]'
-    and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
-    and left(right(p_token, 87), 2) ~ '^B[A-P]' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
-    and left(p_token, -123) ~ '^https://[A-Za-z0-9-]+([.][A-Za-z0-9-]+)*(:[0-9][0-9]?[0-9]?[0-9]?[0-9]?)?/[!-~]*$'
-    and left(p_token, -123) !~ '["#<>\\^`{|}]'
-    and length(split_part(split_part(p_token, '/', 3), ':', 1)) <= 253
-    and lpad(coalesce(nullif(split_part(split_part(p_token, '/', 3), ':', 2), ''), '443'), 5, '0') collate "C"
-      between '00001' and '65535'
-$_$;
-
-COMMENT ON FUNCTION push.is_webpush_token(p_token text) IS 'whether a text is a browser''s subscription as push.webpush_token writes it: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host name and a port that exist, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
 
 CREATE FUNCTION push.iso_time(p_time timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -3864,7 +3841,7 @@ CREATE FUNCTION push.iso_time(p_time timestamp with time zone) RETURNS text
 COMMENT ON FUNCTION push.iso_time(p_time timestamp with time zone) IS 'a time, p_time, as ISO 8601 in UTC, with milliseconds';
 
 CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS bigint
-    LANGUAGE plpgsql
+    LANGUAGE sql
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
@@ -3873,9 +3850,6 @@ CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS bigint
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-declare
-  v_dropped bigint;
-begin
   with phone as materialized (
     select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
       (select push.channel_rank(l.provider) from push.lane l where l.id = d.lane),
@@ -3889,14 +3863,13 @@ begin
     cross join lateral (
       select d.outbox_id, d.n, d.lane, d.user_id, d.token from push.delivery d where d.outbox_id = c.id offset 0
     ) d
+  ), dropped as (
+    delete from push.delivery d using phone p where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1 returning 1
   )
-  delete from push.delivery d using phone p where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1;
-  get diagnostics v_dropped = row_count;
-  return v_dropped;
-end
+  select count(*) from dropped
 $$;
 
-COMMENT ON FUNCTION push.keep_newest(p_outbox_id bigint[]) IS 'removes new deliveries of a notification until each user has one phone left. p_outbox_id: push.outbox.id. Returns how many were removed';
+COMMENT ON FUNCTION push.keep_newest(p_outbox_id bigint[]) IS 'removes new deliveries of notifications until each user has one phone left. p_outbox_id: push.outbox.id. Returns how many';
 
 CREATE FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -3990,6 +3963,56 @@ CREATE FUNCTION push.length_ms(p_length interval) RETURNS bigint
 
 COMMENT ON FUNCTION push.length_ms(p_length interval) IS 'an interval, p_length, in milliseconds';
 
+CREATE TABLE push.quota (
+    app text NOT NULL,
+    id integer NOT NULL,
+    configured integer[] DEFAULT '{NULL,NULL,NULL}'::integer[] NOT NULL,
+    set_to integer[] DEFAULT '{NULL,NULL,NULL}'::integer[] NOT NULL,
+    limits integer[] GENERATED ALWAYS AS (ARRAY[COALESCE(set_to[1], configured[1]), COALESCE(set_to[2], configured[2]), COALESCE(set_to[3], configured[3])]) STORED,
+    set_at timestamp with time zone,
+    set_by text,
+    note text,
+    CONSTRAINT quota_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
+    CONSTRAINT quota_range CHECK (((0 <= ALL ((configured || set_to))) AND (1000000 >= ALL ((configured || set_to)))))
+);
+
+COMMENT ON TABLE push.quota IS 'one app that has a quota, or once had one. Written only when a quota changes; its use is in the sequences push.meter_ID_…. People read push.quotas';
+
+COMMENT ON COLUMN push.quota.app IS 'name of the app';
+
+COMMENT ON COLUMN push.quota.id IS 'number in the names of its meters';
+
+COMMENT ON COLUMN push.quota.configured IS 'calls, notifications and recipients a minute, by the configuration of the gateway that registered last; null: no limit';
+
+COMMENT ON COLUMN push.quota.set_to IS 'the same by push.set_quota, which overrides the configuration; null: not set';
+
+COMMENT ON COLUMN push.quota.limits IS 'the same as enqueueing reads it';
+
+COMMENT ON COLUMN push.quota.set_at IS 'when push.set_quota was called; null: nothing is set';
+
+COMMENT ON COLUMN push.quota.set_by IS 'the login that called it';
+
+COMMENT ON COLUMN push.quota.note IS 'why, as given to push.set_quota';
+
+CREATE FUNCTION push.lock_quota(p_app text) RETURNS push.quota
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    AS $$
+declare
+  v_quota push.quota;
+  v_what  text;
+begin
+  insert into push.quota (app) select p_app where not exists (select from push.quota q where q.app = p_app) on conflict do nothing;
+  select q.* into v_quota from push.quota q where q.app = p_app for update;
+  for v_what in select w from unnest(push.meter_names()) w where push.meter(v_quota.id, w) is null loop
+    execute format('create sequence push.%I minvalue 0 start 0', 'meter_' || v_quota.id || '_' || v_what);
+  end loop;
+  return v_quota;
+end
+$$;
+
+COMMENT ON FUNCTION push.lock_quota(p_app text) IS 'the row of an app in push.quota, locked, and made if it is missing, like its meters';
+
 CREATE FUNCTION push.lock_table_used() RETURNS double precision
     LANGUAGE sql STABLE
     AS $$
@@ -4047,7 +4070,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.look_further(p_erasure push.erasure) IS 'takes the next bite of an erasure''s look through all calls and history: found: the calls in it that name the user. scanned_at is set at the end. p_erasure: the erasure';
+COMMENT ON FUNCTION push.look_further(p_erasure push.erasure) IS 'looks through the next bite of all calls and history: found: the calls in it that name the user. scanned_at is set at the end';
 
 CREATE FUNCTION push.look_up_api_key(p_id integer) RETURNS TABLE(id integer, app text, scopes text[], hash bytea, addresses cidr[], state text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4060,22 +4083,6 @@ CREATE FUNCTION push.look_up_api_key(p_id integer) RETURNS TABLE(id integer, app
 $$;
 
 COMMENT ON FUNCTION push.look_up_api_key(p_id integer) IS 'a key to the HTTP API, valid or not: its app, scopes and addresses, and the SHA-256 of the whole key to compare with. p_id: the number in the key. state: good, expired or revoked. No row: there is no such key';
-
-CREATE FUNCTION push.make_meters(p_id integer) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    SET client_min_messages TO 'warning'
-    AS $$
-declare
-  v_what text;
-begin
-  foreach v_what in array push.meter_names() loop
-    execute format('create sequence if not exists push.%I minvalue 0 start 0', 'meter_' || p_id || '_' || v_what);
-  end loop;
-end
-$$;
-
-COMMENT ON FUNCTION push.make_meters(p_id integer) IS 'makes the meters of a quota that are missing. Its caller has the row of push.quota locked. p_id: push.quota.id';
 
 CREATE FUNCTION push.mark_restored() RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -4092,36 +4099,7 @@ CREATE FUNCTION push.mask(p_token text) RETURNS text
 
 COMMENT ON FUNCTION push.mask(p_token text) IS 'a token as people see it: its first and last four characters. Views repeat it, as their readers may not call it. p_token: the token';
 
-CREATE FUNCTION push.mask_call(p_call push.outbox, p_user_id text, p_hashes bigint[]) RETURNS push.outbox
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  p_call.recipients := coalesce((
-    select jsonb_agg(case when p_user_id = case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end
-        then '"[erased]"' else push.mask_user(e.entry, p_user_id) end order by e.i)
-    from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)), p_call.recipients);
-  if p_call.declined ? p_user_id then
-    p_call.declined := push.mask_user(p_call.declined #- array[p_user_id, 'device'], p_user_id);
-  end if;
-  if p_call.answered_by = p_user_id or hashtextextended(p_call.answered_device, 0) = any (p_hashes) then
-    p_call.answered_device := null;
-  end if;
-  if p_call.answered_by = p_user_id then
-    p_call.answered_by := '[erased]';
-  end if;
-  if p_call.payload - 'callId' <> push.mask_user(p_call.payload - 'callId', p_user_id) then
-    p_call.payload := coalesce((
-      select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, p_user_id) end)
-      from jsonb_each(p_call.payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}');
-  end if;
-  return p_call;
-end
-$$;
-
-COMMENT ON FUNCTION push.mask_call(p_call push.outbox, p_user_id text, p_hashes bigint[]) IS 'a call in which the user is masked: entries of recipients without tokens, locale and data; a payload that names the user reduced to its ids. p_call: the row; p_user_id: the user; p_hashes: push.erasure.token_hashes';
-
-CREATE FUNCTION push.mask_rows(p_erasure push.erasure, p_call bigint, p_since timestamp with time zone, p_masked push.outbox) RETURNS push.erasure
+CREATE FUNCTION push.mask_rows(p_erasure push.erasure, p_id bigint, p_call push.outbox, p_since timestamp with time zone) RETURNS push.erasure
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -4129,37 +4107,53 @@ declare
   v_user   constant text := p_erasure.user_id;
   v_counts jsonb;
 begin
+  p_call.recipients := coalesce((
+    select jsonb_agg(case when push.entry_user(e.entry) = v_user then '"[erased]"' else push.mask_user(e.entry, v_user) end order by e.i)
+    from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)), p_call.recipients);
+  if p_call.declined ? v_user then
+    p_call.declined := push.mask_user(p_call.declined #- array[v_user, 'device'], v_user);
+  end if;
+  if p_call.answered_by = v_user or hashtextextended(p_call.answered_device, 0) = any (p_erasure.token_hashes) then
+    p_call.answered_device := null;
+  end if;
+  p_call.answered_by := case p_call.answered_by when v_user then '[erased]' else p_call.answered_by end;
+  -- A payload that names the user describes the parties of the call, so only its ids are kept.
+  if p_call.payload - 'callId' <> push.mask_user(p_call.payload - 'callId', v_user) then
+    p_call.payload := coalesce((
+      select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, v_user) end)
+      from jsonb_each(p_call.payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}');
+  end if;
   with history as (
     update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
         provider_message_id = null
-      where h.outbox_id = p_call and h.finished_at >= p_since and h.user_id = v_user and h.n = any (array(
-        select x.n from push.history x where x.outbox_id = p_call and x.finished_at >= p_since and x.user_id = v_user
+      where h.outbox_id = p_id and h.finished_at >= p_since and h.user_id = v_user and h.n = any (array(
+        select x.n from push.history x where x.outbox_id = p_id and x.finished_at >= p_since and x.user_id = v_user
         for no key update skip locked))
       returning 1
   ), reports as (
-    delete from push.ring_reports r where r.outbox_id = p_call and r.user_id = v_user returning 1
+    delete from push.ring_reports r where r.outbox_id = p_id and r.user_id = v_user returning 1
   ), escalated as (
-    update push.escalations e set user_id = '[erased]' where e.outbox_id = p_call and e.user_id = v_user returning 1
+    update push.escalations e set user_id = '[erased]' where e.outbox_id = p_id and e.user_id = v_user returning 1
   ), call as (
     update push.outbox o
-      set recipients = p_masked.recipients, declined = p_masked.declined, answered_by = p_masked.answered_by,
-        answered_device = p_masked.answered_device, payload = p_masked.payload, erased_at = clock_timestamp()
-      where o.id = p_call and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload) is distinct from
-        (p_masked.recipients, p_masked.declined, p_masked.answered_by, p_masked.answered_device, p_masked.payload)
+      set recipients = p_call.recipients, declined = p_call.declined, answered_by = p_call.answered_by,
+        answered_device = p_call.answered_device, payload = p_call.payload, erased_at = clock_timestamp()
+      where o.id = p_id and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload) is distinct from
+        (p_call.recipients, p_call.declined, p_call.answered_by, p_call.answered_device, p_call.payload)
       returning 1
   )
   select jsonb_build_object('history', array[0, (select count(*) from history)], 'ring_reports', array[(select count(*) from reports), 0],
       'escalations', array[0, (select count(*) from escalated)], 'outbox', array[0, (select count(*) from call)])
     into v_counts;
   p_erasure.counts := push.add_counts(p_erasure.counts, v_counts);
-  if not exists (select from push.history h where h.outbox_id = p_call and h.finished_at >= p_since and h.user_id = v_user) then
-    p_erasure.waiting := array_remove(p_erasure.waiting, p_call);
+  if not exists (select from push.history h where h.outbox_id = p_id and h.finished_at >= p_since and h.user_id = v_user) then
+    p_erasure.waiting := array_remove(p_erasure.waiting, p_id);
   end if;
   return p_erasure;
 end
 $$;
 
-COMMENT ON FUNCTION push.mask_rows(p_erasure push.erasure, p_call bigint, p_since timestamp with time zone, p_masked push.outbox) IS 'masks the rows of a call, for push.erase_from_call, which has it locked. If a row of history is locked, the call waits. p_call: push.outbox.id; p_since: history since then; p_masked: push.mask_call of the call';
+COMMENT ON FUNCTION push.mask_rows(p_erasure push.erasure, p_id bigint, p_call push.outbox, p_since timestamp with time zone) IS 'masks the user in a call, which is locked, and in its other rows: entries of recipients without tokens, locale and data; a payload that names the user reduced to its ids. If a row of history is locked, the call waits. p_since: history since then';
 
 CREATE FUNCTION push.mask_user(p_value jsonb, p_user_id text, p_words boolean DEFAULT false) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -4181,31 +4175,13 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.mask_user(p_value jsonb, p_user_id text, p_words boolean) IS 'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value; p_words: instead, within strings, every such word';
-
-CREATE FUNCTION push.message_text_fault(p_payload jsonb) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $_$
-  select 'payload.' || m.parent || m.key || ': a message''s text does not travel in a push; leave it out'
-  from (
-    select '' as parent, key from jsonb_object_keys(p_payload) key
-    union all
-    select 'metadata.', key
-    from jsonb_path_query(p_payload -> 'metadata', 'strict $.**') node
-    cross join lateral jsonb_object_keys(case jsonb_typeof(node) when 'object' then node else '{}' end) key
-  ) m
-  where lower(m.key) in ('body', 'text', 'message', 'content', 'preview', 'snippet', 'subject', 'html')
-  order by m.parent, m.key
-  limit 1
-$_$;
-
-COMMENT ON FUNCTION push.message_text_fault(p_payload jsonb) IS 'names a member of a payload, or at any depth of its metadata, whose name suggests the text of a message; null: none';
+COMMENT ON FUNCTION push.mask_user(p_value jsonb, p_user_id text, p_words boolean) IS 'a JSON value in which [erased] replaces every string and key that equals p_user_id, or with p_words every such word in strings';
 
 CREATE FUNCTION push.meter(p_id integer, p_what text) RETURNS regclass
     LANGUAGE sql STABLE
     AS $$ select to_regclass('push.meter_' || p_id || '_' || p_what) $$;
 
-COMMENT ON FUNCTION push.meter(p_id integer, p_what text) IS 'the sequence that counts for a quota. p_id: push.quota.id; p_what: an element of push.meter_names(). Null: it is missing, as after a restore of data alone; the next gateway that registers the app makes it';
+COMMENT ON FUNCTION push.meter(p_id integer, p_what text) IS 'the sequence that counts for a quota. Null: it is missing, as after a restore of data alone; push.register_app makes it';
 
 CREATE FUNCTION push.meter_at(p_value bigint, p_minute bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4273,12 +4249,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks at most p_max calls as missed that still ring after their deadline. What follows is done by push.follow_up. Returns how many';
-
-CREATE FUNCTION push.named_limits(p_limits integer[]) RETURNS jsonb
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select jsonb_object_agg(l.name, l.value) from unnest((push.meter_names())[:3], p_limits) l(name, value) $$;
-
-COMMENT ON FUNCTION push.named_limits(p_limits integer[]) IS 'limits for push.audit. p_limits: as push.quota.limits';
 
 CREATE FUNCTION push.nearest_owed(p_each integer, p_most integer, p_past timestamp with time zone, p_near timestamp with time zone, p_with_past boolean) RETURNS TABLE(lane smallint, range integer, kind smallint, state smallint, owner integer, created_at timestamp with time zone, deadline_at timestamp with time zone)
     LANGUAGE sql STABLE
@@ -4401,12 +4371,9 @@ $$;
 COMMENT ON FUNCTION push.next_channels(p_calls bigint[], p_why text) IS 'makes an invite over the next channel for each of push.invites_of that has failed: never to an APNs token, twice to one token in a call, or to a user who has declined. Returns how many were made. p_calls: push.outbox.id; p_why: as for push.invites_of';
 
 CREATE FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-declare
-  v_noted int;
-begin
   with use as materialized (
     select u.id, clock_timestamp() - make_interval(secs => u.age / 1000.0) as at, u.peer::inet as peer
     from unnest(p_ids, p_ages, p_peers) u(id, age, peer)
@@ -4417,13 +4384,12 @@ begin
     where k.last_used_at is null or k.last_used_at <= u.at - interval '1 minute'
     order by k.id
     for no key update of k skip locked
+  ), noted as (
+    update push.api_keys k set last_used_at = u.at, last_used_from = u.peer
+      from use u join free f on f.id = u.id where k.id = u.id
+    returning 1
   )
-  update push.api_keys k set last_used_at = u.at, last_used_from = u.peer
-    from use u join free f on f.id = u.id
-    where k.id = u.id;
-  get diagnostics v_noted = row_count;
-  return v_noted;
-end
+  select count(*)::int from noted
 $$;
 
 COMMENT ON FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) IS 'notes when keys to the HTTP API were last used, at most once a minute for each key. Returns how many were noted. p_ids: the keys, each once; p_ages: how long ago, in milliseconds; p_peers: the addresses that the requests came from; null: unknown';
@@ -4480,32 +4446,52 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_devices() IS 'runs when devices are registered or change: of a user with more than 100 living devices in an app, puts aside those that were registered longest ago; and removes tokens of living devices from push.token_invalidations';
+COMMENT ON FUNCTION push.note_devices() IS 'puts aside the devices that were registered longest ago if a user has more than 100 living ones in an app, and removes tokens of living devices from push.token_invalidations';
 
 CREATE FUNCTION push.note_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
 begin
-  insert into push.tally (what, lane, app, count)
-  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
-  from new_tokens t
-  group by t.app, t.provider;
-  if tg_argv[0] = 'invalidated' and exists (select from push.webhook w where w.is_on) then
+  if tg_op = 'INSERT' then
+    insert into push.tally (what, lane, app, count)
+    select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
+    from tokens t
+    group by t.app, t.provider;
+  end if;
+  if tg_argv[0] <> 'invalidated' or not exists (select from push.webhook w where w.is_on) then
+    return null;
+  elsif tg_op = 'INSERT' then
     insert into push.webhook_event (event, app, type, user_id, at, data)
     select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
       t.user_id, t.invalidated_at,
       jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-    from new_tokens t
+    from tokens t
     where push.wants_event(t.app, 'token.dead')
     on conflict do nothing;
+  else
+    -- They live again: their phones have registered them again, invalidation was put on hold, or an operator has deleted the rows. A
+    -- receiver that is behind must not be told to delete them. A registration waits neither for a gateway nor for an operator.
+    delete from push.webhook_event e where e.id = any (array(
+      select x.id
+      from tokens t cross join lateral (
+        select x.id from push.webhook_event x
+        where x.type = 'token.dead' and md5(x.data ->> 'token') = md5(t.token) and x.app = t.app
+          and x.data ->> 'provider' = t.provider and x.data ->> 'token' = t.token
+        for update skip locked
+      ) x));
   end if;
   return null;
 end
 $$;
 
-COMMENT ON FUNCTION push.note_tokens() IS 'notes how many tokens were invalidated or quarantined (the trigger''s argument), and records token.dead for those that were invalidated';
+COMMENT ON FUNCTION push.note_tokens() IS 'notes how many tokens were invalidated or quarantined (the trigger''s argument). Records token.dead, and removes it if the token lives';
 
 CREATE FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) RETURNS void
     LANGUAGE plpgsql
@@ -4544,7 +4530,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) IS 'notes the results of requests to the webhook of an app, for push.settle_webhooks. p_is_alive: one was acknowledged; p_is_gone: one was answered with 410; p_failures: how many failed; p_pause_ms: for how long the receiver asked not to be sent anything; p_is_probe: one was a probe; p_status, p_reason: of the last one';
+COMMENT ON FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) IS 'notes the results of requests to the webhook of an app, for push.settle_webhooks: whether one was acknowledged, was answered with 410, or was a probe, how many failed, the pause the receiver asked for, and status and reason of the last one';
 
 CREATE FUNCTION push.notify(p_channel text, p_payload text) RETURNS boolean
     LANGUAGE plpgsql
@@ -4914,8 +4900,7 @@ CREATE FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_
     AS $$
   select push.webhook_id('delivery', p_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
     'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
-    push.delivery_data(p_app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
-      coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at) as data
+    push.delivery_data(p_app, l.provider, o.call_id, h) as data
   from push.lane l cross join lateral (
     select * from push.history h
     where h.lane = l.id and h.finished_at >= p_from and (p_ids is null or h.outbox_id = any (p_ids))
@@ -4924,8 +4909,7 @@ CREATE FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_
   where l.app = p_app
   union all
   select push.webhook_id('call', p_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id,
-    o.answered_by, o.ended_at,
-    push.call_data(p_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
+    o.answered_by, o.ended_at, push.call_data(o)
   from push.outbox o
   where o.app = p_app and o.state <> 'ringing' and push.is_call(o.kind)
     and case when p_ids is null then o.ended_at >= p_from else o.id = any (p_ids) end
@@ -4937,7 +4921,7 @@ CREATE FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_
   where p_ids is null and t.app = p_app and t.invalidated_at >= p_from
 $$;
 
-COMMENT ON FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_ids bigint[]) IS 'the events of an app''s past, as they were recorded: of these calls, or, with p_ids null, since p_from. p_ids: push.outbox.id; p_from: not later than they were enqueued';
+COMMENT ON FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_ids bigint[]) IS 'the events of an app''s past, as they were recorded: of these calls (push.outbox.id), or, with p_ids null, since p_from';
 
 CREATE FUNCTION push.pause_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE sql SECURITY DEFINER
@@ -4993,9 +4977,9 @@ CREATE FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[]
         then 4 end as rank
     from (
       -- Usable tokens: they have the right form (as push.channel_token) and belong to a provider that the app has.
-      select case when push.is_apns_token(t.apns) and push.serves(p_providers, 'apns') then t.apns end as apns,
-        case when push.is_fcm_token(t.fcm) and push.serves(p_providers, 'fcm') then t.fcm end as fcm,
-        case when push.is_expo_token(t.expo) and push.serves(p_providers, 'expo') then t.expo end as expo,
+      select case when push.is_token('apns', t.apns) and push.serves(p_providers, 'apns') then t.apns end as apns,
+        case when push.is_token('fcm', t.fcm) and push.serves(p_providers, 'fcm') then t.fcm end as fcm,
+        case when push.is_token('expo', t.expo) and push.serves(p_providers, 'expo') then t.expo end as expo,
         case when p_entry ? 'webPushSubscription' and push.serves(p_providers, 'webpush')
           then push.webpush_token(p_entry ->> 'webPushSubscription') end as webpush
       from (
@@ -5479,12 +5463,6 @@ $$;
 
 COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: a note is tried again later, and several are tried alone. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
 
-CREATE FUNCTION push.quota_counts(p_kind text, p_recipients jsonb) RETURNS bigint[]
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select array[push.is_call(p_kind)::int, (not push.is_call(p_kind))::int, push.recipients_in(p_recipients)] $$;
-
-COMMENT ON FUNCTION push.quota_counts(p_kind text, p_recipients jsonb) IS 'what a quota counts for one call, as push.has_room takes it. p_kind, p_recipients: columns of push.outbox';
-
 CREATE FUNCTION push.quota_troubles() RETURNS TABLE(app text, trouble text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -5513,24 +5491,15 @@ CREATE FUNCTION push.quota_troubles() RETURNS TABLE(app text, trouble text)
     where s.limits <> coalesce(q.configured, '{null,null,null}')
 $$;
 
-COMMENT ON FUNCTION push.quota_troubles() IS 'apps that are at their quota, apps with a quota of 0, apps to which living replicas give different quotas, and those whose last word was not taken over; for push.health';
-
-CREATE FUNCTION push.quota_used(p_id integer, p_what text) RETURNS integer
-    LANGUAGE plpgsql
-    AS $$
-begin
-  return (push.read_meter(pg_sequence_last_value(push.meter(p_id, p_what || '_returned')),
-    pg_sequence_last_value(push.meter(p_id, p_what)))).used;
-end
-$$;
-
-COMMENT ON FUNCTION push.quota_used(p_id integer, p_what text) IS 'what was counted in the last minute. p_id, p_what: as for push.meter';
+COMMENT ON FUNCTION push.quota_troubles() IS 'apps at their quota, or with one of 0, or with different ones by living replicas, or whose last one was not taken over; for push.health';
 
 CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" integer, used integer, refusals integer, refused_at timestamp with time zone, configured integer, set_to integer, set_at timestamp with time zone, set_by text, note text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  select q.app, k.what, k."limit", push.quota_used(q.id, k.what), push.quota_used(q.id, 'refusals'),
+  select q.app, k.what, k."limit", (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
+      pg_sequence_last_value(push.meter(q.id, k.what)))).used,
+    (push.read_meter(null, pg_sequence_last_value(push.meter(q.id, 'refusals')))).used,
     least(to_timestamp(60 * (n.next - ((n.next - (pg_sequence_last_value(push.meter(q.id, 'refusals')) >> 44)) & 524287))), clock_timestamp()),
     k.configured, k.set_to, q.set_at, q.set_by, q.note
   from push.quota q
@@ -5590,7 +5559,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer, OUT used integer, OUT wait integer) IS 'used: what a meter has counted in the last minute, an estimate; wait: seconds, at least 1, until that has gone down to p_room if nothing more is counted. p_counted: its value; p_returned: value of the meter of what was returned, read before, so that the difference is never too small; null: nothing was ever counted';
+COMMENT ON FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer, OUT used integer, OUT wait integer) IS 'used: what a meter has counted in the last minute, an estimate; wait: seconds, at least 1, until that is down to p_room if nothing more is counted. p_returned: what was returned, read before p_counted, so that the difference is never too small';
 
 CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5601,7 +5570,7 @@ CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     when octet_length((p_entry -> 'data')::text) <= 1024 then p_entry -> 'data' end
 $_$;
 
-COMMENT ON FUNCTION push.recipient_data(p_entry jsonb) IS 'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: it has none that can be used';
+COMMENT ON FUNCTION push.recipient_data(p_entry jsonb) IS 'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: none that can be used';
 
 CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) RETURNS TABLE(i integer, user_id text, reason text, field text, remedy text)
     LANGUAGE sql STABLE
@@ -5628,30 +5597,32 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
     where e.is_usable and t.token <> ''
   )
   select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
-  from entry e
-  join (values (0, '', 'must have at most 16384 bytes; is one of its tokens something else?'),
-      (1, '', 'must be a user id of 1 to 256 characters'),
-      (2, '', 'must be a user id, or an object with a userId'),
-      (3, '.userId', 'must be a string of 1 to 256 characters'),
-      (4, '.notificationEnabled', 'must be true or false, or left out')) w(fault, member, remedy)
-    on w.fault = case
-      when pg_column_size(e.entry) > 16384 then 0
-      when jsonb_typeof(e.entry) = 'string' then 1
-      when jsonb_typeof(e.entry) <> 'object' then 2
-      when jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256
-        then 3
-      else 4 end
+  from entry e cross join lateral (
+    select m.* from (values
+      (1, '', pg_column_size(e.entry) > 16384, 'must have at most 16384 bytes; is one of its tokens something else?'),
+      (2, '', jsonb_typeof(e.entry) = 'string', 'must be a user id of 1 to 256 characters'),
+      (3, '', jsonb_typeof(e.entry) <> 'object', 'must be a user id, or an object with a userId'),
+      (4, '.userId', jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256,
+        'must be a string of 1 to 256 characters'),
+      (5, '.notificationEnabled', true, 'must be true or false, or left out')) m(place, member, is_bad, remedy)
+    where m.is_bad order by m.place limit 1
+  ) w
   where not e.is_usable
   union all
-  select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
-  from entry e
-  cross join lateral push.ignored_members(e.entry) m
-  where e.is_usable
+  select e.i, e.user_id, 'MemberIgnored', e.path || m.member, m.remedy || ', or left out; it was ignored'
+  from entry e cross join lateral (values
+    ('.platform', e.entry ->> 'platform' not in ('ios', 'android')
+      and not (e.entry ->> 'platform' = 'web' and e.entry ? 'webPushSubscription'), 'must be ios or android'),
+    ('.environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'), 'must be production or sandbox'),
+    ('.locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null, 'must be a string of at most 64 characters'),
+    ('.missedCall', jsonb_typeof(e.entry -> 'missedCall') not in ('boolean', 'null'), 'must be true or false'),
+    ('.data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
+      'must be an object of texts, 1024 bytes at most')) m(member, is_bad, remedy)
+  where e.is_usable and m.is_bad
   union all
-  select t.i, t.user_id, case when t.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
-    t.path || '.' || t.member,
-    coalesce(t.home, push.token_form(t.provider))
-  from (select t.*, push.token_home(t.provider, t.token) as home from token t where not t.is_good) t
+  select t.i, t.user_id, case when r.remedy like 'must %' then 'TokenMalformed' else 'TokenMisplaced' end, t.path || '.' || t.member, r.remedy
+  from token t cross join lateral push.token_remedy(t.provider, t.token) r(remedy)
+  where not t.is_good
   union all
   -- Recipients that have no token that could be used.
   select t.i, t.user_id, 'ProviderNotConfigured', t.path || '.' || t.member,
@@ -5661,7 +5632,7 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
     and not exists (select from token x where x.i = t.i and x.is_good and x.is_asked and x.is_served)
 $$;
 
-COMMENT ON FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) IS 'parts of recipients that cannot be used. i: subscript of the entry, from 0; user_id: if known; reason: RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is reached all the same); field: for example recipients[1].fcmToken; remedy: what it must be. Entries with notificationEnabled false are not checked. p_recipients, p_kind, p_app: columns of push.outbox';
+COMMENT ON FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) IS 'parts of recipients that cannot be used. i: subscript of the entry, from 0; user_id: if known; reason: RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is reached all the same); field: for example recipients[1].fcmToken; remedy: what it must be. Not of entries with notificationEnabled false';
 
 CREATE FUNCTION push.recipient_locale(p_entry jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5685,20 +5656,21 @@ CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id big
 
 COMMENT ON FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) IS 'for gateways of release 0.1.0: claims nothing again, whatever p_gateway, p_claim, p_outbox_id and p_n say';
 
-CREATE FUNCTION push.refuse(p_call_id text, p_fault text) RETURNS boolean
+CREATE FUNCTION push.refuse(p_call_id text, p_fault text, p_app text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 begin
   raise exception using
     errcode = 'invalid_parameter_value',
-    message = format('%s (call %s)', p_fault,
+    message = format('%s (call %s)', coalesce(p_fault,
+        format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app)),
       case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end),
     hint = 'Nothing of this statement was enqueued.',
-    schema = 'push', table = 'outbox', column = substring(p_fault from '^[a-z_]+');
+    schema = 'push', table = 'outbox', column = coalesce(substring(p_fault from '^[a-z_]+'), 'app');
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse(p_call_id text, p_fault text) IS 'raises the error for a fault, with the id of the call. It has a result so that a query can call it';
+COMMENT ON FUNCTION push.refuse(p_call_id text, p_fault text, p_app text) IS 'raises the error for a fault, with the id of the call. Without a fault: no gateway has registered the app, and push.grant_app has not named it. It has a result so that a query can call it';
 
 CREATE FUNCTION push.refuse_app(p_app text) RETURNS void
     LANGUAGE plpgsql
@@ -5714,38 +5686,7 @@ $$;
 
 COMMENT ON FUNCTION push.refuse_app(p_app text) IS 'raises the error for an app that the caller may not act for. p_app: its name';
 
-CREATE TABLE push.quota (
-    app text NOT NULL,
-    id integer NOT NULL,
-    configured integer[] DEFAULT '{NULL,NULL,NULL}'::integer[] NOT NULL,
-    set_to integer[] DEFAULT '{NULL,NULL,NULL}'::integer[] NOT NULL,
-    limits integer[] GENERATED ALWAYS AS (ARRAY[COALESCE(set_to[1], configured[1]), COALESCE(set_to[2], configured[2]), COALESCE(set_to[3], configured[3])]) STORED,
-    set_at timestamp with time zone,
-    set_by text,
-    note text,
-    CONSTRAINT quota_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
-    CONSTRAINT quota_range CHECK (((0 <= ALL ((configured || set_to))) AND (1000000 >= ALL ((configured || set_to)))))
-);
-
-COMMENT ON TABLE push.quota IS 'one app that has a quota, or once had one. Written only when a quota changes; its use is in the sequences push.meter_ID_…. People read push.quotas';
-
-COMMENT ON COLUMN push.quota.app IS 'name of the app';
-
-COMMENT ON COLUMN push.quota.id IS 'number in the names of its meters';
-
-COMMENT ON COLUMN push.quota.configured IS 'calls, notifications and recipients a minute, by the configuration of the gateway that registered last; null: no limit';
-
-COMMENT ON COLUMN push.quota.set_to IS 'the same by push.set_quota, which overrides the configuration; null: not set';
-
-COMMENT ON COLUMN push.quota.limits IS 'the same as enqueueing reads it';
-
-COMMENT ON COLUMN push.quota.set_at IS 'when push.set_quota was called; null: nothing is set';
-
-COMMENT ON COLUMN push.quota.set_by IS 'the login that called it';
-
-COMMENT ON COLUMN push.quota.note IS 'why, as given to push.set_quota';
-
-CREATE FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) RETURNS void
+CREATE FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -5776,7 +5717,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would never be taken. p_quota: the quota; p_place: which of its limits; p_count: how many the statement has';
+COMMENT ON FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota';
 
 CREATE FUNCTION push.refuse_slots() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5807,17 +5748,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.refuse_slots() IS 'refuses new calls whose slot another shard owns, with SQLSTATE 22S01; a call that this shard knows already is a duplicate as ever';
-
-CREATE FUNCTION push.refuse_unserved(p_call_id text, p_app text) RETURNS boolean
-    LANGUAGE plpgsql
-    AS $$
-begin
-  return push.refuse(p_call_id,
-    format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app));
-end
-$$;
-
-COMMENT ON FUNCTION push.refuse_unserved(p_call_id text, p_app text) IS 'raises the error for a call of an app without lanes: no gateway has registered the app, and push.grant_app has not named it. p_call_id, p_app: push.outbox.call_id and app';
 
 CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[], p_missed_calls text DEFAULT NULL::text, p_voip_cancel boolean DEFAULT NULL::boolean, p_quota integer[] DEFAULT NULL::integer[], p_replica text DEFAULT NULL::text, p_known text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6178,15 +6108,12 @@ begin
   forgotten := cardinality(v_token) - invalidated;
   message := case
     when not was_held and v_token = '{}' then format('%s: invalidation was not on hold; nothing to do', v_target)
-    else format('%s: dead tokens are invalidated again (%s); of %s quarantined ones, %s %s', v_target,
-      case when was_held then format('on hold since %s',
-        to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) else 'it was not on hold' end,
-      cardinality(v_token),
-      case when apply then format('%s were invalidated,', invalidated) else 'none was invalidated,' end,
-      format('%s live on', forgotten))
-      || case when cardinality(v_token) = c_tokens and exists (select from push.quarantined_tokens q
+    else format('%s: dead tokens are invalidated again (%s); of %s quarantined ones, %s invalidated, %s live on%s', v_target,
+      coalesce('on hold since ' || to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'it was not on hold'),
+      cardinality(v_token), case when apply then invalidated || ' were' else 'none was' end, forgotten,
+      case when cardinality(v_token) = c_tokens and exists (select from push.quarantined_tokens q
           where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider)
-        then '; more are quarantined: run it again' else '' end
+        then '; more are quarantined: run it again' else '' end)
     end;
   perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
@@ -6403,16 +6330,16 @@ begin
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
       (c_index, 'announce_calls, answer_call, beat, call, check_recipient, compare_recipients, decline_call, '
-        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, note_tokens, register_device, report_lanes, '
+        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, register_device, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call'),
       (c_uncompiled, 'check_health, drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
       (c_walk, 'claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
         'lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
         'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
-        'expire, free_claims, free_rows, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, note_devices, '
+        'expire, free_claims, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
         'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
-        'withdraw_tokens'),
+        'note_tokens'),
       (c_index || c_uncompiled, 'calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.
       (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),
@@ -6426,7 +6353,7 @@ begin
       (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
       -- They read a whole table on purpose.
       (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'claimed_places, '
-        'erase_elsewhere, erase_from_audit')
+        'erase_elsewhere')
     ) s(settings, names)) s
     full join (
       select p.proname as name, p.oid, coalesce(jsonb_object_agg(split_part(c, '=', 1), split_part(c, '=', 2)) filter (
@@ -6457,6 +6384,7 @@ declare
   v_is_set constant boolean := num_nonnulls(variadic v_set) > 0;
   v_before push.quota;
   v_after  push.quota;
+  v_detail jsonb;
   v_fault  text := (
     select format('%s_per_minute: must be 0 to 1000000; null leaves it to the configuration', x.name)
     from unnest((push.meter_names())[:3], v_set) x(name, value) where x.value not between 0 and 1000000 limit 1);
@@ -6472,26 +6400,21 @@ begin
       hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
         'No gateway has registered any.');
   end if;
-  if v_is_set then
-    insert into push.quota (app) values (set_quota.app) on conflict do nothing;
-  end if;
-  select q.* into v_before from push.quota q where q.app = set_quota.app for update;
-  if not found then
+  if not v_is_set and not exists (select from push.quota q where q.app = set_quota.app) then
     return query select false, format('app %s: no limit; nothing was set', set_quota.app);
     return;
   end if;
-  perform push.make_meters(v_before.id);
+  v_before := push.lock_quota(set_quota.app);
   update push.quota q
     set set_to = v_set, note = left(set_quota.note, 500), set_at = case when v_is_set then clock_timestamp() end,
       set_by = case when v_is_set then session_user end
     where q.app = set_quota.app returning q.* into v_after;
   changed := (v_before.set_to, v_before.note) is distinct from (v_after.set_to, v_after.note);
-  message := format('app %s: %s', set_quota.app, (
-    select string_agg(case when x.value is null then format('no limit of %s', x.name)
-        else format('%s %s a minute (%s)', x.value, x.name, case when x.own is null then 'as configured' else 'set' end) end, ', ')
-    from unnest((push.meter_names())[:3], v_after.limits, v_set) x(name, value, own)));
-  perform push.note_audit('set_quota', set_quota.app,
-    push.named_limits(v_set) || jsonb_build_object('note', left(set_quota.note, 500), 'changed', changed));
+  select format('app %s: %s', set_quota.app, string_agg(case when x.value is null then format('no limit of %s', x.name)
+        else format('%s %s a minute (%s)', x.value, x.name, case when x.own is null then 'as configured' else 'set' end) end, ', ')),
+      jsonb_object_agg(x.name, x.own) || jsonb_build_object('note', left(set_quota.note, 500), 'changed', changed)
+    into message, v_detail from unnest((push.meter_names())[:3], v_after.limits, v_set) x(name, value, own);
+  perform push.note_audit('set_quota', set_quota.app, v_detail);
   return next;
 end
 $$;
@@ -6507,10 +6430,9 @@ declare
   v_hook   record;
   v_locked text[] := '{}';
 begin
-  -- An operator may have an app paused in a transaction that stays open. That app is left out, and the others are not. An
-  -- unchanged row is not written.
+  -- An unchanged row is not written.
   for v_hook in
-    select c.app, c.host, c.url_digest, c.events, w.app is not null as is_known
+    select c.*
     from (
       select c.app, c.host, c.url_digest, string_to_array(c.events, ',') as events
       from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
@@ -6520,19 +6442,12 @@ begin
       or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, c.host, c.url_digest, c.events) end
     order by c.app
   loop
-    if v_hook.is_known then
-      perform from push.webhook w where w.app = v_hook.app for no key update skip locked;
-      if not found then
-        v_locked := v_locked || v_hook.app;
+    begin
+      if v_hook.host is null then
+        update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
+          where w.app = v_hook.app and w.is_on;
         continue;
       end if;
-    end if;
-    if v_hook.host is null then
-      update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
-        where w.app = v_hook.app and w.is_on;
-      continue;
-    end if;
-    begin
       insert into push.webhook as w (app, host, url_digest, events)
       values (v_hook.app, v_hook.host, v_hook.url_digest, v_hook.events)
       on conflict (app) do update
@@ -6541,12 +6456,13 @@ begin
           gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
           failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
           failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
-          retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
-        where w.off_at is not null
-          or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+          retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end;
     exception
-      -- Another transaction has inserted the row and is open.
-      when lock_not_available then v_locked := v_locked || v_hook.app;
+      -- An operator has the app paused, or another replica has just written it, in a transaction that is open. It is left out, and the
+      -- others are not. There may be many such apps: only for the first one it waits.
+      when lock_not_available then
+        v_locked := v_locked || v_hook.app;
+        perform set_config('lock_timeout', '1ms', true);
     end;
   end loop;
   return v_locked;
@@ -6677,7 +6593,7 @@ CREATE FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest t
 declare
   v_free   bigint[];
   v_probes bigint[];
-  v_calls  bigint[];
+  v_next   bigint[];
   v_app    record;
 begin
   -- One statement writes results of several apps. A backend that registers a dead token again, or an operator, may lock one of
@@ -6692,19 +6608,24 @@ begin
     delete from push.webhook_event e
     using generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] = 0 and e.id = any (v_free)
-    returning e.outbox_id
+    returning e.id, e.outbox_id
   )
-  select array_agg(distinct g.outbox_id) into v_calls from gone g where g.outbox_id is not null;
+  select array_agg(f.id) into v_next
+    from (select distinct g.outbox_id from gone g) g cross join lateral (
+      select f.id from push.webhook_event f where f.outbox_id = g.outbox_id and f.id not in (select x.id from gone x)
+      order by f.outbox_id, f.id limit 1
+    ) f;
   -- The next event of each call is due now. It is updated even if it is due already, so that push.claim_webhooks of another
   -- gateway, which may still see the former first event, does not put it off.
-  if v_calls is not null then
-    begin
-      perform push.hurry_webhooks(v_calls);
-    exception
-      -- An operator has locked some of them: another gateway would not do so for that long.
-      when lock_not_available then perform push.hurry_webhooks(v_calls, false);
-    end;
-  end if;
+  begin
+    update push.webhook_event e set due_at = clock_timestamp() where e.id = any (v_next) and e.attempts = 0;
+  exception
+    -- An operator has locked some of them: another gateway would not do so for that long.
+    when lock_not_available then
+      update push.webhook_event e set due_at = clock_timestamp()
+        where e.id = any (array(
+          select x.id from push.webhook_event x where x.id = any (v_next) and x.attempts = 0 for no key update skip locked));
+  end;
   update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms', tries = e.tries + 1
     from generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] > 0 and e.attempts = p_attempt[r.i]
@@ -6729,7 +6650,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[], p_event text[]) IS 'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if the registered URL is another one, a failure does not count against the app; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to this URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, in milliseconds; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null; p_event: as push.claim_webhooks returned it, because an id may repeat after a fail-over. If an event was claimed again since, a failure does not change its due time';
+COMMENT ON FUNCTION push.settle_webhooks(p_id bigint[], p_app text[], p_url_digest text[], p_attempt integer[], p_result smallint[], p_status integer[], p_reason text[], p_delay_ms integer[], p_pause_ms integer[], p_event text[]) IS 'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt, p_event: as push.claim_webhooks returned them (an id may repeat after a fail-over); p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if another one is registered, a failure does not count; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to this URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, unless it was claimed since; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null';
 
 CREATE FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_created_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[]) RETURNS TABLE(outbox_id bigint, n integer, created_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -6808,44 +6729,35 @@ declare
   c_own_quotes constant int := 40;
   c_alert_envelope constant int := 512;
   v_text    text := p_payload::text;
-  v_blanks  int;  -- jsonb prints a blank after every ':' and ',' between members; a push has none
   v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
-  v_scalars int;  -- numbers and booleans, which become strings
   v_members int;
-  v_bytes   int[];
 begin
-  select coalesce(sum(case jsonb_typeof(node)
-      when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
-      when 'array' then greatest(jsonb_array_length(node) - 1, 0)
-      else 0 end), 0)
-    into v_blanks
-    from jsonb_path_query(p_payload, 'strict $.**') node;
-  select coalesce(sum(length(value::text) - length(translate(value::text, '"\', '')))
-        filter (where jsonb_typeof(value) in ('object', 'array')), 0),
-      count(*) filter (where jsonb_typeof(value) in ('number', 'boolean'))
-    into v_nested, v_scalars
+  -- jsonb prints a blank after every ':' and ',' between members; a push has none. Numbers and booleans become strings.
+  select octet_length(v_text) + c_own_keys + 2 * count(*) filter (where jsonb_typeof(value) in ('number', 'boolean')),
+      coalesce(sum(length(value::text) - length(translate(value::text, '"\', ''))) filter (where jsonb_typeof(value) in ('object', 'array')), 0)
+    into v_members, v_nested
     from jsonb_each(p_payload);
-  v_members := octet_length(v_text) - v_blanks + 2 * v_scalars + c_own_keys;
-  v_bytes := array[
-    v_members + case when p_is_call then 0 else c_alert_envelope end,
-    -- Flat string keys, and `body` with the whole object again as an escaped string.
-    v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
-    v_members + c_alert_envelope,
-    v_members + c_alert_envelope];
+  v_members := v_members - (
+    select coalesce(sum(case jsonb_typeof(node)
+      when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
+      when 'array' then greatest(jsonb_array_length(node) - 1, 0) end), 0)
+    from jsonb_path_query(p_payload, 'strict $.**') node);
   return array(
-    select case when b.bytes > l.bytes then
-      format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first',
-        b.bytes, l.provider, l.bytes) end
-    from unnest(v_bytes) with ordinality b(bytes, rank)
-    join (values (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end,
+    select case when l.bytes > l.most then
+      format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first', l.bytes, l.provider, l.most) end
+    from (values
+      (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end, v_members + case when p_is_call then 0 else c_alert_envelope end,
         case when p_is_call then 5120 else 4096 end),
-      (2, 'FCM', 4096), (3, 'Expo', 4096), (4, 'web push', 3993)) l(rank, provider, bytes) using (rank)
-    order by rank);
+      -- Flat string keys, and `body` with the whole object again as an escaped string.
+      (2, 'FCM', v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes, 4096),
+      (3, 'Expo', v_members + c_alert_envelope, 4096),
+      (4, 'web push', v_members + c_alert_envelope, 3993)) l(rank, provider, bytes, most)
+    order by l.rank);
 end
 $_$;
 
-COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_payload: the payload; p_is_call: true for a VoIP push, which may be larger than an alert';
+COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_is_call: as a VoIP push, which may be larger';
 
 CREATE FUNCTION push.skip_remedy(p_reason text, p_app text) RETURNS text
     LANGUAGE sql STABLE
@@ -7077,7 +6989,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.take_call_key(p_call_id text, p_app text) IS 'reserves the key of a call for this transaction, and waits for other transactions that have it. Returns false if the call exists. p_call_id, p_app: push.outbox.call_id and app';
+COMMENT ON FUNCTION push.take_call_key(p_call_id text, p_app text) IS 'reserves the key of a call for this transaction, and waits for others that have it. Returns false if the call exists';
 
 CREATE FUNCTION push.take_job(p_gateway integer, p_urgent boolean DEFAULT NULL::boolean) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7179,7 +7091,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.take_refusals() IS 'how many statements of each app its quota has refused since the last call; for push.take_tally. If no gateway asked for two minutes, only those of the last two are counted';
+COMMENT ON FUNCTION push.take_refusals() IS 'how many statements of each app its quota has refused since the last call, at most of the last two minutes; for push.take_tally';
 
 CREATE FUNCTION push.take_tally(p_max integer DEFAULT 20000) RETURNS TABLE(what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint, seconds double precision)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7383,35 +7295,26 @@ $$;
 
 COMMENT ON FUNCTION push.timeline(call_id text, app text, first_n integer, last_n integer) IS 'the events of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only pushes with these numbers, for pages of a large call; events that belong to no push are included only without first_n. ms: milliseconds since the call was enqueued; event: enqueued, skipped (no delivery was made for this user, or a part of recipients could not be used; field names it, for example recipients[1].fcmToken), fallback (the channel before failed for this reason), escalation (no phone had reported that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone reported it), declined or busy (the user declined, push.decline_call), end failed (its missed calls are not announced yet; attempt: how often that failed; at: when it is tried next); trace_id: the trace of the call, from push.outbox.traceparent';
 
-CREATE FUNCTION push.token_form(p_provider text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-  select case p_provider
-    when 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
-    when 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
-    when 'expo' then 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
-    when 'webpush' then 'must be the browser''s PushSubscription: an object with endpoint (https), keys.p256dh and keys.auth, '
-      'at most 1000 characters in all'
-  end
-$$;
-
-COMMENT ON FUNCTION push.token_form(p_provider text) IS 'what a token of a provider must be, in words for messages';
-
-CREATE FUNCTION push.token_home(p_provider text, p_token text) RETURNS text
+CREATE FUNCTION push.token_remedy(p_provider text, p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select case
-    when p_provider <> 'expo' and p_token like 'Expo%[%]' and push.is_expo_token(p_token)
+    when p_provider <> 'expo' and p_token like 'Expo%[%]' and push.is_token('expo', p_token)
       then 'is an Expo push token; give it as pushToken'
     when p_provider <> 'webpush' and push.webpush_token(p_token) is not null
       then 'is a browser''s subscription; give it as webPushSubscription'
-    when p_provider in ('expo', 'webpush') and push.is_apns_token(p_token)
+    when p_provider in ('expo', 'webpush') and push.is_token('apns', p_token)
       then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
-    when p_provider <> 'fcm' and push.is_fcm_token(p_token) and (p_provider in ('expo', 'webpush') or p_token like '%:%')
-      then 'has the form of an FCM registration token; give it as fcmToken' end
+    when p_provider <> 'fcm' and push.is_token('fcm', p_token) and (p_provider in ('expo', 'webpush') or p_token like '%:%')
+      then 'has the form of an FCM registration token; give it as fcmToken'
+    when p_provider = 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
+    when p_provider = 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
+    when p_provider = 'expo' then 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
+    when p_provider = 'webpush' then 'must be the browser''s PushSubscription: an object with endpoint (https), keys.p256dh and keys.auth, '
+      'at most 1000 characters in all' end
 $$;
 
-COMMENT ON FUNCTION push.token_home(p_provider text, p_token text) IS 'if a malformed token of a provider is one of another provider: which, in words for messages; else null';
+COMMENT ON FUNCTION push.token_remedy(p_provider text, p_token text) IS 'what to do with a malformed token: which member it belongs into, if it is one of another provider, or what a token of this provider must be';
 
 CREATE FUNCTION push.touch_lane() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7440,14 +7343,25 @@ declare
   c_rows_max constant int := 100000;
   c_age_max  constant interval := '24 hours';
   c_bite     constant int := 5000;
-  c_time     constant interval := '250 ms';
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
-  v_gone     bigint;
   v_app      record;
 begin
-  perform push.turn_off_webhooks();
+  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
+  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
+  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
+    update push.webhook w set off_at = v_begun, lent_at = v_begun
+      where w.app = any (array(select x.app from push.webhook x
+        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_age_max
+          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
+            where l.app = x.app and s.updated_at > v_begun - c_age_max)
+        for no key update skip locked));
+  end if;
+  -- The last replica that has it has not claimed for a minute.
+  update push.webhook w set is_on = false
+    where w.app = any (array(select x.app from push.webhook x
+      where x.is_on and x.off_at is not null and x.lent_at < v_begun - interval '1 minute' for no key update skip locked));
   -- Apps take turns, because counting the events of many may take longer than one step may. Each app's events are found by
   -- an index of their own, so that those of one app, which an operator may have locked, keep no others from being deleted.
   for v_app in
@@ -7463,66 +7377,29 @@ begin
     where a.name is not null
     order by random()
   loop
-    exit when clock_timestamp() > v_begun + c_time;
+    exit when clock_timestamp() > v_begun + interval '250 ms';
     v_count := case when v_app.is_off then c_bite
       when v_app.is_on then greatest(0, (select count(*) from (
         select from push.webhook_event e where e.app = v_app.name limit c_rows_max + c_bite) x) - c_rows_max)
       else 0 end;
-    continue when v_count = 0 and not exists (select from push.webhook_event e
-      where e.app = v_app.name and e.created_at < v_begun - c_age_max);
     -- Events of an app whose row an operator holds are left, because they could not be counted.
-    if v_app.is_known then
-      perform from push.webhook w where w.app = v_app.name for no key update skip locked;
-      continue when not found;
-    end if;
-    -- The oldest: those that are too many, and then those that are too old.
+    perform from push.webhook w where w.app = v_app.name for no key update skip locked;
+    continue when not found and v_app.is_known;
+    -- The oldest: those that are too many, or else those that are too old.
     delete from push.webhook_event e
       where e.id = any (array(
-        select x.id from push.webhook_event x where x.app = v_app.name order by x.created_at limit v_count for update skip locked));
-    get diagnostics v_gone = row_count;
-    delete from push.webhook_event e
-      where e.id = any (array(
-        select x.id from push.webhook_event x where x.app = v_app.name and x.created_at < v_begun - c_age_max
-        order by x.created_at limit c_bite - v_gone for update skip locked));
+        select x.id from push.webhook_event x
+        where x.app = v_app.name and x.created_at < case v_count when 0 then v_begun - c_age_max else 'infinity' end
+        order by x.created_at limit case v_count when 0 then c_bite else v_count end for update skip locked));
     get diagnostics v_count = row_count;
-    v_gone := v_gone + v_count;
-    update push.webhook w set dropped = w.dropped + v_gone where w.app = v_app.name and w.is_on and v_gone > 0;
-    v_trimmed := v_trimmed + v_gone;
+    update push.webhook w set dropped = w.dropped + v_count where w.app = v_app.name and w.is_on and v_count > 0;
+    v_trimmed := v_trimmed + v_count;
   end loop;
   return v_trimmed;
 end
 $$;
 
-COMMENT ON FUNCTION push.trim_webhooks() IS 'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to push.webhook.dropped. Turns off webhooks whose app no gateway has served for 24 hours. Returns how many were deleted. For push.prune and the job prune';
-
-CREATE FUNCTION push.turn_off_webhooks() RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-declare
-  -- How long a webhook stays on after the last claim of the last replica that has it.
-  c_lent     constant interval := '1 minute';
-  -- How long a webhook stays on while no replica serves its app.
-  c_unserved constant interval := '24 hours';
-  v_begun    timestamptz := clock_timestamp();
-begin
-  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
-  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
-  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
-    update push.webhook w set off_at = v_begun, lent_at = v_begun
-      where w.app = any (array(select x.app from push.webhook x
-        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_unserved
-          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
-            where l.app = x.app and s.updated_at > v_begun - c_unserved)
-        for no key update skip locked));
-  end if;
-  update push.webhook w set is_on = false
-    where w.app = any (array(select x.app from push.webhook x
-      where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
-end
-$$;
-
-COMMENT ON FUNCTION push.turn_off_webhooks() IS 'turns off the webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had';
+COMMENT ON FUNCTION push.trim_webhooks() IS 'turns off the webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had. Deletes events older than 24 hours, the oldest of an app with more than 100,000 (both are counted in push.webhook.dropped), and those of apps without a webhook, in bites of 5,000 of an app. Returns how many: 5,000 or more mean that there may be more';
 
 CREATE FUNCTION push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_user_id text, p_device text, p_hash bigint) RETURNS text
     LANGUAGE sql STABLE
@@ -7570,7 +7447,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.use_quota(p_app text[], p_counts bigint[]) IS 'counts what a statement enqueues. Raises the error of push.has_room if other sessions have used up a quota meanwhile; then nothing of the statement is counted. By app: p_app; p_counts: as for push.has_room';
+COMMENT ON FUNCTION push.use_quota(p_app text[], p_counts bigint[]) IS 'counts what a statement enqueues, by app. Raises the error of push.has_room, and counts nothing, if others have used up a quota meanwhile';
 
 CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval DEFAULT '16 days'::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7620,12 +7497,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval) IS 'makes this database a shard, or gives it the next map. Shards that lose slots must have it before those that gain them, and the routers come last (deploy/plproxy/shards.sh does it in this order). p_generation: number of the map; p_shards: the shard of each of the 1,024 slots; p_here: number of this shard; p_keep: for how long earlier maps are kept, at least as long as calls are. Waits until no transaction that has enqueued is open: set lock_timeout. Returns a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
-
-CREATE FUNCTION push.user_digest(p_user_id text) RETURNS bytea
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select sha256(convert_to(p_user_id, 'UTF8')) $$;
-
-COMMENT ON FUNCTION push.user_digest(p_user_id text) IS 'the SHA-256 of the backend''s id of a user, p_user_id: an erasure is stored under it';
 
 CREATE FUNCTION push.void_call(call_id text, reason text DEFAULT 'voided'::text, app text DEFAULT NULL::text) RETURNS TABLE(voided integer, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7728,12 +7599,12 @@ CREATE FUNCTION push.webhook_id(VARIADIC p_parts text[]) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
 
-COMMENT ON FUNCTION push.webhook_id(VARIADIC p_parts text[]) IS 'the id of an event. p_parts: what makes it unique, a time included, because numbers may repeat after a fail-over; an event that is recorded again has the same id';
+COMMENT ON FUNCTION push.webhook_id(VARIADIC p_parts text[]) IS 'the id of an event: the same when it is recorded again. p_parts: what makes it unique, a time included, as numbers may repeat';
 
 CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
-  select case when push.is_webpush_token(t.token) then t.token end
+  select case when push.is_token('webpush', t.token) then t.token end
   from (
     select case when left(btrim(p_token, E' \t\r\n'), 1) = '{' and length(p_token) <= 4096 then
         substring(j.text from '"endpoint"\s*:\s*"([^"]*)"')
@@ -7748,35 +7619,7 @@ CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
   ) t
 $$;
 
-COMMENT ON FUNCTION push.webpush_token(p_token text) IS 'the token of a browser: its subscription in one canonical text (push.is_webpush_token). p_token: that text, or the PushSubscription that the browser gives, as JSON. Null: it is neither';
-
-CREATE FUNCTION push.withdraw_tokens() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_mergejoin TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-begin
-  if exists (select from gone_tokens) and exists (select from push.webhook w where w.is_on) then
-    delete from push.webhook_event e where e.id = any (array(
-      select x.id
-      from gone_tokens t cross join lateral (
-        select x.id from push.webhook_event x
-        where x.type = 'token.dead' and md5(x.data ->> 'token') = md5(t.token) and x.app = t.app
-          and x.data ->> 'provider' = t.provider and x.data ->> 'token' = t.token
-        -- A registration waits neither for a gateway nor for an operator.
-        for update skip locked
-      ) x));
-  end if;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.withdraw_tokens() IS 'removes the unsent token.dead of tokens that count as alive again';
+COMMENT ON FUNCTION push.webpush_token(p_token text) IS 'the subscription of a browser in one canonical text (push.is_token), from that text or the JSON of a PushSubscription; null: it is neither';
 
 CREATE FUNCTION push.written_at() RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE
@@ -8022,13 +7865,13 @@ COMMENT ON COLUMN push.dead_devices.app IS 'app the token belonged to';
 
 COMMENT ON COLUMN push.dead_devices.provider IS 'apns, fcm or another of push.channels()';
 
-COMMENT ON COLUMN push.dead_devices.user_id IS 'the user that the token belonged to, if known';
+COMMENT ON COLUMN push.dead_devices.user_id IS 'whose token it was, as far as known';
 
 COMMENT ON COLUMN push.dead_devices.device IS 'the token, masked';
 
-COMMENT ON COLUMN push.dead_devices.reason IS 'the provider''s reason';
+COMMENT ON COLUMN push.dead_devices.reason IS 'what the provider said';
 
-COMMENT ON COLUMN push.dead_devices.invalidated_at IS 'when the token was found dead';
+COMMENT ON COLUMN push.dead_devices.invalidated_at IS 'since when it is dead';
 
 CREATE TABLE push.lane (
     id smallint NOT NULL,
@@ -8147,98 +7990,6 @@ COMMENT ON COLUMN push.deliveries.device IS 'the token, masked: its first and la
 COMMENT ON COLUMN push.deliveries.failures IS 'failed attempts: array of {"at", "attempt", "status", "reason"}, and "hedged": true if an attempt was sent twice';
 
 COMMENT ON COLUMN push.deliveries.fallback_of IS 'n of the failed invite that this one replaces';
-
-CREATE TABLE push.history (
-    finished_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    outbox_id bigint NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    deadline_at timestamp with time zone NOT NULL,
-    sent_at timestamp with time zone,
-    answered_at timestamp with time zone,
-    n integer NOT NULL,
-    attempts integer NOT NULL,
-    owner integer,
-    lane smallint NOT NULL,
-    kind smallint NOT NULL,
-    outcome smallint NOT NULL,
-    status smallint,
-    user_id text NOT NULL,
-    call_id text,
-    device text,
-    reason text,
-    provider_message_id text,
-    failures jsonb,
-    fallback_of integer,
-    receipt_reason text,
-    token_hash bigint,
-    token text,
-    environment smallint,
-    platform smallint,
-    locale text,
-    data jsonb
-)
-PARTITION BY RANGE (finished_at);
-ALTER TABLE ONLY push.history ALTER COLUMN user_id SET STATISTICS 0;
-ALTER TABLE ONLY push.history ALTER COLUMN call_id SET STATISTICS 0;
-ALTER TABLE ONLY push.history ALTER COLUMN device SET STATISTICS 0;
-ALTER TABLE ONLY push.history ALTER COLUMN provider_message_id SET STATISTICS 0;
-ALTER TABLE ONLY push.history ALTER COLUMN failures SET STATISTICS 0;
-
-COMMENT ON TABLE push.history IS 'one finished push; a partition a UTC day, dropped by retention. People read push.delivery_history';
-
-COMMENT ON COLUMN push.history.finished_at IS 'when it was settled';
-
-COMMENT ON COLUMN push.history.outbox_id IS 'the call: push.outbox.id';
-
-COMMENT ON COLUMN push.history.created_at IS 'when the call was enqueued';
-
-COMMENT ON COLUMN push.history.deadline_at IS 'what the deadline was';
-
-COMMENT ON COLUMN push.history.sent_at IS 'when the last request left; null: none ever left';
-
-COMMENT ON COLUMN push.history.answered_at IS 'when the provider''s last answer came; null: none came';
-
-COMMENT ON COLUMN push.history.n IS 'number of the push within its call';
-
-COMMENT ON COLUMN push.history.attempts IS 'tries made';
-
-COMMENT ON COLUMN push.history.owner IS 'push.gateways.id of the gateway that settled it';
-
-COMMENT ON COLUMN push.history.lane IS 'push.lane.id';
-
-COMMENT ON COLUMN push.history.kind IS '0 invite, 1 cancel, 2 missed_call, 3 notification';
-
-COMMENT ON COLUMN push.history.outcome IS '0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead';
-
-COMMENT ON COLUMN push.history.status IS 'HTTP status of the last answer';
-
-COMMENT ON COLUMN push.history.user_id IS 'the backend''s id of the user';
-
-COMMENT ON COLUMN push.history.call_id IS 'payload.callId of the call';
-
-COMMENT ON COLUMN push.history.device IS 'the token, masked: its first and last four characters';
-
-COMMENT ON COLUMN push.history.reason IS 'why it was not delivered, in the provider''s word or ours';
-
-COMMENT ON COLUMN push.history.provider_message_id IS 'the provider''s id: apns-id, FCM message name, Expo ticket';
-
-COMMENT ON COLUMN push.history.failures IS 'failed tries before the last: array of {"at", "attempt", "status", "reason"}, at most 20';
-
-COMMENT ON COLUMN push.history.fallback_of IS 'n of the invite of the same call that failed, instead of which this was sent';
-
-COMMENT ON COLUMN push.history.receipt_reason IS 'what Expo''s receipt said later; null: nothing bad, or not yet';
-
-COMMENT ON COLUMN push.history.token_hash IS 'hash of the token, which tells tokens of one mask apart while their call rings; null: written by an older release';
-
-COMMENT ON COLUMN push.history.token IS 'the device token; null: erased, or finished before this column existed';
-
-COMMENT ON COLUMN push.history.environment IS '0 production, 1 sandbox';
-
-COMMENT ON COLUMN push.history.platform IS 'as push.delivery.platform';
-
-COMMENT ON COLUMN push.history.locale IS 'language of visible texts';
-
-COMMENT ON COLUMN push.history.data IS 'as push.delivery.data';
 
 CREATE VIEW push.delivery_history AS
  SELECT h.outbox_id,
@@ -8638,25 +8389,25 @@ CREATE VIEW push.keys AS
 
 COMMENT ON VIEW push.keys IS 'push.api_keys without the hashes';
 
-COMMENT ON COLUMN push.keys.id IS 'number of the key: the part of the key after pgk_';
+COMMENT ON COLUMN push.keys.id IS 'number of the key, and its part after pgk_';
 
-COMMENT ON COLUMN push.keys.app IS 'the only app that the key gives access to';
+COMMENT ON COLUMN push.keys.app IS 'the only app it opens';
 
-COMMENT ON COLUMN push.keys.name IS 'the holder of the key';
+COMMENT ON COLUMN push.keys.name IS 'who has it, for people';
 
-COMMENT ON COLUMN push.keys.scopes IS 'what the key may do: enqueue, device, read';
+COMMENT ON COLUMN push.keys.scopes IS 'what it may do: enqueue (enqueue, answer and end calls), device (register and drop devices, report ringing), read (a call''s state and timeline)';
 
-COMMENT ON COLUMN push.keys.created_at IS 'when the key was created';
+COMMENT ON COLUMN push.keys.created_at IS 'when it was made';
 
-COMMENT ON COLUMN push.keys.expires_at IS 'the key is refused from this time on; null: it never expires';
+COMMENT ON COLUMN push.keys.expires_at IS 'from when on it is refused; null: never';
 
-COMMENT ON COLUMN push.keys.revoked_at IS 'when the key was revoked; null: it is not revoked';
+COMMENT ON COLUMN push.keys.revoked_at IS 'since when it is refused; null: it is not';
 
-COMMENT ON COLUMN push.keys.addresses IS 'networks that the key may be used from; null: any';
+COMMENT ON COLUMN push.keys.addresses IS 'networks it may be used from, 1 to 64; null: from anywhere. Gateways compare them with the address that the request came from';
 
-COMMENT ON COLUMN push.keys.last_used_at IS 'when the key was last used, to the minute; null: never, or only with gateways of older releases';
+COMMENT ON COLUMN push.keys.last_used_at IS 'when a gateway last took a request with it, written at most once a minute; null: never, or by older releases only';
 
-COMMENT ON COLUMN push.keys.last_used_from IS 'the address that the last request with the key came from';
+COMMENT ON COLUMN push.keys.last_used_from IS 'the address that this request came from';
 
 ALTER TABLE push.lane ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.lane_id_seq
@@ -8872,15 +8623,15 @@ COMMENT ON COLUMN push.quarantined_devices.app IS 'app the token belongs to';
 
 COMMENT ON COLUMN push.quarantined_devices.provider IS 'apns, fcm or another of push.channels()';
 
-COMMENT ON COLUMN push.quarantined_devices.user_id IS 'the user that the token belongs to, if known';
+COMMENT ON COLUMN push.quarantined_devices.user_id IS 'whose token it is, as far as known';
 
 COMMENT ON COLUMN push.quarantined_devices.device IS 'the token, masked';
 
-COMMENT ON COLUMN push.quarantined_devices.reason IS 'the provider''s reason';
+COMMENT ON COLUMN push.quarantined_devices.reason IS 'what the provider said';
 
-COMMENT ON COLUMN push.quarantined_devices.since IS 'the time from which the provider reports the token as dead';
+COMMENT ON COLUMN push.quarantined_devices.since IS 'since when the provider calls it dead, or when it said so';
 
-COMMENT ON COLUMN push.quarantined_devices.quarantined_at IS 'when the token was quarantined';
+COMMENT ON COLUMN push.quarantined_devices.quarantined_at IS 'when it came here';
 
 ALTER TABLE push.quota ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME push.quota_id_seq
@@ -9036,21 +8787,21 @@ COMMENT ON COLUMN push.registered_devices.provider IS 'apns, fcm or another of p
 
 COMMENT ON COLUMN push.registered_devices.device IS 'the token, masked';
 
-COMMENT ON COLUMN push.registered_devices.voip IS 'apns only: true for a PushKit token';
+COMMENT ON COLUMN push.registered_devices.voip IS 'apns only: true for a PushKit token, false for an ordinary alert token';
 
 COMMENT ON COLUMN push.registered_devices.environment IS 'apns only: production or sandbox';
 
 COMMENT ON COLUMN push.registered_devices.platform IS 'ios, android, web or unknown (null)';
 
-COMMENT ON COLUMN push.registered_devices.locale IS 'language of visible texts';
+COMMENT ON COLUMN push.registered_devices.locale IS 'language of visible texts, for example pt-BR';
 
 COMMENT ON COLUMN push.registered_devices.enabled IS 'false: the user wants no notifications here';
 
-COMMENT ON COLUMN push.registered_devices.registered_at IS 'when the phone last gave this token';
+COMMENT ON COLUMN push.registered_devices.registered_at IS 'when the phone last gave this token; an older invalidation does not count';
 
-COMMENT ON COLUMN push.registered_devices.invalidated_at IS 'when the token was found dead; null: it is alive';
+COMMENT ON COLUMN push.registered_devices.invalidated_at IS 'since when the provider calls the token dead; null: it is alive';
 
-COMMENT ON COLUMN push.registered_devices.invalid_reason IS 'the provider''s reason';
+COMMENT ON COLUMN push.registered_devices.invalid_reason IS 'what the provider said';
 
 CREATE VIEW push.replicas AS
  SELECT g.id,
@@ -9693,7 +9444,7 @@ COMMENT ON VIEW push.webhooks IS 'one row for each app that has, or had, a webho
 
 COMMENT ON COLUMN push.webhooks.app IS 'name of the app';
 
-COMMENT ON COLUMN push.webhooks.host IS 'host and port of the URL';
+COMMENT ON COLUMN push.webhooks.host IS 'host and port of the URL; the URL itself is in the configuration only';
 
 COMMENT ON COLUMN push.webhooks.state IS 'on; failing (the last request was not acknowledged); gone (the receiver answered 410); paused (by push.pause_webhooks); off (no longer configured)';
 
@@ -9701,23 +9452,23 @@ COMMENT ON COLUMN push.webhooks.waiting IS 'events that were not acknowledged ye
 
 COMMENT ON COLUMN push.webhooks.oldest IS 'age of the oldest of them';
 
-COMMENT ON COLUMN push.webhooks.failing_since IS 'since when no request was acknowledged';
+COMMENT ON COLUMN push.webhooks.failing_since IS 'since when no request was acknowledged; null: the last one was';
 
-COMMENT ON COLUMN push.webhooks.last_status IS 'HTTP status of the last answer; null: there was no answer';
+COMMENT ON COLUMN push.webhooks.last_status IS 'HTTP status of the last answer that was noted; null: there was no answer';
 
-COMMENT ON COLUMN push.webhooks.last_reason IS 'why the last request had no answer';
+COMMENT ON COLUMN push.webhooks.last_reason IS 'why the last request had no answer; null: there was one';
 
-COMMENT ON COLUMN push.webhooks.last_at IS 'when the last result was noted';
+COMMENT ON COLUMN push.webhooks.last_at IS 'when a result was last noted; successes that repeat the last result are noted at most every 10 s';
 
-COMMENT ON COLUMN push.webhooks.retry_at IS 'nothing is sent before this time';
+COMMENT ON COLUMN push.webhooks.retry_at IS 'nothing is sent to the app before this time; null: no limit';
 
-COMMENT ON COLUMN push.webhooks.dropped IS 'events that were deleted without an acknowledgement: older than 24 hours, or too many';
+COMMENT ON COLUMN push.webhooks.dropped IS 'number of events that were deleted without an acknowledgement, because they were too old or too many';
 
-COMMENT ON COLUMN push.webhooks.events IS 'types that are sent; null: all';
+COMMENT ON COLUMN push.webhooks.events IS 'types that are recorded; null: all';
 
 COMMENT ON COLUMN push.webhooks.note IS 'why it is paused';
 
-COMMENT ON COLUMN push.webhooks.gone_at IS 'when the receiver answered 410';
+COMMENT ON COLUMN push.webhooks.gone_at IS 'when the receiver answered 410: nothing is sent until the URL changes or push.resume_webhooks is called';
 
 COMMENT ON COLUMN push.webhooks.replicas_differ IS 'whether it is on although a replica has no webhook for the app';
 
@@ -9912,9 +9663,9 @@ CREATE TRIGGER note_changed_devices AFTER UPDATE ON push.devices REFERENCING NEW
 
 CREATE TRIGGER note_new_devices AFTER INSERT ON push.devices REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION push.note_devices();
 
-CREATE TRIGGER note_tokens AFTER INSERT ON push.quarantined_tokens REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.note_tokens('quarantined');
+CREATE TRIGGER note_tokens AFTER INSERT ON push.quarantined_tokens REFERENCING NEW TABLE AS tokens FOR EACH STATEMENT EXECUTE FUNCTION push.note_tokens('quarantined');
 
-CREATE TRIGGER note_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.note_tokens('invalidated');
+CREATE TRIGGER note_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS tokens FOR EACH STATEMENT EXECUTE FUNCTION push.note_tokens('invalidated');
 
 CREATE TRIGGER put_away_restored AFTER INSERT OR UPDATE ON push.gateways FOR EACH STATEMENT EXECUTE FUNCTION push.put_away_restored();
 
@@ -9922,5 +9673,5 @@ CREATE TRIGGER tally_calls AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS 
 
 CREATE TRIGGER touch_lane BEFORE UPDATE ON push.lane FOR EACH ROW EXECUTE FUNCTION push.touch_lane();
 
-CREATE TRIGGER withdraw_tokens AFTER DELETE ON push.token_invalidations REFERENCING OLD TABLE AS gone_tokens FOR EACH STATEMENT EXECUTE FUNCTION push.withdraw_tokens();
+CREATE TRIGGER withdraw_tokens AFTER DELETE ON push.token_invalidations REFERENCING OLD TABLE AS tokens FOR EACH STATEMENT EXECUTE FUNCTION push.note_tokens('invalidated');
 

@@ -43,7 +43,7 @@ private func parse(_ token: String) throws -> WebPushSubscription {
     #expect(try parse(token("https://push.example.com:443/a")).origin.description == "https://push.example.com")
   }
 
-  /// The cases of Tests/webpush/subscriptions.json, with which `push.is_webpush_token` is tested, too (Tests/sql/25_channels.sql):
+  /// The cases of Tests/webpush/subscriptions.json, with which `push.is_token` is tested, too (Tests/sql/25_channels.sql):
   /// what the database accepts, the gateway must accept.
   private struct Case: Decodable {
     var accepted: Bool

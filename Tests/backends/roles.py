@@ -204,7 +204,6 @@ STATEMENTS = {
     "select push.claim_webhooks('{default}', '{other}', '{1}', '{1000}'), "
     "push.settle_webhooks('{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'), push.observe_webhooks()": {"gateway"},
     "select push.trim_webhooks()": set(),
-    "select push.hurry_webhooks('{}')": set(),
     "select * from push.look_up_api_key(1)": {"gateway"},
     "select * from push.good_api_keys(10)": {"gateway"},
     "select push.note_api_key_uses('{1}', '{0}', '{::1}')": {"gateway"},

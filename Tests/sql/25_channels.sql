@@ -37,7 +37,7 @@ select test.equal('each channel has a rank, its place in the list', (select arra
 select test.equal('and the other way round', array(select push.channel_of(i) from generate_series(1, cardinality(push.channels())) i),
   push.channels());
 select test.equal('each is known and has a form', (select count(*) from unnest(push.channels()) c
-  where push.is_channel(c) and push.token_form(c) is not null
+  where push.is_channel(c) and push.token_remedy(c, '!') ~ '^must be '
     and push.channel_words() ~ ('\m' || c || '\M')), cardinality(push.channels())::bigint);
 select test.equal('nothing else is', push.is_channel('sms'), false);
 select test.equal('a payload''s size is checked for each', cardinality(push.size_faults(jsonb_build_object('callId', 'a', 'from',
@@ -94,7 +94,7 @@ from (values
   ('no JSON', '{'), ('an FCM token', 'device-token-0123456789:APA91b'), ('nothing', '')) t(why, token);
 -- The gateway's test has the same cases.
 select test.equal(format('%s: %s', case when (c ->> 'accepted')::boolean then 'token' else 'no token' end, c ->> 'why'),
-  push.is_webpush_token(concat(c ->> 'endpoint', '#auth=', coalesce(c ->> 'auth', 'BTBZMqHH6r4Tts7J_aSIgg'), '&p256dh=',
+  push.is_token('webpush', concat(c ->> 'endpoint', '#auth=', coalesce(c ->> 'auth', 'BTBZMqHH6r4Tts7J_aSIgg'), '&p256dh=',
     coalesce(c ->> 'p256dh', 'BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4'))),
   (c ->> 'accepted')::boolean)
 from jsonb_array_elements(:'subscriptions'::jsonb) c;

@@ -380,7 +380,7 @@ delete from push.erasure;
 create function pg_temp.ask(p_users text[]) returns void language sql as $$
   select push.register_device('line-' || u, 'erase', 'fcm', 'line-token-0123456789-' || u) from unnest(p_users) u;
   insert into push.erasure (app, user_digest, user_id, asked_at, looked_at)
-    select 'erase', push.user_digest('line-' || u), 'line-' || u, clock_timestamp(), now() - (10 - i) * interval '1 hour'
+    select 'erase', sha256(convert_to('line-' || u, 'UTF8')), 'line-' || u, clock_timestamp(), now() - (10 - i) * interval '1 hour'
     from unnest(p_users) with ordinality x(u, i) $$;
 create function pg_temp.stumble() returns trigger language plpgsql as $$
 begin
@@ -431,7 +431,7 @@ select push.register_device('chime-' || i, 'erase', 'fcm', 'chime-token-01234567
 insert into push.outbox (app, payload, recipients) values ('erase', '{"callId": "chimes", "from": "x"}', '["other", "chime-1", "chime-2"]');
 delete from push.erasure;
 insert into push.erasure (app, user_digest, user_id, looked_at)
-  select 'erase', push.user_digest('chime-' || i), 'chime-' || i, now() - (10 - i) * interval '1 hour' from generate_series(1, 2) i;
+  select 'erase', sha256(convert_to('chime-' || i, 'UTF8')), 'chime-' || i, now() - (10 - i) * interval '1 hour' from generate_series(1, 2) i;
 create function pg_temp.chimes() returns text language sql as $$
   select string_agg(u, ' ' order by u) from push.outbox o cross join lateral jsonb_object_keys(o.declined) u where o.call_id = 'chimes' $$;
 select push.finish_erasures() \g /dev/null

@@ -73,8 +73,7 @@ comment on function push.revoke_api_key is
 -- For gateways of older releases, which do not check addresses: keys that are bound to addresses are left out.
 create or replace function push.find_api_key(p_id int) returns table (app text, scopes text[], hash bytea)
 language sql stable security definer set search_path = push, pg_temp as $$
-  select k.app, k.scopes, k.hash from push.api_keys k
-  where k.id = p_id and k.revoked_at is null and (k.expires_at is null or k.expires_at > now()) and k.addresses is null
+  select k.app, k.scopes, k.hash from push.look_up_api_key(p_id) k where k.state = 'good' and k.addresses is null
 $$;
 comment on function push.find_api_key is
   'for gateways of older releases: the app and the scopes of a key to the HTTP API, and the SHA-256 of the whole key to '
@@ -107,10 +106,7 @@ comment on function push.good_api_keys is
   'recently used or created come first. p_max: maximum number of rows';
 
 create or replace function push.note_api_key_uses(p_ids int[], p_ages int[], p_peers text[]) returns int
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  v_noted int;
-begin
+language sql volatile security definer set search_path = push, pg_temp as $$
   with use as materialized (
     select u.id, clock_timestamp() - make_interval(secs => u.age / 1000.0) as at, u.peer::inet as peer
     from unnest(p_ids, p_ages, p_peers) u(id, age, peer)
@@ -121,13 +117,12 @@ begin
     where k.last_used_at is null or k.last_used_at <= u.at - interval '1 minute'
     order by k.id
     for no key update of k skip locked
+  ), noted as (
+    update push.api_keys k set last_used_at = u.at, last_used_from = u.peer
+      from use u join free f on f.id = u.id where k.id = u.id
+    returning 1
   )
-  update push.api_keys k set last_used_at = u.at, last_used_from = u.peer
-    from use u join free f on f.id = u.id
-    where k.id = u.id;
-  get diagnostics v_noted = row_count;
-  return v_noted;
-end
+  select count(*)::int from noted
 $$;
 comment on function push.note_api_key_uses is
   'notes when keys to the HTTP API were last used, at most once a minute for each key. Returns how many were noted. p_ids: '
@@ -142,22 +137,10 @@ language sql stable security definer set search_path = push, pg_temp as $$
     and coalesce(k.last_used_at > now() - interval '30 days', true)
 $$;
 comment on function push.expiring_api_keys is
-  'the keys to the HTTP API that expire within 30 days. Keys whose last use is more than 30 days ago are left out. For '
-  'push.health and push.observe';
+  'the keys to the HTTP API that expire within 30 days, without those whose last use is more than 30 days ago';
 
 create or replace view push.keys as
 select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.addresses, k.last_used_at,
   host(k.last_used_from) as last_used_from
 from push.api_keys k;
 comment on view push.keys is 'push.api_keys without the hashes';
-comment on column push.keys.id is 'number of the key: the part of the key after pgk_';
-comment on column push.keys.app is 'the only app that the key gives access to';
-comment on column push.keys.name is 'the holder of the key';
-comment on column push.keys.scopes is 'what the key may do: enqueue, device, read';
-comment on column push.keys.created_at is 'when the key was created';
-comment on column push.keys.expires_at is 'the key is refused from this time on; null: it never expires';
-comment on column push.keys.revoked_at is 'when the key was revoked; null: it is not revoked';
-comment on column push.keys.addresses is 'networks that the key may be used from; null: any';
-comment on column push.keys.last_used_at is
-  'when the key was last used, to the minute; null: never, or only with gateways of older releases';
-comment on column push.keys.last_used_from is 'the address that the last request with the key came from';

@@ -71,27 +71,16 @@ comment on function push.platform_code is 'the code of a platform in push.delive
 create or replace function push.channel_token(p_provider text, p_token text) returns text
 language sql immutable parallel safe as $$
   select case p_provider
-    when 'apns' then case when push.is_apns_token(translate(p_token, E'<> \t\r\n', ''))
+    when 'apns' then case when push.is_token('apns', translate(p_token, E'<> \t\r\n', ''))
       then translate(p_token, E'<> \t\r\n', '') end
-    when 'fcm' then case when push.is_fcm_token(btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
-    when 'expo' then case when push.is_expo_token(btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
+    when 'fcm' then case when push.is_token('fcm', btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
+    when 'expo' then case when push.is_token('expo', btrim(p_token, E' \t\r\n')) then btrim(p_token, E' \t\r\n') end
     when 'webpush' then push.webpush_token(p_token)
   end
 $$;
 comment on function push.channel_token is
-  'a token as it is used: an APNs token without the <, > and blanks with which phones print it, a web push subscription in '
-  'its canonical form, other tokens without blanks around them. Null: it does not have the form of a token of this provider';
-
-create or replace function push.token_form(p_provider text) returns text language sql immutable parallel safe as $$
-  select case p_provider
-    when 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
-    when 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
-    when 'expo' then 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
-    when 'webpush' then 'must be the browser''s PushSubscription: an object with endpoint (https), keys.p256dh and keys.auth, '
-      'at most 1000 characters in all'
-  end
-$$;
-comment on function push.token_form is 'what a token of a provider must be, in words for messages';
+  'a token as it is used: an APNs token without <, > and blanks, with which phones print it, a web push subscription in its canonical '
+  'form, others without blanks around them. Null: it does not have the form of a token of this provider';
 
 create or replace function push.has_token_member(p_entry jsonb) returns boolean language sql immutable parallel safe as
 $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;
@@ -113,8 +102,7 @@ returns table (rank int, provider text, token text) language sql immutable paral
   where t.token is not null
 $$;
 comment on function push.entry_tokens is
-  'the tokens of an entry of recipients that have the right form. p_is_call: the VoIP token, not the alert token. rank: of '
-  'the channel';
+  'the tokens of an entry of recipients that have the right form: with p_is_call the VoIP token, else the alert token. rank: of the channel';
 
 -- An entry with an APNs token is an iPhone, even if it is reached over another channel. An Android phone rings on a data message alone, and
 -- an iPhone does not show one.
@@ -125,8 +113,7 @@ language sql immutable parallel safe as $$
       when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end end::smallint
 $$;
 comment on function push.entry_platform is
-  'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel, p_provider. An entry with an APNs '
-  'token is an iPhone unless its platform is android';
+  'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel';
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 

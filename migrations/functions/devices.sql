@@ -72,8 +72,8 @@ begin
 end
 $$;
 comment on function push.note_devices is
-  'runs when devices are registered or change: of a user with more than 100 living devices in an app, puts aside those that were registered '
-  'longest ago; and removes tokens of living devices from push.token_invalidations';
+  'puts aside the devices that were registered longest ago if a user has more than 100 living ones in an app, and removes tokens of '
+  'living devices from push.token_invalidations';
 
 create or replace trigger note_new_devices after insert on push.devices referencing new table as changed
   for each statement execute function push.note_devices();
@@ -137,39 +137,17 @@ select d.user_id, d.app, d.provider, left(d.token, 4) || '…' || right(d.token,
   d.platform, d.locale, d.enabled, d.registered_at, d.invalidated_at, d.invalid_reason
 from push.devices d;
 comment on view push.registered_devices is 'push.devices with the tokens masked';
-comment on column push.registered_devices.user_id is 'the backend''s id of the user';
-comment on column push.registered_devices.app is 'app the token belongs to';
-comment on column push.registered_devices.provider is 'apns, fcm or another of push.channels()';
 comment on column push.registered_devices.device is 'the token, masked';
-comment on column push.registered_devices.voip is 'apns only: true for a PushKit token';
-comment on column push.registered_devices.environment is 'apns only: production or sandbox';
-comment on column push.registered_devices.platform is 'ios, android, web or unknown (null)';
-comment on column push.registered_devices.locale is 'language of visible texts';
-comment on column push.registered_devices.enabled is 'false: the user wants no notifications here';
-comment on column push.registered_devices.registered_at is 'when the phone last gave this token';
-comment on column push.registered_devices.invalidated_at is 'when the token was found dead; null: it is alive';
-comment on column push.registered_devices.invalid_reason is 'the provider''s reason';
 
 create or replace view push.dead_devices as
 select x.app, x.provider, x.user_id, left(x.token, 4) || '…' || right(x.token, 4) as device, x.reason, x.invalidated_at
 from push.token_invalidations x;
 comment on view push.dead_devices is 'push.token_invalidations with the tokens masked';
-comment on column push.dead_devices.app is 'app the token belonged to';
-comment on column push.dead_devices.provider is 'apns, fcm or another of push.channels()';
-comment on column push.dead_devices.user_id is 'the user that the token belonged to, if known';
 comment on column push.dead_devices.device is 'the token, masked';
-comment on column push.dead_devices.reason is 'the provider''s reason';
-comment on column push.dead_devices.invalidated_at is 'when the token was found dead';
 
 create or replace view push.quarantined_devices as
 select q.app, q.provider, q.user_id, left(q.token, 4) || '…' || right(q.token, 4) as device, q.reason, q.since,
   q.quarantined_at
 from push.quarantined_tokens q;
 comment on view push.quarantined_devices is 'push.quarantined_tokens with the tokens masked';
-comment on column push.quarantined_devices.app is 'app the token belongs to';
-comment on column push.quarantined_devices.provider is 'apns, fcm or another of push.channels()';
-comment on column push.quarantined_devices.user_id is 'the user that the token belongs to, if known';
 comment on column push.quarantined_devices.device is 'the token, masked';
-comment on column push.quarantined_devices.reason is 'the provider''s reason';
-comment on column push.quarantined_devices.since is 'the time from which the provider reports the token as dead';
-comment on column push.quarantined_devices.quarantined_at is 'when the token was quarantined';

@@ -33,8 +33,7 @@ begin
 end
 $$;
 comment on function push.take_call_key is
-  'reserves the key of a call for this transaction, and waits for other transactions that have it. Returns false if the '
-  'call exists. p_call_id, p_app: push.outbox.call_id and app';
+  'reserves the key of a call for this transaction, and waits for others that have it. Returns false if the call exists';
 
 -- Plans must use indexes: a plan made while the tables are small would scan them for the rest of the session. A new call
 -- always rings; a notification is ended from the start. A chat message needs no callId. An invalid traceparent becomes an
@@ -100,8 +99,7 @@ begin
 end
 $$;
 comment on function push.fill_call is
-  'fills in the columns that the backend leaves out and skips a call that exists. Leaves calls unchanged that are restored '
-  'from a dump';
+  'fills in the columns that the backend leaves out and skips a call that exists. Does not change calls restored from a dump';
 
 create or replace trigger fill_call before insert on push.outbox for each row execute function push.fill_call();
 
@@ -140,10 +138,7 @@ comment on function push.reachable_devices is
 
 -- Chooses as push.tell_missed does: the best channel, and in it the first entry or the newest token.
 create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
-language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_dropped bigint;
-begin
+language sql volatile set search_path = push, pg_temp as $$
   with phone as materialized (
     select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
       (select push.channel_rank(l.provider) from push.lane l where l.id = d.lane),
@@ -157,28 +152,13 @@ begin
     cross join lateral (
       select d.outbox_id, d.n, d.lane, d.user_id, d.token from push.delivery d where d.outbox_id = c.id offset 0
     ) d
+  ), dropped as (
+    delete from push.delivery d using phone p where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1 returning 1
   )
-  delete from push.delivery d using phone p where d.outbox_id = p.outbox_id and d.n = p.n and p.place > 1;
-  get diagnostics v_dropped = row_count;
-  return v_dropped;
-end
+  select count(*) from dropped
 $$;
 comment on function push.keep_newest is
-  'removes new deliveries of a notification until each user has one phone left. p_outbox_id: push.outbox.id. Returns how '
-  'many were removed';
-
--- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep
--- a gateway from making the same lane.
-create or replace function push.refuse_unserved(p_call_id text, p_app text) returns boolean
-language plpgsql as $$
-begin
-  return push.refuse(p_call_id,
-    format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app));
-end
-$$;
-comment on function push.refuse_unserved is
-  'raises the error for a call of an app without lanes: no gateway has registered the app, and push.grant_app has not '
-  'named it. p_call_id, p_app: push.outbox.call_id and app';
+  'removes new deliveries of notifications until each user has one phone left. p_outbox_id: push.outbox.id. Returns how many';
 
 -- The planner puts this function and the next one into push.fan_out. "offset 0" keeps a subquery from being merged into the query around
 -- it: its columns are computed once, and its rows are checked before they are used.
@@ -204,7 +184,9 @@ language sql stable as $$
   ) c
   where case
     when c.fault is not null then push.refuse(p_call_id, c.fault)
-    when (select true from push.lane l where l.app = p_app limit 1) is null then push.refuse_unserved(p_call_id, p_app)
+    -- Enqueueing makes no lanes. Lane numbers are shared by all apps and would run out, and a transaction left open would keep a
+    -- gateway from making the same lane.
+    when (select true from push.lane l where l.app = p_app limit 1) is null then push.refuse(p_call_id, null, p_app)
     when c.bytes > 16384 then push.refuse(p_call_id, format('payload: has %s bytes, the limit is 16384; shorten it', c.bytes))
     else true end
   offset 0
@@ -240,9 +222,9 @@ language sql stable as $$
         then 4 end as rank
     from (
       -- Usable tokens: they have the right form (as push.channel_token) and belong to a provider that the app has.
-      select case when push.is_apns_token(t.apns) and push.serves(p_providers, 'apns') then t.apns end as apns,
-        case when push.is_fcm_token(t.fcm) and push.serves(p_providers, 'fcm') then t.fcm end as fcm,
-        case when push.is_expo_token(t.expo) and push.serves(p_providers, 'expo') then t.expo end as expo,
+      select case when push.is_token('apns', t.apns) and push.serves(p_providers, 'apns') then t.apns end as apns,
+        case when push.is_token('fcm', t.fcm) and push.serves(p_providers, 'fcm') then t.fcm end as fcm,
+        case when push.is_token('expo', t.expo) and push.serves(p_providers, 'expo') then t.expo end as expo,
         case when p_entry ? 'webPushSubscription' and push.serves(p_providers, 'webpush')
           then push.webpush_token(p_entry ->> 'webPushSubscription') end as webpush
       from (
@@ -293,8 +275,7 @@ begin
     from (
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, push.entry_user(e.entry) as user_id,
         v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
-        case when e.size_faults[v.rank] is null then coalesce(l.id, push.refuse_unserved(e.call_id, e.app)::int)
-          else push.refuse(e.call_id, e.size_faults[v.rank])::int end as lane
+        coalesce(case when e.size_faults[v.rank] is null then l.id end, push.refuse(e.call_id, e.size_faults[v.rank], e.app)::int) as lane
       from (
         select c.*, r.entry, r.ordinal
         from (
@@ -347,10 +328,19 @@ begin
     ) o
     where exists (
       select from jsonb_array_elements(o.recipients) e
-      where push.has_recipient_fault(e)
-        or not exists (
-          select from push.delivery d where d.outbox_id = o.id
-            and d.user_id = push.entry_user(e))
+      -- What push.recipient_faults finds, and a token with blanks around it.
+      where not push.is_recipient(e)
+        or not push.is_token('apns', nullif(e ->> 'voipPushToken', ''))
+        or not push.is_token('apns', nullif(e ->> 'apnsToken', ''))
+        or not push.is_token('fcm', nullif(e ->> 'fcmToken', ''))
+        or not push.is_token('expo', nullif(e ->> 'pushToken', ''))
+        or e ->> 'webPushSubscription' <> '' and push.webpush_token(nullif(e ->> 'webPushSubscription', '')) is null
+        or e ->> 'platform' not in ('ios', 'android') and not (e ->> 'platform' = 'web' and e ? 'webPushSubscription')
+        or e ->> 'environment' not in ('production', 'sandbox', 'development')
+        or jsonb_typeof(e -> 'locale') not in ('string', 'null') or length(e ->> 'locale') > 64
+        or jsonb_typeof(e -> 'missedCall') not in ('boolean', 'null')
+        or e -> 'data' not in ('null', '{}') and push.recipient_data(e) is null
+        or not exists (select from push.delivery d where d.outbox_id = o.id and d.user_id = push.entry_user(e))
         or jsonb_typeof(e) = 'object' and (
           not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
           or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
@@ -358,9 +348,7 @@ begin
     );
 end
 $$;
-comment on function push.calls_that_skip is
-  'those of the calls just enqueued in which a user, an entry or a member of an entry was skipped. push.skipped_recipients '
-  'gives the details. p_outbox_ids: push.outbox.id';
+comment on function push.calls_that_skip is 'those of the calls just enqueued of which push.skipped_recipients has something to tell';
 
 create or replace function push.enqueue_call(
   payload jsonb, recipients jsonb, app text default 'default', ring_seconds int default null,
@@ -369,40 +357,33 @@ create or replace function push.enqueue_call(
 language plpgsql security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  v_app   text := coalesce(enqueue_call.app, 'default');
-  v_since timestamptz;
+  v_app    constant text := coalesce(enqueue_call.app, 'default');
+  v_kind   constant text := coalesce(enqueue_call.kind, 'incoming_call');
+  v_given  constant text := push.given_call_id(v_kind, enqueue_call.payload);
+  v_counts constant bigint[] := array[push.is_call(v_kind)::int, (not push.is_call(v_kind))::int, push.recipients_in(enqueue_call.recipients)];
+  v_since  timestamptz;
 begin
-  enqueue_call.kind := coalesce(enqueue_call.kind, 'incoming_call');
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
-  if pg_sequence_last_value('push.quota_id_seq') is not null
-    and not push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients)) and push.is_own(v_app)
-    and not exists (select from push.outbox o
-      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload) and o.app = v_app)
+  if pg_sequence_last_value('push.quota_id_seq') is not null and not push.has_room(v_app, v_counts) and push.is_own(v_app)
+    and not exists (select from push.outbox o where o.call_id = v_given and o.app = v_app)
   then
-    perform push.has_room(v_app, push.quota_counts(enqueue_call.kind, enqueue_call.recipients), true);
+    perform push.has_room(v_app, v_counts, true);
   end if;
   insert into push.outbox (app, kind, payload, recipients, ring_seconds, traceparent)
-    values (enqueue_call.app, enqueue_call.kind, enqueue_call.payload, enqueue_call.recipients,
-      enqueue_call.ring_seconds, enqueue_call.traceparent)
+    values (v_app, v_kind, enqueue_call.payload, enqueue_call.recipients, enqueue_call.ring_seconds, enqueue_call.traceparent)
     returning id, outbox.call_id into outbox_id, call_id;
   duplicate := not found;
   if duplicate then
-    select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o
-      where o.call_id = push.given_call_id(enqueue_call.kind, enqueue_call.payload)
-        and o.app = v_app;
+    select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o where o.call_id = v_given and o.app = v_app;
     if not found then
-      raise exception using errcode = 'serialization_failure',
-        message = format('call %s was enqueued, or deleted, by another transaction meanwhile',
-          left(push.given_call_id(enqueue_call.kind, enqueue_call.payload), 128)),
-        hint = 'Roll back and try again.';
+      raise exception using errcode = 'serialization_failure', hint = 'Roll back and try again.',
+        message = format('call %s was enqueued, or deleted, by another transaction meanwhile', left(v_given, 128));
     end if;
-  end if;
-  if duplicate then
-    -- In one statement: a delivery that is settled meanwhile is counted once.
-    deliveries := (select count(*) from push.delivery d
-        where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null)
-      + (select count(*) from push.history h
-        where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since and h.kind in (0, 3) and h.fallback_of is null);
+    -- With those that are owed, in one statement: a delivery that is settled meanwhile is counted once.
+    deliveries := (select count(*) from push.history h where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since
+        and h.kind in (0, 3) and h.fallback_of is null)
+      + (select count(*) from push.delivery d
+        where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
   else
     deliveries := (select count(*) from push.delivery d
       where d.outbox_id = enqueue_call.outbox_id and d.kind in (0, 3) and d.fallback_of is null);
@@ -421,21 +402,6 @@ comment on function push.enqueue_call is
   'members of them that could not be used (push.skipped_recipients lists them with reason and remedy); call_id: '
   'payload.callId, or the id made for a notification without one';
 
--- Stable, so that the planner puts it into push.enqueue_calls, although an id that it makes is a new one each time.
-create or replace function push.asked_calls(p_calls jsonb) returns table (
-  n int, app text, kind text, payload jsonb, recipients jsonb, ring_seconds int, traceparent text, call_id text
-)
-language sql stable as $$
-  select a.*, coalesce(push.given_call_id(a.kind, a.payload), case when push.is_message(a.kind) then push.new_call_id() end)
-  from (
-    select c.ordinal::int - 1, c.call ->> 'app', coalesce(c.call ->> 'kind', 'incoming_call') as kind, c.call -> 'payload' as payload,
-      c.call -> 'recipients', (c.call ->> 'ringSeconds')::int, c.call ->> 'traceparent'
-    from jsonb_array_elements(p_calls) with ordinality c(call, ordinal)
-    offset 0
-  ) a
-$$;
-comment on function push.asked_calls is 'the calls that push.enqueue_calls is asked for, with the ids of messages that have none. p_calls: as there';
-
 -- For the HTTP API: calls of many requests share one commit. A call that would be refused, or exists already, is left out
 -- and does not affect the others. The gateway then calls push.enqueue_call for it, which gives the reason.
 create or replace function push.enqueue_calls(calls jsonb)
@@ -448,7 +414,14 @@ declare
 begin
   begin
     with asked as materialized (
-      select a.* from push.asked_calls(enqueue_calls.calls) a
+      -- With the ids of messages that have none.
+      select a.*, coalesce(push.given_call_id(a.kind, a.payload), case when push.is_message(a.kind) then push.new_call_id() end) as call_id
+      from (
+        select c.i::int - 1 as n, c.call ->> 'app' as app, coalesce(c.call ->> 'kind', 'incoming_call') as kind, c.call -> 'payload' as payload,
+          c.call -> 'recipients' as recipients, (c.call ->> 'ringSeconds')::int as ring_seconds, c.call ->> 'traceparent' as traceparent
+        from jsonb_array_elements(enqueue_calls.calls) with ordinality c(call, i)
+        offset 0
+      ) a
     ), refused as materialized (
       -- For the quota of its app, a call comes after those before it.
       select r.n
@@ -463,17 +436,15 @@ begin
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (
-        select a.*, octet_length(a.payload::text) as bytes
-        from (
-          select a.* from asked a
-          where push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null offset 0
-        ) a
+        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
+          then octet_length(a.payload::text) end as bytes
+        from asked a
         offset 0
       ) a
       where (select true from push.lane l where l.app = a.app limit 1)
-        -- As in push.fan_out: below 880 bytes no provider's limit can be reached.
-        and case when a.bytes <= 880 then true when a.bytes > 16384 then false
-          else array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}' end
+        -- As in push.accept.
+        and case when a.bytes > 880 then a.bytes <= 16384 and array_remove(push.size_faults(a.payload, push.is_call(a.kind)), null) = '{}'
+          else a.bytes is not null end
         and a.n <> all (array(select r.n from refused r))
       order by a.app, a.call_id, a.n
     ), made as (

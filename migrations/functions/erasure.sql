@@ -50,11 +50,6 @@ drop function if exists push.add_counts(jsonb, text, bigint, bigint), push.mask_
 
 -- Masks ---------------------------------------------------------------------------------------------------------------
 
-create or replace function push.user_digest(p_user_id text) returns bytea language sql immutable parallel safe as
-$$ select sha256(convert_to(p_user_id, 'UTF8')) $$;
-comment on function push.user_digest is
-  'the SHA-256 of the backend''s id of a user, p_user_id: an erasure is stored under it';
-
 create or replace function push.mask_user(p_value jsonb, p_user_id text, p_words boolean default false) returns jsonb
 language plpgsql immutable parallel safe as $$
 begin
@@ -74,37 +69,7 @@ begin
 end
 $$;
 comment on function push.mask_user is
-  'a JSON value in which every string and every key that equals p_user_id is replaced by [erased]. p_value: the value; p_words: '
-  'instead, within strings, every such word';
-
--- A payload that names the user describes the parties of the call, so only its ids are kept.
-create or replace function push.mask_call(p_call push.outbox, p_user_id text, p_hashes bigint[]) returns push.outbox
-language plpgsql immutable set search_path = push, pg_temp as $$
-begin
-  p_call.recipients := coalesce((
-    select jsonb_agg(case when p_user_id = case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end
-        then '"[erased]"' else push.mask_user(e.entry, p_user_id) end order by e.i)
-    from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)), p_call.recipients);
-  if p_call.declined ? p_user_id then
-    p_call.declined := push.mask_user(p_call.declined #- array[p_user_id, 'device'], p_user_id);
-  end if;
-  if p_call.answered_by = p_user_id or hashtextextended(p_call.answered_device, 0) = any (p_hashes) then
-    p_call.answered_device := null;
-  end if;
-  if p_call.answered_by = p_user_id then
-    p_call.answered_by := '[erased]';
-  end if;
-  if p_call.payload - 'callId' <> push.mask_user(p_call.payload - 'callId', p_user_id) then
-    p_call.payload := coalesce((
-      select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, p_user_id) end)
-      from jsonb_each(p_call.payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}');
-  end if;
-  return p_call;
-end
-$$;
-comment on function push.mask_call is
-  'a call in which the user is masked: entries of recipients without tokens, locale and data; a payload that names the user reduced to '
-  'its ids. p_call: the row; p_user_id: the user; p_hashes: push.erasure.token_hashes';
+  'a JSON value in which [erased] replaces every string and key that equals p_user_id, or with p_words every such word in strings';
 
 create or replace function push.add_counts(p_counts jsonb, p_more jsonb) returns jsonb language sql immutable parallel safe as $$
   select coalesce(jsonb_object_agg(s.place, jsonb_build_array(s.removed, s.masked)), '{}')
@@ -146,7 +111,7 @@ begin
   with other as materialized (
     select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data
     from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)
-      cross join lateral (select case jsonb_typeof(e.entry) when 'string' then e.entry #>> '{}' else e.entry ->> 'userId' end) n(name)
+      cross join lateral (select push.entry_user(e.entry)) n(name)
       cross join lateral (
         select k.token, push.recipient_locale(e.entry) as locale
         from unnest(array[true, false]) c(is_call) cross join lateral push.entry_tokens(e.entry, c.is_call) k
@@ -176,56 +141,69 @@ begin
 end
 $$;
 comment on function push.hand_over is
-  'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call that '
-  'rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked. p_call: the row; p_user_id: the '
-  'user who is erased';
+  'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call '
+  'that rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked';
 
-create or replace function push.mask_rows(p_erasure push.erasure, p_call bigint, p_since timestamptz, p_masked push.outbox)
-returns push.erasure
+create or replace function push.mask_rows(p_erasure push.erasure, p_id bigint, p_call push.outbox, p_since timestamptz) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_user   constant text := p_erasure.user_id;
   v_counts jsonb;
 begin
+  p_call.recipients := coalesce((
+    select jsonb_agg(case when push.entry_user(e.entry) = v_user then '"[erased]"' else push.mask_user(e.entry, v_user) end order by e.i)
+    from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)), p_call.recipients);
+  if p_call.declined ? v_user then
+    p_call.declined := push.mask_user(p_call.declined #- array[v_user, 'device'], v_user);
+  end if;
+  if p_call.answered_by = v_user or hashtextextended(p_call.answered_device, 0) = any (p_erasure.token_hashes) then
+    p_call.answered_device := null;
+  end if;
+  p_call.answered_by := case p_call.answered_by when v_user then '[erased]' else p_call.answered_by end;
+  -- A payload that names the user describes the parties of the call, so only its ids are kept.
+  if p_call.payload - 'callId' <> push.mask_user(p_call.payload - 'callId', v_user) then
+    p_call.payload := coalesce((
+      select jsonb_object_agg(m.key, case m.key when 'callId' then m.value else push.mask_user(m.value, v_user) end)
+      from jsonb_each(p_call.payload) m where m.key in ('callId', 'messageId', 'chatId', 'from')), '{}');
+  end if;
   with history as (
     update push.history h set user_id = '[erased]', token = null, device = '…', token_hash = null, locale = null, data = null,
         provider_message_id = null
-      where h.outbox_id = p_call and h.finished_at >= p_since and h.user_id = v_user and h.n = any (array(
-        select x.n from push.history x where x.outbox_id = p_call and x.finished_at >= p_since and x.user_id = v_user
+      where h.outbox_id = p_id and h.finished_at >= p_since and h.user_id = v_user and h.n = any (array(
+        select x.n from push.history x where x.outbox_id = p_id and x.finished_at >= p_since and x.user_id = v_user
         for no key update skip locked))
       returning 1
   ), reports as (
-    delete from push.ring_reports r where r.outbox_id = p_call and r.user_id = v_user returning 1
+    delete from push.ring_reports r where r.outbox_id = p_id and r.user_id = v_user returning 1
   ), escalated as (
-    update push.escalations e set user_id = '[erased]' where e.outbox_id = p_call and e.user_id = v_user returning 1
+    update push.escalations e set user_id = '[erased]' where e.outbox_id = p_id and e.user_id = v_user returning 1
   ), call as (
     update push.outbox o
-      set recipients = p_masked.recipients, declined = p_masked.declined, answered_by = p_masked.answered_by,
-        answered_device = p_masked.answered_device, payload = p_masked.payload, erased_at = clock_timestamp()
-      where o.id = p_call and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload) is distinct from
-        (p_masked.recipients, p_masked.declined, p_masked.answered_by, p_masked.answered_device, p_masked.payload)
+      set recipients = p_call.recipients, declined = p_call.declined, answered_by = p_call.answered_by,
+        answered_device = p_call.answered_device, payload = p_call.payload, erased_at = clock_timestamp()
+      where o.id = p_id and (o.recipients, o.declined, o.answered_by, o.answered_device, o.payload) is distinct from
+        (p_call.recipients, p_call.declined, p_call.answered_by, p_call.answered_device, p_call.payload)
       returning 1
   )
   select jsonb_build_object('history', array[0, (select count(*) from history)], 'ring_reports', array[(select count(*) from reports), 0],
       'escalations', array[0, (select count(*) from escalated)], 'outbox', array[0, (select count(*) from call)])
     into v_counts;
   p_erasure.counts := push.add_counts(p_erasure.counts, v_counts);
-  if not exists (select from push.history h where h.outbox_id = p_call and h.finished_at >= p_since and h.user_id = v_user) then
-    p_erasure.waiting := array_remove(p_erasure.waiting, p_call);
+  if not exists (select from push.history h where h.outbox_id = p_id and h.finished_at >= p_since and h.user_id = v_user) then
+    p_erasure.waiting := array_remove(p_erasure.waiting, p_id);
   end if;
   return p_erasure;
 end
 $$;
 comment on function push.mask_rows is
-  'masks the rows of a call, for push.erase_from_call, which has it locked. If a row of history is locked, the call waits. p_call: '
-  'push.outbox.id; p_since: history since then; p_masked: push.mask_call of the call';
+  'masks the user in a call, which is locked, and in its other rows: entries of recipients without tokens, locale and data; a payload '
+  'that names the user reduced to its ids. If a row of history is locked, the call waits. p_since: history since then';
 
 create or replace function push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_user   constant text := p_erasure.user_id;
   v_call   push.outbox;
-  v_masked push.outbox;
   v_since  timestamptz;
   v_gone   push.delivery[];
   v_is_recipient boolean;
@@ -268,22 +246,21 @@ begin
   p_erasure.counts := push.add_counts(p_erasure.counts,
     jsonb_build_object('delivery', array[coalesce(push.bury(v_gone, 2, 'UserErased'), 0), 0]));
 
-  v_masked := push.mask_call(v_call, v_user, p_erasure.token_hashes);
   if v_call.id is not null and v_call.ended_at is null
     or exists (select from push.follow_ups f where f.outbox_id = p_outbox_id and f.why <> 'unheard')
     -- A payload that names the user goes to the phones of the others.
     or exists (select from push.delivery d
-      where d.outbox_id = p_outbox_id and (d.user_id = v_user or v_masked.payload is distinct from v_call.payload))
+      where d.outbox_id = p_outbox_id and (d.user_id = v_user
+        or v_call.payload - 'callId' <> push.mask_user(v_call.payload - 'callId', v_user)))
   then
     return p_erasure;
   end if;
-  return push.mask_rows(p_erasure, p_outbox_id, v_since, v_masked);
+  return push.mask_rows(p_erasure, p_outbox_id, v_call, v_since);
 end
 $$;
 comment on function push.erase_from_call is
-  'masks the user in one call, its history and its other rows, if the call has ended and nothing is owed that needs the user; otherwise '
-  'the call waits. Declines it if it rings, and ends the user''s unsent notifications. p_erasure: the erasure, which is returned with what '
-  'has changed; p_outbox_id: push.outbox.id';
+  'masks the user in one call and its other rows if the call has ended and nothing is owed that needs the user; otherwise the call waits. '
+  'Declines it if it rings, and ends the user''s unsent notifications';
 
 -- Which calls name the user -------------------------------------------------------------------------------------------
 
@@ -334,8 +311,7 @@ begin
 end
 $$;
 comment on function push.look_further is
-  'takes the next bite of an erasure''s look through all calls and history: found: the calls in it that name the user. scanned_at is set '
-  'at the end. p_erasure: the erasure';
+  'looks through the next bite of all calls and history: found: the calls in it that name the user. scanned_at is set at the end';
 
 -- Outside of calls ------------------------------------------------------------------------------------------------------
 
@@ -398,42 +374,8 @@ begin
 end
 $$;
 comment on function push.erase_elsewhere is
-  'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in the other events '
-  'of webhooks. Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables. '
-  'p_erasure: the erasure';
-
--- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing; otherwise
--- operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is the id of a call.
-create or replace function push.erase_from_audit(p_erasure push.erasure) returns push.erasure
-language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_user   constant text := p_erasure.user_id;
-  v_app    constant text := p_erasure.app;
-  v_quoted constant text := to_jsonb(v_user)::text;
-  v_masks  constant boolean := v_user <> v_app and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app);
-  -- Members of push.audit.detail that the actions write themselves.
-  c_own    constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
-  v_masked bigint;
-begin
-  p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
-  with line as (
-    select x.id, case when v_masks and x.action in ('void_call', 'requeue')
-        then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
-      push.mask_user(x.detail - c_own, v_user, true)
-        || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
-    from push.audit x
-    where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
-      and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(v_quoted, 2, length(v_quoted) - 2)) > 0)
-    for no key update skip locked
-  )
-  update push.audit a set target = l.target, detail = l.detail
-    from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail);
-  get diagnostics v_masked = row_count;
-  p_erasure.counts := push.add_counts(p_erasure.counts, jsonb_build_object('audit', array[0, v_masked]));
-  return p_erasure;
-end
-$$;
-comment on function push.erase_from_audit is 'masks the user in push.audit, if the app had such a user. p_erasure: the erasure';
+  'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in other events. '
+  'Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables';
 
 -- The whole -----------------------------------------------------------------------------------------------------------
 
@@ -445,6 +387,11 @@ declare
   c_last    constant interval := '10 minutes';
   v_is_last boolean;
   v_call    bigint;
+  v_user    constant text := p_erasure.user_id;
+  v_app     constant text := p_erasure.app;
+  v_quoted  constant text := to_jsonb(v_user)::text;
+  -- Members of push.audit.detail that the actions write themselves.
+  c_own     constant text[] := '{scopes,expires_at,addresses,changed,done,window}';
 begin
   -- Every call of this function looks further, or at a call, however little time it has. At the end it looks once more at those that wait.
   loop
@@ -465,7 +412,26 @@ begin
   v_is_last := not v_is_new and p_erasure.asked_at < clock_timestamp() - c_last
     and p_erasure.found || p_erasure.waiting || p_erasure.rang = '{}';
   if v_is_new and p_erasure.scanned_at is not null or v_is_last then
-    p_erasure := push.erase_from_audit(push.erase_elsewhere(p_erasure));
+    p_erasure := push.erase_elsewhere(p_erasure);
+    -- Notes of operators about this app in which the user's id stands as a word. The id of an unknown user masks nothing; otherwise
+    -- operators could rewrite the record. The names of apps, lanes, roles and keys are not masked, and neither is the id of a call.
+    p_erasure.is_known := p_erasure.is_known or p_erasure.counts - '{outbox,audit}'::text[] <> '{}';
+    with line as (
+      select x.id, case when v_user <> v_app and x.action in ('void_call', 'requeue')
+            and not exists (select from push.outbox o where o.call_id = v_user and o.app = v_app)
+          then v_app || '/' || (push.mask_user(to_jsonb(substr(x.target, length(v_app) + 2)), v_user, true) #>> '{}') else x.target end as target,
+        push.mask_user(x.detail - c_own, v_user, true)
+          || coalesce((select jsonb_object_agg(m.key, m.value) from jsonb_each(x.detail) m where m.key = any (c_own)), '{}') as detail
+      from push.audit x
+      where p_erasure.is_known and split_part(x.target, '/', 1) = v_app and x.action not in ('erase_user', 'finish_erasure')
+        and (strpos(x.target, v_user) > 0 or strpos(x.detail::text, substr(v_quoted, 2, length(v_quoted) - 2)) > 0)
+      for no key update skip locked
+    ), masked as (
+      update push.audit a set target = l.target, detail = l.detail
+        from line l where a.id = l.id and (a.target, a.detail) is distinct from (l.target, l.detail)
+      returning 1
+    )
+    select push.add_counts(p_erasure.counts, jsonb_build_object('audit', array[0, count(*)])) into p_erasure.counts from masked;
     if v_is_last and not p_erasure.has_locked then
       p_erasure.finished_at := clock_timestamp();
       p_erasure.user_id := null;
@@ -484,8 +450,8 @@ begin
 end
 $$;
 comment on function push.continue_erasure is
-  'continues an erasure until p_until: looks at the calls that were found, and looks for more. At the end, removes what is stored outside '
-  'of calls. After ten minutes, if no call waits, it does so once more, and the erasure is finished. p_erasure: its row, which is locked';
+  'continues an erasure, whose row is locked, until p_until: looks at the calls that were found, and looks for more. At the end, removes '
+  'what is stored outside of calls. After ten minutes, if no call waits, it does so once more, and the erasure is finished';
 
 create or replace function push.erase_user(user_id text, app text, max_ms int default 1000)
 returns table (place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
@@ -494,6 +460,7 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_user    constant text := erase_user.user_id;
   v_app     constant text := erase_user.app;
+  v_digest  constant bytea := sha256(convert_to(v_user, 'UTF8'));
   v_until   constant timestamptz := clock_timestamp() + make_interval(secs => greatest(coalesce(max_ms, 1000), 0) / 1000.0);
   v_rings   constant bigint := coalesce((
     select min(o.id) from push.outbox o where o.state = 'ringing' and o.ended_at is null and o.app = v_app), 0);
@@ -515,8 +482,8 @@ begin
         'No gateway has served any app yet.');
   end if;
   -- Two erasures of one user run one after the other.
-  insert into push.erasure (app, user_digest) values (v_app, push.user_digest(v_user)) on conflict on constraint erasure_of_user do nothing;
-  select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = push.user_digest(v_user) for update;
+  insert into push.erasure (app, user_digest) values (v_app, v_digest) on conflict on constraint erasure_of_user do nothing;
+  select e.* into v_erasure from push.erasure e where e.app = v_app and e.user_digest = v_digest for update;
   v_is_new := v_erasure.user_id is null or v_erasure.scanned_at is not null and v_erasure.found = '{}';
   if v_is_new then
     update push.erasure e
@@ -579,5 +546,4 @@ begin
 end
 $$;
 comment on function push.finish_erasures is
-  'the job "erase": continues one erasure, for about 500 ms: looks at the calls that wait, and at all that have waited, once more, ten '
-  'minutes after push.erase_user. Returns whether there is another one to continue';
+  'the job "erase": continues one erasure for about 500 ms. Returns whether there is another one to continue';

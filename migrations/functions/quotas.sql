@@ -72,8 +72,7 @@ comment on function push.meter_names is
 create or replace function push.meter(p_id int, p_what text) returns regclass language sql stable as
 $$ select to_regclass('push.meter_' || p_id || '_' || p_what) $$;
 comment on function push.meter is
-  'the sequence that counts for a quota. p_id: push.quota.id; p_what: an element of push.meter_names(). Null: it '
-  'is missing, as after a restore of data alone; the next gateway that registers the app makes it';
+  'the sequence that counts for a quota. Null: it is missing, as after a restore of data alone; push.register_app makes it';
 
 create or replace function push.meter_at(p_value bigint, p_minute bigint) returns bigint
 language sql immutable parallel safe as $$
@@ -105,17 +104,8 @@ begin
 end
 $$;
 comment on function push.read_meter is
-  'used: what a meter has counted in the last minute, an estimate; wait: seconds, at least 1, until that has gone down to p_room if '
-  'nothing more is counted. p_counted: its value; p_returned: value of the meter of what was returned, read before, so that the '
-  'difference is never too small; null: nothing was ever counted';
-
-create or replace function push.quota_used(p_id int, p_what text) returns int language plpgsql volatile as $$
-begin
-  return (push.read_meter(pg_sequence_last_value(push.meter(p_id, p_what || '_returned')),
-    pg_sequence_last_value(push.meter(p_id, p_what)))).used;
-end
-$$;
-comment on function push.quota_used is 'what was counted in the last minute. p_id, p_what: as for push.meter';
+  'used: what a meter has counted in the last minute, an estimate; wait: seconds, at least 1, until that is down to p_room if nothing '
+  'more is counted. p_returned: what was returned, read before p_counted, so that the difference is never too small';
 
 create or replace function push.count_on_meter(p_meter regclass, p_count bigint) returns bigint
 language plpgsql volatile as $$
@@ -144,11 +134,7 @@ create or replace function push.recipients_in(p_recipients jsonb) returns int la
 $$ select case jsonb_typeof(p_recipients) when 'array' then jsonb_array_length(p_recipients) else 0 end $$;
 comment on function push.recipients_in is 'how many entries a quota counts for recipients. p_recipients: push.outbox.recipients';
 
-create or replace function push.quota_counts(p_kind text, p_recipients jsonb) returns bigint[] language sql immutable parallel safe as
-$$ select array[push.is_call(p_kind)::int, (not push.is_call(p_kind))::int, push.recipients_in(p_recipients)] $$;
-comment on function push.quota_counts is 'what a quota counts for one call, as push.has_room takes it. p_kind, p_recipients: columns of push.outbox';
-
-create or replace function push.refuse_quota(p_quota push.quota, p_place int, p_count bigint) returns void
+create or replace function push.refuse_quota(p_quota push.quota, p_place int, p_count bigint) returns boolean
 language plpgsql set search_path = push, pg_temp as $$
 declare
   v_what     constant text := (push.meter_names())[p_place];
@@ -177,31 +163,23 @@ begin
 end
 $$;
 comment on function push.refuse_quota is
-  'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota and would '
-  'never be taken. p_quota: the quota; p_place: which of its limits; p_count: how many the statement has';
+  'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota';
 
 create or replace function push.has_room(p_app text, p_counts bigint[], p_refuses boolean default false) returns boolean
 language plpgsql volatile as $$
-declare
-  v_quota push.quota;
-  v_what  text;
 begin
-  select q.* into v_quota from push.quota q where q.app = p_app;
-  for v_i in 1..3 loop
-    continue when v_quota.limits[v_i] is null or p_counts[v_i] = 0;
-    v_what := (push.meter_names())[v_i];
-    continue when push.meter(v_quota.id, v_what) is null or push.quota_used(v_quota.id, v_what) + p_counts[v_i] <= v_quota.limits[v_i];
-    if p_refuses then
-      perform push.refuse_quota(v_quota, v_i, p_counts[v_i]);
-    end if;
-    return false;
-  end loop;
-  return true;
+  return not exists (
+    select from push.quota q
+    cross join lateral unnest((push.meter_names())[:3], q.limits, p_counts) with ordinality k(what, most, count, place)
+    where q.app = p_app and case when k.count > 0 and push.meter(q.id, k.what) is not null
+        and (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
+          pg_sequence_last_value(push.meter(q.id, k.what)))).used + k.count > k.most
+      then not p_refuses or push.refuse_quota(q, k.place::int, k.count) end);
 end
 $$;
 comment on function push.has_room is
-  'whether the quota of an app has room for what a statement enqueues; counts nothing. p_app: the app; p_counts: calls, notifications '
-  'and recipients of the statement; p_refuses: whether it raises the error instead of returning false';
+  'whether the quota of an app has room for the calls, notifications and recipients of a statement. Counts nothing. p_refuses: it raises '
+  'the error instead of returning false';
 
 create or replace function push.use_quota(p_app text[], p_counts bigint[]) returns void
 language plpgsql volatile as $$
@@ -231,27 +209,24 @@ begin
 end
 $$;
 comment on function push.use_quota is
-  'counts what a statement enqueues. Raises the error of push.has_room if other sessions have used up a quota meanwhile; then '
-  'nothing of the statement is counted. By app: p_app; p_counts: as for push.has_room';
+  'counts what a statement enqueues, by app. Raises the error of push.has_room, and counts nothing, if others have used up a quota meanwhile';
 
 -- Who sets it -----------------------------------------------------------------------------------------------------------
 
-create or replace function push.make_meters(p_id int) returns void
-language plpgsql volatile set search_path = push, pg_temp set client_min_messages = warning as $$
+create or replace function push.lock_quota(p_app text) returns push.quota language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  v_what text;
+  v_quota push.quota;
+  v_what  text;
 begin
-  foreach v_what in array push.meter_names() loop
-    execute format('create sequence if not exists push.%I minvalue 0 start 0', 'meter_' || p_id || '_' || v_what);
+  insert into push.quota (app) select p_app where not exists (select from push.quota q where q.app = p_app) on conflict do nothing;
+  select q.* into v_quota from push.quota q where q.app = p_app for update;
+  for v_what in select w from unnest(push.meter_names()) w where push.meter(v_quota.id, w) is null loop
+    execute format('create sequence push.%I minvalue 0 start 0', 'meter_' || v_quota.id || '_' || v_what);
   end loop;
+  return v_quota;
 end
 $$;
-comment on function push.make_meters is
-  'makes the meters of a quota that are missing. Its caller has the row of push.quota locked. p_id: push.quota.id';
-
-create or replace function push.named_limits(p_limits int[]) returns jsonb language sql immutable parallel safe as
-$$ select jsonb_object_agg(l.name, l.value) from unnest((push.meter_names())[:3], p_limits) l(name, value) $$;
-comment on function push.named_limits is 'limits for push.audit. p_limits: as push.quota.limits';
+comment on function push.lock_quota is 'the row of an app in push.quota, locked, and made if it is missing, like its meters';
 
 create or replace function push.configure_quota(p_app text, p_quota int[], p_replica text) returns void
 language plpgsql volatile set search_path = push, pg_temp set lock_timeout = '200ms' as $$
@@ -272,13 +247,12 @@ begin
     return;
   end if;
   begin
-    insert into push.quota (app) select p_app where not exists (select from push.quota q where q.app = p_app) on conflict do nothing;
-    select q.* into v_quota from push.quota q where q.app = p_app for update;
-    perform push.make_meters(v_quota.id);
+    v_quota := push.lock_quota(p_app);
     if v_quota.configured <> p_quota then
       update push.quota q set configured = p_quota where q.app = p_app;
-      perform push.note_audit('configure_quota', p_app, push.named_limits(p_quota)
-        || jsonb_build_object('replica', p_replica, 'before', push.named_limits(v_quota.configured)));
+      perform push.note_audit('configure_quota', p_app, (
+        select jsonb_object_agg(l.name, l.now) || jsonb_build_object('replica', p_replica, 'before', jsonb_object_agg(l.name, l.before))
+        from unnest((push.meter_names())[:3], p_quota, v_quota.configured) l(name, now, before)));
     end if;
   exception
     -- An operator has called push.set_quota in a transaction that is still open. Calls must ring all the same.
@@ -288,9 +262,8 @@ begin
 end
 $$;
 comment on function push.configure_quota is
-  'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is '
-  'right, and push.health reports living replicas that differ. If an operator is setting the quota, it stays as it is, '
-  'and push.health says so. p_quota: as push.quota.configured; p_replica: push.gateways.name of the gateway';
+  'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, unless '
+  'an operator is setting the quota; push.health reports both';
 
 create or replace function push.set_quota(
   app text, calls_per_minute int default null, notifications_per_minute int default null,
@@ -303,6 +276,7 @@ declare
   v_is_set constant boolean := num_nonnulls(variadic v_set) > 0;
   v_before push.quota;
   v_after  push.quota;
+  v_detail jsonb;
   v_fault  text := (
     select format('%s_per_minute: must be 0 to 1000000; null leaves it to the configuration', x.name)
     from unnest((push.meter_names())[:3], v_set) x(name, value) where x.value not between 0 and 1000000 limit 1);
@@ -318,26 +292,21 @@ begin
       hint = coalesce((select 'There are ' || string_agg(a.app, ', ') from (select a.app from push.apps a order by a.app limit 20) a),
         'No gateway has registered any.');
   end if;
-  if v_is_set then
-    insert into push.quota (app) values (set_quota.app) on conflict do nothing;
-  end if;
-  select q.* into v_before from push.quota q where q.app = set_quota.app for update;
-  if not found then
+  if not v_is_set and not exists (select from push.quota q where q.app = set_quota.app) then
     return query select false, format('app %s: no limit; nothing was set', set_quota.app);
     return;
   end if;
-  perform push.make_meters(v_before.id);
+  v_before := push.lock_quota(set_quota.app);
   update push.quota q
     set set_to = v_set, note = left(set_quota.note, 500), set_at = case when v_is_set then clock_timestamp() end,
       set_by = case when v_is_set then session_user end
     where q.app = set_quota.app returning q.* into v_after;
   changed := (v_before.set_to, v_before.note) is distinct from (v_after.set_to, v_after.note);
-  message := format('app %s: %s', set_quota.app, (
-    select string_agg(case when x.value is null then format('no limit of %s', x.name)
-        else format('%s %s a minute (%s)', x.value, x.name, case when x.own is null then 'as configured' else 'set' end) end, ', ')
-    from unnest((push.meter_names())[:3], v_after.limits, v_set) x(name, value, own)));
-  perform push.note_audit('set_quota', set_quota.app,
-    push.named_limits(v_set) || jsonb_build_object('note', left(set_quota.note, 500), 'changed', changed));
+  select format('app %s: %s', set_quota.app, string_agg(case when x.value is null then format('no limit of %s', x.name)
+        else format('%s %s a minute (%s)', x.value, x.name, case when x.own is null then 'as configured' else 'set' end) end, ', ')),
+      jsonb_object_agg(x.name, x.own) || jsonb_build_object('note', left(set_quota.note, 500), 'changed', changed)
+    into message, v_detail from unnest((push.meter_names())[:3], v_after.limits, v_set) x(name, value, own);
+  perform push.note_audit('set_quota', set_quota.app, v_detail);
   return next;
 end
 $$;
@@ -355,7 +324,9 @@ returns table (
   set_by text, note text
 )
 language sql stable security definer set search_path = push, pg_temp as $$
-  select q.app, k.what, k."limit", push.quota_used(q.id, k.what), push.quota_used(q.id, 'refusals'),
+  select q.app, k.what, k."limit", (push.read_meter(pg_sequence_last_value(push.meter(q.id, k.what || '_returned')),
+      pg_sequence_last_value(push.meter(q.id, k.what)))).used,
+    (push.read_meter(null, pg_sequence_last_value(push.meter(q.id, 'refusals')))).used,
     least(to_timestamp(60 * (n.next - ((n.next - (pg_sequence_last_value(push.meter(q.id, 'refusals')) >> 44)) & 524287))), clock_timestamp()),
     k.configured, k.set_to, q.set_at, q.set_by, q.note
   from push.quota q
@@ -409,8 +380,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
     where s.limits <> coalesce(q.configured, '{null,null,null}')
 $$;
 comment on function push.quota_troubles is
-  'apps that are at their quota, apps with a quota of 0, apps to which living replicas give different quotas, and those whose last word was not '
-  'taken over; for push.health';
+  'apps at their quota, or with one of 0, or with different ones by living replicas, or whose last one was not taken over; for push.health';
 
 -- Each refusal is counted by one gateway: the job tally adds them to its metrics.
 create or replace function push.take_refusals() returns table (app text, count bigint)
@@ -439,5 +409,4 @@ begin
 end
 $$;
 comment on function push.take_refusals is
-  'how many statements of each app its quota has refused since the last call; for push.take_tally. If no gateway asked for '
-  'two minutes, only those of the last two are counted';
+  'how many statements of each app its quota has refused since the last call, at most of the last two minutes; for push.take_tally';

@@ -110,6 +110,28 @@ comment on function push.grant_dashboard is
   'gives push_ops the rights for what the dashboard reads and does, and gives push_gateway the rights of push_ops. Returns '
   'a sentence that says what was done. Running it twice is harmless. For the owner of the schema, after push.grant_roles';
 
+-- Comments ------------------------------------------------------------------------------------------------------------
+
+-- A column of a view without a comment of its own has that of the column of a table that it shows under the same name.
+do $$
+declare
+  v_comment text;
+begin
+  for v_comment in
+    select format('comment on column push.%I.%I is %L', u.view_name, u.column_name, min(col_description(t.attrelid, t.attnum)))
+    from information_schema.view_column_usage u
+    join pg_attribute v on v.attrelid = format('push.%I', u.view_name)::regclass and v.attname = u.column_name
+    join pg_attribute t on t.attrelid = format('push.%I', u.table_name)::regclass and t.attname = u.column_name
+    where u.view_schema = 'push' and u.table_schema = 'push' and col_description(v.attrelid, v.attnum) is null
+    group by u.view_name, u.column_name
+  loop
+    execute v_comment;
+  end loop;
+end
+$$;
+
+-- Rights --------------------------------------------------------------------------------------------------------------
+
 -- By default every role may execute a new function.
 revoke execute on all functions in schema push from public;
 select push.grant_roles();

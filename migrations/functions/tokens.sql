@@ -69,28 +69,45 @@ comment on function push.invalidate_tokens is
 create or replace function push.note_tokens() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin
-  insert into push.tally (what, lane, app, count)
-  select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
-  from new_tokens t
-  group by t.app, t.provider;
-  if tg_argv[0] = 'invalidated' and exists (select from push.webhook w where w.is_on) then
+  if tg_op = 'INSERT' then
+    insert into push.tally (what, lane, app, count)
+    select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
+    from tokens t
+    group by t.app, t.provider;
+  end if;
+  if tg_argv[0] <> 'invalidated' or not exists (select from push.webhook w where w.is_on) then
+    return null;
+  elsif tg_op = 'INSERT' then
     insert into push.webhook_event (event, app, type, user_id, at, data)
     select push.webhook_id('token', t.app, t.provider, t.id::text, extract(epoch from t.invalidated_at)::text), t.app, 'token.dead',
       t.user_id, t.invalidated_at,
       jsonb_build_object('app', t.app, 'provider', t.provider, 'token', t.token, 'userId', t.user_id, 'reason', t.reason)
-    from new_tokens t
+    from tokens t
     where push.wants_event(t.app, 'token.dead')
     on conflict do nothing;
+  else
+    -- They live again: their phones have registered them again, invalidation was put on hold, or an operator has deleted the rows. A
+    -- receiver that is behind must not be told to delete them. A registration waits neither for a gateway nor for an operator.
+    delete from push.webhook_event e where e.id = any (array(
+      select x.id
+      from tokens t cross join lateral (
+        select x.id from push.webhook_event x
+        where x.type = 'token.dead' and md5(x.data ->> 'token') = md5(t.token) and x.app = t.app
+          and x.data ->> 'provider' = t.provider and x.data ->> 'token' = t.token
+        for update skip locked
+      ) x));
   end if;
   return null;
 end
 $$;
 comment on function push.note_tokens is
-  'notes how many tokens were invalidated or quarantined (the trigger''s argument), and records token.dead for those that were invalidated';
+  'notes how many tokens were invalidated or quarantined (the trigger''s argument). Records token.dead, and removes it if the token lives';
 
-create or replace trigger note_tokens after insert on push.token_invalidations referencing new table as new_tokens
+create or replace trigger note_tokens after insert on push.token_invalidations referencing new table as tokens
   for each statement execute function push.note_tokens('invalidated');
-create or replace trigger note_tokens after insert on push.quarantined_tokens referencing new table as new_tokens
+create or replace trigger withdraw_tokens after delete on push.token_invalidations referencing old table as tokens
+  for each statement execute function push.note_tokens('invalidated');
+create or replace trigger note_tokens after insert on push.quarantined_tokens referencing new table as tokens
   for each statement execute function push.note_tokens('quarantined');
 
 -- Mass invalidation ---------------------------------------------------------------------------------------------------
@@ -177,15 +194,12 @@ begin
   forgotten := cardinality(v_token) - invalidated;
   message := case
     when not was_held and v_token = '{}' then format('%s: invalidation was not on hold; nothing to do', v_target)
-    else format('%s: dead tokens are invalidated again (%s); of %s quarantined ones, %s %s', v_target,
-      case when was_held then format('on hold since %s',
-        to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) else 'it was not on hold' end,
-      cardinality(v_token),
-      case when apply then format('%s were invalidated,', invalidated) else 'none was invalidated,' end,
-      format('%s live on', forgotten))
-      || case when cardinality(v_token) = c_tokens and exists (select from push.quarantined_tokens q
+    else format('%s: dead tokens are invalidated again (%s); of %s quarantined ones, %s invalidated, %s live on%s', v_target,
+      coalesce('on hold since ' || to_char(v_held_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'it was not on hold'),
+      cardinality(v_token), case when apply then invalidated || ' were' else 'none was' end, forgotten,
+      case when cardinality(v_token) = c_tokens and exists (select from push.quarantined_tokens q
           where q.app = resume_invalidation.app and q.provider = resume_invalidation.provider)
-        then '; more are quarantined: run it again' else '' end
+        then '; more are quarantined: run it again' else '' end)
     end;
   perform push.note_audit('resume_invalidation', v_target, jsonb_build_object('apply', coalesce(apply, false),
     'wasHeld', was_held, 'invalidated', invalidated, 'forgotten', forgotten));
@@ -203,10 +217,7 @@ comment on function push.resume_invalidation is
 
 create or replace function push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[])
 returns bigint
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  v_corrected bigint;
-begin
+language sql volatile security definer set search_path = push, pg_temp as $$
   with right_one as materialized (
     select d.tid, case u.environment when 1 then 'sandbox' else 'production' end as environment
     from unnest(p_lane, p_token, p_environment) u(lane, token, environment)
@@ -219,13 +230,11 @@ begin
       offset 0
     ) d
     where u.environment in (0, 1)
+  ), corrected as (
+    update push.devices d set environment = r.environment from right_one r where d.ctid = r.tid and d.environment <> r.environment
+    returning 1
   )
-  update push.devices d set environment = r.environment
-  from right_one r
-  where d.ctid = r.tid and d.environment <> r.environment;
-  get diagnostics v_corrected = row_count;
-  return v_corrected;
-end
+  select count(*) from corrected
 $$;
 comment on function push.correct_environment is
   'APNs accepted these tokens in this environment: corrects registered devices with the other environment. Returns how '

@@ -23,6 +23,8 @@ declare
   v_function regprocedure;
 begin
   foreach v_function in array array_remove(array(select to_regprocedure('push.' || f) from unnest(array[
+    'has_recipient_fault(jsonb)', 'is_apns_token(text)', 'is_expo_token(text)', 'is_fcm_token(text)', 'message_text_fault(jsonb)',
+    'refuse_unserved(text, text)', 'user_digest(text)',
     'announce_missed(bigint[])', 'announce_tokens()', 'announce_untold(push.delivery[])', 'bite_time()',
     'cancel_invites(bigint[], boolean)', 'check_ends(int)', 'check_traces()', 'count_recipients(jsonb)',
     'decline_rings(bigint[])', 'devices_max()', 'dirty_voip_tokens(jsonb)', 'drop_belongings(bigint[])', 'drop_deliveries(bigint[], boolean)',

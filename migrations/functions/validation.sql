@@ -12,55 +12,43 @@ create or replace function push.is_app(p_app text) returns boolean language sql 
 $$ select p_app ~ '^[A-Za-z0-9]' and p_app !~ '[^A-Za-z0-9_.-]' and length(p_app) <= 64 $$;
 comment on function push.is_app is 'whether a text is a valid name of an app';
 
-create or replace function push.is_apns_token(p_token text) returns boolean language sql immutable parallel safe as
-$$ select length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]' $$;
-comment on function push.is_apns_token is
-  'whether a text has the form of an APNs device token: 64 to 200 hex digits, an even number';
-
-create or replace function push.is_fcm_token(p_token text) returns boolean language sql immutable parallel safe as
-$$ select length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]' $$;
-comment on function push.is_fcm_token is 'whether a text has the form of an FCM registration token';
-
-create or replace function push.is_expo_token(p_token text) returns boolean language sql immutable parallel safe as
-$$ select case
-  when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
-    then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
-  else p_token like '________-____-____-____-____________'
-    and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]'
-end $$;
-comment on function push.is_expo_token is 'whether a text has the form of an Expo push token';
-
--- The endpoint comes first and the public key last: the masks of tokens show the first and the last four characters, and
--- four characters of auth would be 24 of its 128 bits. The last character of a key is compared, too: base64url has unused
--- bits there, and the same subscription must not have two forms. The first two characters of the public key are those of an
--- uncompressed point.
+-- Of a browser's subscription, the endpoint comes first and the public key last: the masks of tokens show the first and the last
+-- four characters, and four characters of auth would be 24 of its 128 bits. The last character of a key is compared, too: base64url
+-- has unused bits there, and the same subscription must not have two forms. The first two characters of the public key are those of
+-- an uncompressed point.
 --
 -- What is accepted here must be accepted by the gateway (WebPushSubscription), or the call would be skipped late. Both are
 -- tested with Tests/webpush/subscriptions.json. Two things only the gateway checks: whether the public key is a point on the
 -- curve, and whether the host is allowed.
-create or replace function push.is_webpush_token(p_token text) returns boolean language sql immutable parallel safe as $$
-  select length(p_token) between 133 and 1000
-    and left(right(p_token, 123), 6) = '#auth=' and left(right(p_token, 95), 8) = '&p256dh='
-    and left(right(p_token, 117), 22) !~ '[^A-Za-z0-9_-]' and right(p_token, 87) !~ '[^A-Za-z0-9_-]'
-    and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
-    and left(right(p_token, 87), 2) ~ '^B[A-P]' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
-    and left(p_token, -123) ~ '^https://[A-Za-z0-9-]+([.][A-Za-z0-9-]+)*(:[0-9][0-9]?[0-9]?[0-9]?[0-9]?)?/[!-~]*$'
-    and left(p_token, -123) !~ '["#<>\\^`{|}]'
-    and length(split_part(split_part(p_token, '/', 3), ':', 1)) <= 253
-    and lpad(coalesce(nullif(split_part(split_part(p_token, '/', 3), ':', 2), ''), '443'), 5, '0') collate "C"
-      between '00001' and '65535'
+create or replace function push.is_token(p_provider text, p_token text) returns boolean language sql immutable parallel safe as $$
+  select case p_provider
+    when 'apns' then length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]'
+    when 'fcm' then length(p_token) between 20 and 4096 and p_token !~ '[^A-Za-z0-9_:%.-]'
+    when 'expo' then case when p_token like 'ExponentPushToken[_%]' or p_token like 'ExpoPushToken[_%]'
+        then length(p_token) <= 256 and p_token !~ '[^A-Za-z0-9_:%.[\]-]'
+      else p_token like '________-____-____-____-____________'
+        and length(replace(p_token, '-', '')) = 32 and p_token !~ '[^0-9A-Fa-f-]' end
+    when 'webpush' then length(p_token) between 133 and 1000
+      and left(right(p_token, 123), 6) = '#auth=' and left(right(p_token, 95), 8) = '&p256dh='
+      and left(right(p_token, 117), 22) !~ '[^A-Za-z0-9_-]' and right(p_token, 87) !~ '[^A-Za-z0-9_-]'
+      and left(right(p_token, 96), 1) in ('A', 'Q', 'g', 'w')
+      and left(right(p_token, 87), 2) ~ '^B[A-P]' and right(p_token, 1) ~ '[AEIMQUYcgkosw048]'
+      and left(p_token, -123) ~ '^https://[A-Za-z0-9-]+([.][A-Za-z0-9-]+)*(:[0-9][0-9]?[0-9]?[0-9]?[0-9]?)?/[!-~]*$'
+      and left(p_token, -123) !~ '["#<>\\^`{|}]'
+      and length(split_part(split_part(p_token, '/', 3), ':', 1)) <= 253
+      and lpad(coalesce(nullif(split_part(split_part(p_token, '/', 3), ':', 2), ''), '443'), 5, '0') collate "C"
+        between '00001' and '65535' end
 $$;
-comment on function push.is_webpush_token is
-  'whether a text is a browser''s subscription as push.webpush_token writes it: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint '
-  'an https URL with a host name and a port that exist, the keys in base64url without padding (16 and 65 bytes), at most '
-  '1,000 characters in all';
+comment on function push.is_token is
+  'whether a text has the form of a token of a channel. webpush: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host name '
+  'and a port that exist, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
 
 -- A text that begins with { is the JSON of a PushSubscription. It is not parsed: an error of the parser would show it. The
 -- members are cut out. An endpoint and keys have no character that JSON must escape, but some libraries escape / as \/, and
 -- = & + as \u003d \u0026 \u002b. It is not called at all for null, and so costs nothing where there is no browser.
 create or replace function push.webpush_token(p_token text) returns text
 language sql immutable parallel safe returns null on null input as $$
-  select case when push.is_webpush_token(t.token) then t.token end
+  select case when push.is_token('webpush', t.token) then t.token end
   from (
     select case when left(btrim(p_token, E' \t\r\n'), 1) = '{' and length(p_token) <= 4096 then
         substring(j.text from '"endpoint"\s*:\s*"([^"]*)"')
@@ -75,8 +63,7 @@ language sql immutable parallel safe returns null on null input as $$
   ) t
 $$;
 comment on function push.webpush_token is
-  'the token of a browser: its subscription in one canonical text (push.is_webpush_token). p_token: that text, or the '
-  'PushSubscription that the browser gives, as JSON. Null: it is neither';
+  'the subscription of a browser in one canonical text (push.is_token), from that text or the JSON of a PushSubscription; null: it is neither';
 
 create or replace function push.is_call(p_kind text) returns boolean language sql immutable parallel safe as
 $$ select p_kind in ('incoming_call', 'video_call') $$;
@@ -94,34 +81,14 @@ comment on function push.given_call_id is 'the call_id in a payload; null: none'
 
 -- Faults --------------------------------------------------------------------------------------------------------------
 
--- A separate function: a function with a set-returning query is not inlined, and calls do not need it.
-create or replace function push.message_text_fault(p_payload jsonb) returns text language sql immutable parallel safe as $$
-  select 'payload.' || m.parent || m.key || ': a message''s text does not travel in a push; leave it out'
-  from (
-    select '' as parent, key from jsonb_object_keys(p_payload) key
-    union all
-    select 'metadata.', key
-    from jsonb_path_query(p_payload -> 'metadata', 'strict $.**') node
-    cross join lateral jsonb_object_keys(case jsonb_typeof(node) when 'object' then node else '{}' end) key
-  ) m
-  where lower(m.key) in ('body', 'text', 'message', 'content', 'preview', 'snippet', 'subject', 'html')
-  order by m.parent, m.key
-  limit 1
-$$;
-comment on function push.message_text_fault is
-  'names a member of a payload, or at any depth of its metadata, whose name suggests the text of a message; null: none';
-
 -- JSON may write a number in a few characters that takes thousands as text: 1e131071, 0e-16383. A float of 64 bits in
 -- ordinary use stays within these limits.
-create or replace function push.has_long_number(p_value jsonb) returns boolean language plpgsql immutable parallel safe as $$
-begin
-  return exists (select from jsonb_path_query(p_value, 'strict $.** ? (@.type() == "number")') n
-    where abs(n::numeric) >= 1e30 or scale(n::numeric) > 30 and (abs(n::numeric) < 1e-30 or scale(n::numeric) > 60));
-end
+create or replace function push.has_long_number(p_value jsonb) returns boolean language sql immutable parallel safe as $$
+  select exists (select from jsonb_path_query(p_value, 'strict $.** ? (@.type() == "number")') n
+    where abs(n::numeric) >= 1e30 or scale(n::numeric) > 30 and (abs(n::numeric) < 1e-30 or scale(n::numeric) > 60))
 $$;
 comment on function push.has_long_number is
-  'whether a JSON value has, at any depth, a number whose text is far longer than its JSON: of 1e30 or more, below 1e-30, or '
-  'with more than 60 decimals';
+  'whether a JSON value has, at any depth, a number whose text is far longer than its JSON: 1e30 or more, below 1e-30, or over 60 decimals';
 
 create or replace function push.call_fault(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int
@@ -180,7 +147,13 @@ create or replace function push.call_fault(
     when case when p_recipients @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
         then push.has_long_number(p_recipients) end
       then 'recipients: has a number that is too large or too small; write it as text'
-    when push.is_message(p_kind) then push.message_text_fault(p_payload)
+    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata.
+    when push.is_message(p_kind) then 'payload.' || coalesce(
+        jsonb_path_query_first(p_payload, 'strict $.keyvalue().key ? (@ like_regex
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
+        'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
+          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
+      || ': a message''s text does not travel in a push; leave it out'
   end)
 $$;
 comment on function push.call_fault is
@@ -215,8 +188,7 @@ create or replace function push.recipient_data(p_entry jsonb) returns jsonb lang
     when octet_length((p_entry -> 'data')::text) <= 1024 then p_entry -> 'data' end
 $$;
 comment on function push.recipient_data is
-  'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: it has none that can '
-  'be used';
+  'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: none that can be used';
 
 -- A value that is no text, or has more than 1,024 bytes, is no token, and may be megabytes: it is not read.
 create or replace function push.voip_tokens(p_recipients jsonb) returns text[] language sql immutable parallel safe as $$
@@ -228,55 +200,24 @@ $$;
 comment on function push.voip_tokens is
   'the VoIP tokens of recipients, without <, > and blanks; only of texts up to 1,024 bytes';
 
--- A quick check; push.recipient_faults gives the details.
-create or replace function push.has_recipient_fault(p_entry jsonb) returns boolean language sql stable parallel safe as $$
-  select coalesce(not push.is_recipient(p_entry)
-    or not push.is_apns_token(nullif(p_entry ->> 'voipPushToken', ''))
-    or not push.is_apns_token(nullif(p_entry ->> 'apnsToken', ''))
-    or not push.is_fcm_token(nullif(p_entry ->> 'fcmToken', ''))
-    or not push.is_expo_token(nullif(p_entry ->> 'pushToken', ''))
-    or p_entry ->> 'webPushSubscription' <> ''
-      and push.webpush_token(nullif(p_entry ->> 'webPushSubscription', '')) is null
-    or p_entry ->> 'platform' not in ('ios', 'android')
-      and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription')
-    or p_entry ->> 'environment' not in ('production', 'sandbox', 'development')
-    or jsonb_typeof(p_entry -> 'locale') not in ('string', 'null') or length(p_entry ->> 'locale') > 64
-    or jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null')
-    or p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null, false)
-$$;
-comment on function push.has_recipient_fault is 'whether an entry of recipients may have a fault';
-
-create or replace function push.ignored_members(p_entry jsonb) returns table (member text, remedy text) language sql stable as $$
-  select m.member, m.remedy
-  from (values
-    ('platform',
-      p_entry ->> 'platform' not in ('ios', 'android')
-        and not (p_entry ->> 'platform' = 'web' and p_entry ? 'webPushSubscription'),
-      'must be ios or android, or left out; it was ignored'),
-    ('environment', p_entry ->> 'environment' not in ('production', 'sandbox', 'development'),
-      'must be production or sandbox, or left out; it was ignored'),
-    ('locale', p_entry -> 'locale' <> 'null' and push.recipient_locale(p_entry) is null,
-      'must be a string of at most 64 characters, or left out; it was ignored'),
-    ('missedCall', jsonb_typeof(p_entry -> 'missedCall') not in ('boolean', 'null'),
-      'must be true or false, or left out; it was ignored'),
-    ('data', p_entry -> 'data' not in ('null', '{}') and push.recipient_data(p_entry) is null,
-      'must be an object of texts, 1024 bytes at most, or left out; it was ignored')) m(member, is_bad, remedy)
-  where m.is_bad
-$$;
-comment on function push.ignored_members is 'members of an entry of recipients, other than tokens, that cannot be used, and what they must be';
-
-create or replace function push.token_home(p_provider text, p_token text) returns text language sql immutable parallel safe as $$
+create or replace function push.token_remedy(p_provider text, p_token text) returns text language sql immutable parallel safe as $$
   select case
-    when p_provider <> 'expo' and p_token like 'Expo%[%]' and push.is_expo_token(p_token)
+    when p_provider <> 'expo' and p_token like 'Expo%[%]' and push.is_token('expo', p_token)
       then 'is an Expo push token; give it as pushToken'
     when p_provider <> 'webpush' and push.webpush_token(p_token) is not null
       then 'is a browser''s subscription; give it as webPushSubscription'
-    when p_provider in ('expo', 'webpush') and push.is_apns_token(p_token)
+    when p_provider in ('expo', 'webpush') and push.is_token('apns', p_token)
       then 'has the form of an APNs token; give it as voipPushToken or apnsToken'
-    when p_provider <> 'fcm' and push.is_fcm_token(p_token) and (p_provider in ('expo', 'webpush') or p_token like '%:%')
-      then 'has the form of an FCM registration token; give it as fcmToken' end
+    when p_provider <> 'fcm' and push.is_token('fcm', p_token) and (p_provider in ('expo', 'webpush') or p_token like '%:%')
+      then 'has the form of an FCM registration token; give it as fcmToken'
+    when p_provider = 'apns' then 'must be 64 to 200 hexadecimal digits, an even number'
+    when p_provider = 'fcm' then 'must be an FCM registration token: 20 to 4096 letters, digits or any of _ : % . -'
+    when p_provider = 'expo' then 'must be ExponentPushToken[...], ExpoPushToken[...] or a UUID'
+    when p_provider = 'webpush' then 'must be the browser''s PushSubscription: an object with endpoint (https), keys.p256dh and keys.auth, '
+      'at most 1000 characters in all' end
 $$;
-comment on function push.token_home is 'if a malformed token of a provider is one of another provider: which, in words for messages; else null';
+comment on function push.token_remedy is
+  'what to do with a malformed token: which member it belongs into, if it is one of another provider, or what a token of this provider must be';
 
 create or replace function push.recipient_faults(p_recipients jsonb, p_kind text, p_app text)
 returns table (i int, user_id text, reason text, field text, remedy text)
@@ -303,30 +244,32 @@ language sql stable as $$
     where e.is_usable and t.token <> ''
   )
   select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
-  from entry e
-  join (values (0, '', 'must have at most 16384 bytes; is one of its tokens something else?'),
-      (1, '', 'must be a user id of 1 to 256 characters'),
-      (2, '', 'must be a user id, or an object with a userId'),
-      (3, '.userId', 'must be a string of 1 to 256 characters'),
-      (4, '.notificationEnabled', 'must be true or false, or left out')) w(fault, member, remedy)
-    on w.fault = case
-      when pg_column_size(e.entry) > 16384 then 0
-      when jsonb_typeof(e.entry) = 'string' then 1
-      when jsonb_typeof(e.entry) <> 'object' then 2
-      when jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256
-        then 3
-      else 4 end
+  from entry e cross join lateral (
+    select m.* from (values
+      (1, '', pg_column_size(e.entry) > 16384, 'must have at most 16384 bytes; is one of its tokens something else?'),
+      (2, '', jsonb_typeof(e.entry) = 'string', 'must be a user id of 1 to 256 characters'),
+      (3, '', jsonb_typeof(e.entry) <> 'object', 'must be a user id, or an object with a userId'),
+      (4, '.userId', jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256,
+        'must be a string of 1 to 256 characters'),
+      (5, '.notificationEnabled', true, 'must be true or false, or left out')) m(place, member, is_bad, remedy)
+    where m.is_bad order by m.place limit 1
+  ) w
   where not e.is_usable
   union all
-  select e.i, e.user_id, 'MemberIgnored', e.path || '.' || m.member, m.remedy
-  from entry e
-  cross join lateral push.ignored_members(e.entry) m
-  where e.is_usable
+  select e.i, e.user_id, 'MemberIgnored', e.path || m.member, m.remedy || ', or left out; it was ignored'
+  from entry e cross join lateral (values
+    ('.platform', e.entry ->> 'platform' not in ('ios', 'android')
+      and not (e.entry ->> 'platform' = 'web' and e.entry ? 'webPushSubscription'), 'must be ios or android'),
+    ('.environment', e.entry ->> 'environment' not in ('production', 'sandbox', 'development'), 'must be production or sandbox'),
+    ('.locale', e.entry -> 'locale' <> 'null' and push.recipient_locale(e.entry) is null, 'must be a string of at most 64 characters'),
+    ('.missedCall', jsonb_typeof(e.entry -> 'missedCall') not in ('boolean', 'null'), 'must be true or false'),
+    ('.data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
+      'must be an object of texts, 1024 bytes at most')) m(member, is_bad, remedy)
+  where e.is_usable and m.is_bad
   union all
-  select t.i, t.user_id, case when t.home is null then 'TokenMalformed' else 'TokenMisplaced' end,
-    t.path || '.' || t.member,
-    coalesce(t.home, push.token_form(t.provider))
-  from (select t.*, push.token_home(t.provider, t.token) as home from token t where not t.is_good) t
+  select t.i, t.user_id, case when r.remedy like 'must %' then 'TokenMalformed' else 'TokenMisplaced' end, t.path || '.' || t.member, r.remedy
+  from token t cross join lateral push.token_remedy(t.provider, t.token) r(remedy)
+  where not t.is_good
   union all
   -- Recipients that have no token that could be used.
   select t.i, t.user_id, 'ProviderNotConfigured', t.path || '.' || t.member,
@@ -336,11 +279,9 @@ language sql stable as $$
     and not exists (select from token x where x.i = t.i and x.is_good and x.is_asked and x.is_served)
 $$;
 comment on function push.recipient_faults is
-  'parts of recipients that cannot be used. i: subscript of the entry, from 0; user_id: if known; reason: '
-  'RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (a token of another provider), '
-  'ProviderNotConfigured, or MemberIgnored (the device is reached all the same); field: for example '
-  'recipients[1].fcmToken; remedy: what it must be. Entries with notificationEnabled false are not checked. p_recipients, '
-  'p_kind, p_app: columns of push.outbox';
+  'parts of recipients that cannot be used. i: subscript of the entry, from 0; user_id: if known; reason: RecipientMalformed (the '
+  'whole entry), TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is '
+  'reached all the same); field: for example recipients[1].fcmToken; remedy: what it must be. Not of entries with notificationEnabled false';
 
 create or replace function push.size_faults(p_payload jsonb, p_is_call boolean default true) returns text[]
 language plpgsql immutable as $$
@@ -351,58 +292,51 @@ declare
   c_own_quotes constant int := 40;
   c_alert_envelope constant int := 512;
   v_text    text := p_payload::text;
-  v_blanks  int;  -- jsonb prints a blank after every ':' and ',' between members; a push has none
   v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
-  v_scalars int;  -- numbers and booleans, which become strings
   v_members int;
-  v_bytes   int[];
 begin
-  select coalesce(sum(case jsonb_typeof(node)
-      when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
-      when 'array' then greatest(jsonb_array_length(node) - 1, 0)
-      else 0 end), 0)
-    into v_blanks
-    from jsonb_path_query(p_payload, 'strict $.**') node;
-  select coalesce(sum(length(value::text) - length(translate(value::text, '"\', '')))
-        filter (where jsonb_typeof(value) in ('object', 'array')), 0),
-      count(*) filter (where jsonb_typeof(value) in ('number', 'boolean'))
-    into v_nested, v_scalars
+  -- jsonb prints a blank after every ':' and ',' between members; a push has none. Numbers and booleans become strings.
+  select octet_length(v_text) + c_own_keys + 2 * count(*) filter (where jsonb_typeof(value) in ('number', 'boolean')),
+      coalesce(sum(length(value::text) - length(translate(value::text, '"\', ''))) filter (where jsonb_typeof(value) in ('object', 'array')), 0)
+    into v_members, v_nested
     from jsonb_each(p_payload);
-  v_members := octet_length(v_text) - v_blanks + 2 * v_scalars + c_own_keys;
-  v_bytes := array[
-    v_members + case when p_is_call then 0 else c_alert_envelope end,
-    -- Flat string keys, and `body` with the whole object again as an escaped string.
-    v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes,
-    v_members + c_alert_envelope,
-    v_members + c_alert_envelope];
+  v_members := v_members - (
+    select coalesce(sum(case jsonb_typeof(node)
+      when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
+      when 'array' then greatest(jsonb_array_length(node) - 1, 0) end), 0)
+    from jsonb_path_query(p_payload, 'strict $.**') node);
   return array(
-    select case when b.bytes > l.bytes then
-      format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first',
-        b.bytes, l.provider, l.bytes) end
-    from unnest(v_bytes) with ordinality b(bytes, rank)
-    join (values (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end,
+    select case when l.bytes > l.most then
+      format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first', l.bytes, l.provider, l.most) end
+    from (values
+      (1, case when p_is_call then 'APNs VoIP' else 'an APNs alert' end, v_members + case when p_is_call then 0 else c_alert_envelope end,
         case when p_is_call then 5120 else 4096 end),
-      (2, 'FCM', 4096), (3, 'Expo', 4096), (4, 'web push', 3993)) l(rank, provider, bytes) using (rank)
-    order by rank);
+      -- Flat string keys, and `body` with the whole object again as an escaped string.
+      (2, 'FCM', v_members + v_nested + 2 + v_members + v_escapes + c_own_quotes, 4096),
+      (3, 'Expo', v_members + c_alert_envelope, 4096),
+      (4, 'web push', v_members + c_alert_envelope, 3993)) l(rank, provider, bytes, most)
+    order by l.rank);
 end
 $$;
 comment on function push.size_faults is
-  'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_payload: the '
-  'payload; p_is_call: true for a VoIP push, which may be larger than an alert';
+  'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_is_call: as a VoIP push, which may be larger';
 
-create or replace function push.refuse(p_call_id text, p_fault text) returns boolean language plpgsql as $$
+drop function if exists push.refuse(text, text);  -- of release 0.1.0
+create or replace function push.refuse(p_call_id text, p_fault text, p_app text default null) returns boolean language plpgsql as $$
 begin
   raise exception using
     errcode = 'invalid_parameter_value',
-    message = format('%s (call %s)', p_fault,
+    message = format('%s (call %s)', coalesce(p_fault,
+        format('app: no gateway has served app %s yet; start one that has it in its configuration, or correct the name', p_app)),
       case when p_call_id = '' then 'without callId' else left(p_call_id, 128) end),
     hint = 'Nothing of this statement was enqueued.',
-    schema = 'push', table = 'outbox', column = substring(p_fault from '^[a-z_]+');
+    schema = 'push', table = 'outbox', column = coalesce(substring(p_fault from '^[a-z_]+'), 'app');
 end
 $$;
 comment on function push.refuse is
-  'raises the error for a fault, with the id of the call. It has a result so that a query can call it';
+  'raises the error for a fault, with the id of the call. Without a fault: no gateway has registered the app, and push.grant_app has not '
+  'named it. It has a result so that a query can call it';
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 
@@ -425,9 +359,7 @@ begin
     ) w(relation, name, condition)
     where not exists (select from pg_constraint c
       where c.conrelid = ('push.' || w.relation)::regclass and c.conname = w.name
-        -- Without the schema, which is shown or not by the session's search_path.
-        and replace(replace(pg_get_constraintdef(c.oid), ' NOT VALID', ''), 'push.', '')
-          = format('CHECK (%s)', replace(w.condition, 'push.', '')))
+        and pg_get_constraintdef(c.oid) ~ '\m(is_channel|channels|is_platform)\(')
   loop
     execute format('select exists (select from push.%I)', v_check.relation) into v_rows;
     execute format('alter table push.%I drop constraint if exists %I, add constraint %I check (%s)%s', v_check.relation,

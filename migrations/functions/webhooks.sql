@@ -116,34 +116,28 @@ comment on column push.webhook_event.data is
 
 -- What is recorded ----------------------------------------------------------------------------------------------------
 
-create or replace function push.delivery_data(
-  p_app text, p_provider text, p_call_id text, p_n int, p_kind smallint, p_outcome smallint, p_reason text, p_status smallint,
-  p_user_id text, p_device text, p_attempts int, p_sent_at timestamptz
-) returns jsonb language sql stable parallel safe as $$
-  select jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n,
-    'kind', (array['invite', 'cancel', 'missed_call', 'notification'])[p_kind + 1],
-    'outcome', (array['delivered', 'delivered_late', 'void', 'expired', 'dead'])[p_outcome + 1],
-    'reason', p_reason, 'status', p_status, 'userId', p_user_id, 'device', p_device, 'provider', p_provider,
-    'attempts', p_attempts, 'sentAt', push.iso_time(p_sent_at))
+create or replace function push.delivery_data(p_app text, p_provider text, p_call_id text, p_push push.history) returns jsonb
+language sql stable parallel safe as $$
+  select jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_push.n,
+    'kind', (array['invite', 'cancel', 'missed_call', 'notification'])[p_push.kind + 1],
+    'outcome', (array['delivered', 'delivered_late', 'void', 'expired', 'dead'])[p_push.outcome + 1],
+    'reason', p_push.reason, 'status', p_push.status, 'userId', p_push.user_id,
+    'device', coalesce(push.mask(p_push.token), p_push.device), 'provider', p_provider, 'attempts', p_push.attempts,
+    'sentAt', push.iso_time(p_push.sent_at))
 $$;
-comment on function push.delivery_data is
-  'data of delivery.finished. p_app, p_provider: the lane; the others: columns of push.history';
+comment on function push.delivery_data is 'data of delivery.finished. p_app, p_provider: the lane; p_call_id: push.outbox.call_id';
 
-create or replace function push.call_data(
-  p_app text, p_call_id text, p_kind text, p_state text, p_reason text, p_answered_by text, p_created_at timestamptz,
-  p_ended_at timestamptz
-) returns jsonb language sql stable parallel safe as $$
-  select jsonb_build_object('app', p_app, 'callId', p_call_id, 'kind', p_kind, 'state', p_state, 'reason', p_reason,
-    'answeredBy', p_answered_by, 'createdAt', push.iso_time(p_created_at), 'endedAt', push.iso_time(p_ended_at))
+create or replace function push.call_data(p_call push.outbox) returns jsonb language sql stable parallel safe as $$
+  select jsonb_build_object('app', p_call.app, 'callId', p_call.call_id, 'kind', p_call.kind, 'state', p_call.state,
+    'reason', p_call.end_reason, 'answeredBy', p_call.answered_by, 'createdAt', push.iso_time(p_call.created_at),
+    'endedAt', push.iso_time(p_call.ended_at))
 $$;
-comment on function push.call_data is
-  'data of call.answered, call.ended and call.missed. Arguments: columns of push.outbox';
+comment on function push.call_data is 'data of call.answered, call.ended and call.missed';
 
 create or replace function push.webhook_id(variadic p_parts text[]) returns text language sql stable parallel safe as
 $$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
 comment on function push.webhook_id is
-  'the id of an event. p_parts: what makes it unique, a time included, because numbers may repeat after a fail-over; an event '
-  'that is recorded again has the same id';
+  'the id of an event: the same when it is recorded again. p_parts: what makes it unique, a time included, as numbers may repeat';
 
 create or replace function push.wants_event(p_app text, p_type text) returns boolean language sql stable as $$
   select coalesce((select w.is_on and (w.events is null or p_type = any (w.events)) from push.webhook w where w.app = p_app), false)
@@ -158,8 +152,7 @@ begin
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('delivery', l.app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text), l.app,
       'delivery.finished', h.outbox_id, h.user_id, h.finished_at,
-      push.delivery_data(l.app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
-        coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at)
+      push.delivery_data(l.app, l.provider, o.call_id, row(h.*)::push.history)
     from new_rows h
     left join lateral (select o.call_id from push.outbox o where o.id = h.outbox_id offset 0) o on true
     cross join lateral (select l.app, l.provider from push.lane l where l.id = h.lane offset 0) l
@@ -194,7 +187,7 @@ begin
     insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
     select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
       'call.' || n.state, n.id, n.answered_by, n.ended_at,
-      push.call_data(n.app, n.call_id, n.kind, n.state, n.end_reason, n.answered_by, n.created_at, n.ended_at)
+      push.call_data(row(n.*)::push.outbox)
     from new_calls n join old_calls o on o.id = n.id
     where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
     on conflict do nothing;
@@ -210,62 +203,23 @@ comment on function push.announce_calls is
 create or replace trigger announce_calls after update on push.outbox referencing old table as old_calls new table as new_calls
   for each statement execute function push.announce_calls();
 
--- push.note_tokens (tokens.sql) records token.dead.
-
--- A token lives again: its phone has registered it again, invalidation was put on hold, or an operator has deleted the row.
--- A receiver that is behind must not be told to delete it.
-create or replace function push.withdraw_tokens() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  if exists (select from gone_tokens) and exists (select from push.webhook w where w.is_on) then
-    delete from push.webhook_event e where e.id = any (array(
-      select x.id
-      from gone_tokens t cross join lateral (
-        select x.id from push.webhook_event x
-        where x.type = 'token.dead' and md5(x.data ->> 'token') = md5(t.token) and x.app = t.app
-          and x.data ->> 'provider' = t.provider and x.data ->> 'token' = t.token
-        -- A registration waits neither for a gateway nor for an operator.
-        for update skip locked
-      ) x));
-  end if;
-  return null;
-end
-$$;
-comment on function push.withdraw_tokens is 'removes the unsent token.dead of tokens that count as alive again';
-
-create or replace trigger withdraw_tokens after delete on push.token_invalidations referencing old table as gone_tokens
-  for each statement execute function push.withdraw_tokens();
+-- push.note_tokens (tokens.sql) records token.dead, and takes it back.
 
 create or replace function push.announce_receipt(
   p_app text, p_call_id text, p_outbox_id bigint, p_n int, p_user_id text, p_device text, p_ticket text, p_reason text
-) returns void language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  if push.wants_event(p_app, 'delivery.receipt') then
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    values (push.webhook_id('receipt', p_app, p_outbox_id::text, p_n::text, p_ticket), p_app, 'delivery.receipt', p_outbox_id,
-      p_user_id, clock_timestamp(),
-      jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n, 'userId', p_user_id, 'device', p_device,
-        'provider', 'expo', 'reason', p_reason))
-    on conflict do nothing;
-  end if;
-end
+) returns void language sql security definer set search_path = push, pg_temp as $$
+  insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+  select push.webhook_id('receipt', p_app, p_outbox_id::text, p_n::text, p_ticket), p_app, 'delivery.receipt', p_outbox_id,
+    p_user_id, clock_timestamp(),
+    jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n, 'userId', p_user_id, 'device', p_device,
+      'provider', 'expo', 'reason', p_reason)
+  where push.wants_event(p_app, 'delivery.receipt')
+  on conflict do nothing
 $$;
 comment on function push.announce_receipt is
-  'records delivery.receipt: Expo''s receipt says that a delivered push failed later. p_app: the app; p_reason: the reason; '
-  'the others: columns of push.history. For push.settle_receipts';
+  'records delivery.receipt: Expo''s receipt says that a delivered push failed later. Arguments: as columns of push.history';
 
 -- What gateways do ----------------------------------------------------------------------------------------------------
-
--- Its result was void before the first release that has webhooks.
-do $$
-declare
-  v_former regprocedure := to_regprocedure('push.set_webhooks(text[], text[], text[], text[])');
-begin
-  if (select p.prorettype = 'void'::regtype from pg_proc p where p.oid = v_former) then
-    execute format('drop function %s', v_former);
-  end if;
-end
-$$;
 
 create or replace function push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) returns text[]
 language plpgsql security definer set search_path = push, pg_temp set lock_timeout = '100ms' as $$
@@ -273,10 +227,9 @@ declare
   v_hook   record;
   v_locked text[] := '{}';
 begin
-  -- An operator may have an app paused in a transaction that stays open. That app is left out, and the others are not. An
-  -- unchanged row is not written.
+  -- An unchanged row is not written.
   for v_hook in
-    select c.app, c.host, c.url_digest, c.events, w.app is not null as is_known
+    select c.*
     from (
       select c.app, c.host, c.url_digest, string_to_array(c.events, ',') as events
       from unnest(p_app, p_host, p_url_digest, p_events) c(app, host, url_digest, events)
@@ -286,19 +239,12 @@ begin
       or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, c.host, c.url_digest, c.events) end
     order by c.app
   loop
-    if v_hook.is_known then
-      perform from push.webhook w where w.app = v_hook.app for no key update skip locked;
-      if not found then
-        v_locked := v_locked || v_hook.app;
+    begin
+      if v_hook.host is null then
+        update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
+          where w.app = v_hook.app and w.is_on;
         continue;
       end if;
-    end if;
-    if v_hook.host is null then
-      update push.webhook w set is_on = false, changed_at = clock_timestamp(), off_at = clock_timestamp(), lent_at = null
-        where w.app = v_hook.app and w.is_on;
-      continue;
-    end if;
-    begin
       insert into push.webhook as w (app, host, url_digest, events)
       values (v_hook.app, v_hook.host, v_hook.url_digest, v_hook.events)
       on conflict (app) do update
@@ -307,12 +253,13 @@ begin
           gone_at = case when w.url_digest = excluded.url_digest then w.gone_at end,
           failing_since = case when w.url_digest = excluded.url_digest then w.failing_since end,
           failures = case when w.url_digest = excluded.url_digest then w.failures else 0 end,
-          retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end
-        where w.off_at is not null
-          or (w.is_on, w.host, w.url_digest, w.events) is distinct from (true, excluded.host, excluded.url_digest, excluded.events);
+          retry_at = case when w.url_digest = excluded.url_digest then w.retry_at end;
     exception
-      -- Another transaction has inserted the row and is open.
-      when lock_not_available then v_locked := v_locked || v_hook.app;
+      -- An operator has the app paused, or another replica has just written it, in a transaction that is open. It is left out, and the
+      -- others are not. There may be many such apps: only for the first one it waits.
+      when lock_not_available then
+        v_locked := v_locked || v_hook.app;
+        perform set_config('lock_timeout', '1ms', true);
     end;
   end loop;
   return v_locked;
@@ -369,8 +316,7 @@ begin
 end
 $$;
 comment on function push.first_events is
-  'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none. p_now: the time; p_room: maximum '
-  'number of events';
+  'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none';
 
 create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
 returns table (id bigint, app text, attempt int, tries int, event text, body text)
@@ -430,24 +376,6 @@ comment on function push.claim_webhooks is
   'number of events; p_lease_ms: the lease in milliseconds. Returns each event, how often it was taken and sent in vain, and its '
   'id and body for the receiver. After five failures in a row it takes one event at a time';
 
-create or replace function push.hurry_webhooks(p_calls bigint[], p_waits boolean default true) returns void
-language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_ids bigint[] := array(
-    select f.id from unnest(p_calls) c(outbox_id) cross join lateral (
-      select f.id from push.webhook_event f where f.outbox_id = c.outbox_id order by f.outbox_id, f.id limit 1
-    ) f);
-begin
-  if not p_waits then
-    v_ids := array(select e.id from push.webhook_event e where e.id = any (v_ids) for no key update skip locked);
-  end if;
-  update push.webhook_event e set due_at = clock_timestamp() where e.id = any (v_ids) and e.attempts = 0;
-end
-$$;
-comment on function push.hurry_webhooks is
-  'makes the first event of each call due now, if it was never taken. p_calls: push.outbox.id; p_waits: whether to wait for '
-  'transactions that hold such events, or leave these out. For push.settle_webhooks';
-
 -- While replicas have different URLs, a receiver that only some of them use must not stop the others: a failure counts only
 -- if it comes from the URL that was registered last. An acknowledgement always counts.
 -- Before the fifth failure in a row, retry_at is a pause for which the receiver asked. Answers to requests that were under
@@ -491,11 +419,9 @@ begin
 end
 $$;
 comment on function push.note_webhook is
-  'notes the results of requests to the webhook of an app, for push.settle_webhooks. p_is_alive: one was acknowledged; p_is_gone: one was '
-  'answered with 410; p_failures: how many failed; p_pause_ms: for how long the receiver asked not to be sent anything; p_is_probe: one '
-  'was a probe; p_status, p_reason: of the last one';
+  'notes the results of requests to the webhook of an app, for push.settle_webhooks: whether one was acknowledged, was answered with '
+  '410, or was a probe, how many failed, the pause the receiver asked for, and status and reason of the last one';
 
-drop function if exists push.settle_webhooks(bigint[], text[], text[], int[], smallint[], int[], text[], int[], int[]);
 create or replace function push.settle_webhooks(
   p_id bigint[], p_app text[], p_url_digest text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[],
   p_delay_ms int[], p_pause_ms int[], p_event text[] default null
@@ -504,7 +430,7 @@ language plpgsql volatile security definer set search_path = push, pg_temp set l
 declare
   v_free   bigint[];
   v_probes bigint[];
-  v_calls  bigint[];
+  v_next   bigint[];
   v_app    record;
 begin
   -- One statement writes results of several apps. A backend that registers a dead token again, or an operator, may lock one of
@@ -519,19 +445,24 @@ begin
     delete from push.webhook_event e
     using generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] = 0 and e.id = any (v_free)
-    returning e.outbox_id
+    returning e.id, e.outbox_id
   )
-  select array_agg(distinct g.outbox_id) into v_calls from gone g where g.outbox_id is not null;
+  select array_agg(f.id) into v_next
+    from (select distinct g.outbox_id from gone g) g cross join lateral (
+      select f.id from push.webhook_event f where f.outbox_id = g.outbox_id and f.id not in (select x.id from gone x)
+      order by f.outbox_id, f.id limit 1
+    ) f;
   -- The next event of each call is due now. It is updated even if it is due already, so that push.claim_webhooks of another
   -- gateway, which may still see the former first event, does not put it off.
-  if v_calls is not null then
-    begin
-      perform push.hurry_webhooks(v_calls);
-    exception
-      -- An operator has locked some of them: another gateway would not do so for that long.
-      when lock_not_available then perform push.hurry_webhooks(v_calls, false);
-    end;
-  end if;
+  begin
+    update push.webhook_event e set due_at = clock_timestamp() where e.id = any (v_next) and e.attempts = 0;
+  exception
+    -- An operator has locked some of them: another gateway would not do so for that long.
+    when lock_not_available then
+      update push.webhook_event e set due_at = clock_timestamp()
+        where e.id = any (array(
+          select x.id from push.webhook_event x where x.id = any (v_next) and x.attempts = 0 for no key update skip locked));
+  end;
   update push.webhook_event e set due_at = clock_timestamp() + p_delay_ms[r.i] * interval '1 ms', tries = e.tries + 1
     from generate_subscripts(p_id, 1) r(i)
     where e.id = p_id[r.i] and e.event = coalesce(p_event[r.i], e.event) and p_result[r.i] > 0 and e.attempts = p_attempt[r.i]
@@ -556,42 +487,13 @@ begin
 end
 $$;
 comment on function push.settle_webhooks is
-  'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt: as push.claim_webhooks returned them; '
-  'p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if the registered URL is another one, a failure does '
-  'not count against the app; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is '
-  'sent to this URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, in '
-  'milliseconds; p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null; p_event: as '
-  'push.claim_webhooks returned it, because an id may repeat after a fail-over. If an event was claimed again since, a failure '
-  'does not change its due time';
+  'notes the results of requests. Arrays, by event: p_id, p_app, p_attempt, p_event: as push.claim_webhooks returned them (an id may '
+  'repeat after a fail-over); p_url_digest: SHA-256 of the URL that the request was sent to, in hex: if another one is registered, a '
+  'failure does not count; p_result: 0 acknowledged, so it is deleted, 1 to be sent again, 2 the same, and nothing more is sent to this '
+  'URL (410); p_status: HTTP status; p_reason: why there was no answer; p_delay_ms: when it is due again, unless it was claimed since; '
+  'p_pause_ms: for how long the receiver asked not to be sent anything (Retry-After), or null';
 
 -- Retention -----------------------------------------------------------------------------------------------------------
-
-create or replace function push.turn_off_webhooks() returns void
-language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  -- How long a webhook stays on after the last claim of the last replica that has it.
-  c_lent     constant interval := '1 minute';
-  -- How long a webhook stays on while no replica serves its app.
-  c_unserved constant interval := '24 hours';
-  v_begun    timestamptz := clock_timestamp();
-begin
-  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
-  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
-  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
-    update push.webhook w set off_at = v_begun, lent_at = v_begun
-      where w.app = any (array(select x.app from push.webhook x
-        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_unserved
-          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
-            where l.app = x.app and s.updated_at > v_begun - c_unserved)
-        for no key update skip locked));
-  end if;
-  update push.webhook w set is_on = false
-    where w.app = any (array(select x.app from push.webhook x
-      where x.is_on and x.off_at is not null and x.lent_at < v_begun - c_lent for no key update skip locked));
-end
-$$;
-comment on function push.turn_off_webhooks is
-  'turns off the webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had';
 
 create or replace function push.trim_webhooks() returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -599,14 +501,25 @@ declare
   c_rows_max constant int := 100000;
   c_age_max  constant interval := '24 hours';
   c_bite     constant int := 5000;
-  c_time     constant interval := '250 ms';
   v_begun    timestamptz := clock_timestamp();
   v_trimmed  bigint := 0;
   v_count    bigint;
-  v_gone     bigint;
   v_app      record;
 begin
-  perform push.turn_off_webhooks();
+  -- An app that was removed together with its webhook. If a living replica has the webhook after all, it claims within the
+  -- minute, and the webhook stays on. Replicas report their lanes every second; one that has just started has not yet.
+  if exists (select from push.gateways g where g.alive and g.started_at < v_begun - interval '1 minute') then
+    update push.webhook w set off_at = v_begun, lent_at = v_begun
+      where w.app = any (array(select x.app from push.webhook x
+        where x.is_on and x.off_at is null and x.changed_at < v_begun - c_age_max
+          and not exists (select from push.lane l join push.lane_status s on s.lane = l.id
+            where l.app = x.app and s.updated_at > v_begun - c_age_max)
+        for no key update skip locked));
+  end if;
+  -- The last replica that has it has not claimed for a minute.
+  update push.webhook w set is_on = false
+    where w.app = any (array(select x.app from push.webhook x
+      where x.is_on and x.off_at is not null and x.lent_at < v_begun - interval '1 minute' for no key update skip locked));
   -- Apps take turns, because counting the events of many may take longer than one step may. Each app's events are found by
   -- an index of their own, so that those of one app, which an operator may have locked, keep no others from being deleted.
   for v_app in
@@ -622,40 +535,31 @@ begin
     where a.name is not null
     order by random()
   loop
-    exit when clock_timestamp() > v_begun + c_time;
+    exit when clock_timestamp() > v_begun + interval '250 ms';
     v_count := case when v_app.is_off then c_bite
       when v_app.is_on then greatest(0, (select count(*) from (
         select from push.webhook_event e where e.app = v_app.name limit c_rows_max + c_bite) x) - c_rows_max)
       else 0 end;
-    continue when v_count = 0 and not exists (select from push.webhook_event e
-      where e.app = v_app.name and e.created_at < v_begun - c_age_max);
     -- Events of an app whose row an operator holds are left, because they could not be counted.
-    if v_app.is_known then
-      perform from push.webhook w where w.app = v_app.name for no key update skip locked;
-      continue when not found;
-    end if;
-    -- The oldest: those that are too many, and then those that are too old.
+    perform from push.webhook w where w.app = v_app.name for no key update skip locked;
+    continue when not found and v_app.is_known;
+    -- The oldest: those that are too many, or else those that are too old.
     delete from push.webhook_event e
       where e.id = any (array(
-        select x.id from push.webhook_event x where x.app = v_app.name order by x.created_at limit v_count for update skip locked));
-    get diagnostics v_gone = row_count;
-    delete from push.webhook_event e
-      where e.id = any (array(
-        select x.id from push.webhook_event x where x.app = v_app.name and x.created_at < v_begun - c_age_max
-        order by x.created_at limit c_bite - v_gone for update skip locked));
+        select x.id from push.webhook_event x
+        where x.app = v_app.name and x.created_at < case v_count when 0 then v_begun - c_age_max else 'infinity' end
+        order by x.created_at limit case v_count when 0 then c_bite else v_count end for update skip locked));
     get diagnostics v_count = row_count;
-    v_gone := v_gone + v_count;
-    update push.webhook w set dropped = w.dropped + v_gone where w.app = v_app.name and w.is_on and v_gone > 0;
-    v_trimmed := v_trimmed + v_gone;
+    update push.webhook w set dropped = w.dropped + v_count where w.app = v_app.name and w.is_on and v_count > 0;
+    v_trimmed := v_trimmed + v_count;
   end loop;
   return v_trimmed;
 end
 $$;
 comment on function push.trim_webhooks is
-  'deletes events older than 24 hours, the oldest of an app with more than 100,000, and those of apps without a webhook, in '
-  'bites of 5,000 of an app: 5,000 or more deleted mean that there may be more. Adds those of the first two kinds to '
-  'push.webhook.dropped. Turns off webhooks whose app no gateway has served for 24 hours. Returns how many were deleted. For '
-  'push.prune and the job prune';
+  'turns off the webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had. '
+  'Deletes events older than 24 hours, the oldest of an app with more than 100,000 (both are counted in push.webhook.dropped), and those '
+  'of apps without a webhook, in bites of 5,000 of an app. Returns how many: 5,000 or more mean that there may be more';
 
 -- What people see and do ----------------------------------------------------------------------------------------------
 
@@ -670,22 +574,11 @@ cross join lateral (
   select count(*) as waiting, clock_timestamp() - min(e.created_at) as oldest from push.webhook_event e where e.app = w.app
 ) e;
 comment on view push.webhooks is 'one row for each app that has, or had, a webhook: where to, and whether events arrive';
-comment on column push.webhooks.app is 'name of the app';
-comment on column push.webhooks.host is 'host and port of the URL';
 comment on column push.webhooks.state is
   'on; failing (the last request was not acknowledged); gone (the receiver answered 410); paused (by push.pause_webhooks); off '
   '(no longer configured)';
 comment on column push.webhooks.waiting is 'events that were not acknowledged yet';
 comment on column push.webhooks.oldest is 'age of the oldest of them';
-comment on column push.webhooks.failing_since is 'since when no request was acknowledged';
-comment on column push.webhooks.last_status is 'HTTP status of the last answer; null: there was no answer';
-comment on column push.webhooks.last_reason is 'why the last request had no answer';
-comment on column push.webhooks.last_at is 'when the last result was noted';
-comment on column push.webhooks.retry_at is 'nothing is sent before this time';
-comment on column push.webhooks.dropped is 'events that were deleted without an acknowledgement: older than 24 hours, or too many';
-comment on column push.webhooks.events is 'types that are sent; null: all';
-comment on column push.webhooks.note is 'why it is paused';
-comment on column push.webhooks.gone_at is 'when the receiver answered 410';
 comment on column push.webhooks.replicas_differ is 'whether it is on although a replica has no webhook for the app';
 
 create or replace function push.observe_webhooks()
@@ -764,8 +657,7 @@ returns table (event text, type text, outbox_id bigint, user_id text, at timesta
 language sql stable as $$
   select push.webhook_id('delivery', p_app, h.outbox_id::text, h.n::text, extract(epoch from h.finished_at)::text) as event,
     'delivery.finished' as type, h.outbox_id, h.user_id, h.finished_at as at,
-    push.delivery_data(p_app, l.provider, o.call_id, h.n, h.kind, h.outcome, h.reason, h.status, h.user_id,
-      coalesce(push.mask(h.token), h.device), h.attempts, h.sent_at) as data
+    push.delivery_data(p_app, l.provider, o.call_id, h) as data
   from push.lane l cross join lateral (
     select * from push.history h
     where h.lane = l.id and h.finished_at >= p_from and (p_ids is null or h.outbox_id = any (p_ids))
@@ -774,8 +666,7 @@ language sql stable as $$
   where l.app = p_app
   union all
   select push.webhook_id('call', p_app, o.id::text, extract(epoch from o.created_at)::text), 'call.' || o.state, o.id,
-    o.answered_by, o.ended_at,
-    push.call_data(p_app, o.call_id, o.kind, o.state, o.end_reason, o.answered_by, o.created_at, o.ended_at)
+    o.answered_by, o.ended_at, push.call_data(o)
   from push.outbox o
   where o.app = p_app and o.state <> 'ringing' and push.is_call(o.kind)
     and case when p_ids is null then o.ended_at >= p_from else o.id = any (p_ids) end
@@ -787,8 +678,7 @@ language sql stable as $$
   where p_ids is null and t.app = p_app and t.invalidated_at >= p_from
 $$;
 comment on function push.past_events is
-  'the events of an app''s past, as they were recorded: of these calls, or, with p_ids null, since p_from. p_ids: push.outbox.id; p_from: '
-  'not later than they were enqueued';
+  'the events of an app''s past, as they were recorded: of these calls (push.outbox.id), or, with p_ids null, since p_from';
 
 create or replace function push.resend_webhooks(app text, call_id text default null, since timestamptz default null)
 returns table (recorded bigint, message text)

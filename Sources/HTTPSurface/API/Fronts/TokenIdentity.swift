@@ -47,13 +47,13 @@ enum TokenIdentity {
     return isAPNsToken(Array(digits.utf8)) ? digits : nil
   }
 
-  /// As `push.is_apns_token`.
+  /// As `push.is_token`.
   static func isAPNsToken(_ text: [UInt8]) -> Bool {
     64...200 ~= text.count && text.count.isMultiple(of: 2)
       && text.allSatisfy { Character(Unicode.Scalar($0)).isHexDigit }
   }
 
-  /// As `push.is_fcm_token`.
+  /// As `push.is_token`.
   static func isFCMToken(_ text: some StringProtocol) -> Bool {
     20...4096 ~= text.utf8.count
       && text.utf8.allSatisfy { byte in
