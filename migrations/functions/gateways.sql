@@ -5,21 +5,6 @@
 -- in flight may be sent twice. What a gateway has settled is on the disk. A push that people see is sent only after its claim is on the
 -- disk, too (push.sync).
 
--- Commits that must not get lost ----------------------------------------------------------------------------------------
-
-create or replace function push.commit_durably() returns void
-language plpgsql set search_path = push, pg_temp as $$
-begin
-  -- A session may have asked for more than "on"; that is kept.
-  if current_setting('synchronous_commit') in ('off', 'local') then
-    perform set_config('synchronous_commit', 'on', true);
-  end if;
-end
-$$;
-comment on function push.commit_durably is
-  'makes the commit of this transaction wait for the disk, whatever the session''s setting. For transactions that make '
-  'pushes visible to people, and for a new gateway';
-
 -- One gateway -----------------------------------------------------------------------------------------------------------
 
 create or replace function push.register_gateway(p_name text, p_version text) returns int
@@ -28,7 +13,8 @@ declare
   v_id int;
 begin
   insert into push.gateways (name, version) values (p_name, p_version) returning id into v_id;
-  perform push.commit_durably();
+  -- Waits for the disk. A session may have asked for more than "on"; that is kept.
+  perform set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
   return v_id;
 end
 $$;
@@ -160,7 +146,8 @@ begin
   if v_ended = '{}' then
     return 0;
   end if;
-  v_places := push.claimed_places(v_ended);
+  -- Reads the whole table: an index on owner would cost every claim an entry.
+  v_places := array(select d.ctid from push.delivery d where d.state = 1 and d.owner = any (v_ended));
   v_found := push.free_rows(v_places, v_ended,
     array(select g.id from push.gateways g where g.id = any (v_ended) and g.ended_reason = 'silent'), true);
   -- At most a tenth of the time is spent on this search.
@@ -197,7 +184,8 @@ begin
     where id = p_gateway and alive;
   if found then
     perform push.free_claims(array[p_gateway]);
-    perform push.commit_durably();
+    -- As in push.register_gateway.
+    perform set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
   end if;
 end
 $$;

@@ -7,14 +7,9 @@ insert into push.job (name, every) values
   ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_again', '250 ms'), ('follow_up_all', '5 s') on conflict do nothing;
 delete from push.job j where j.name = 'check_ends';  -- of release 0.1.0
 
--- Jobs that rings wait for, push.is_urgent, run beside the others: a gateway takes one of each kind at a time, so that a call
--- whose end takes seconds delays no ring.
-create or replace function push.is_urgent(p_job text) returns boolean language sql immutable parallel safe as
-$$ select p_job in ('promote', 'escalate', 'follow_up_urgent') $$;
-comment on function push.is_urgent is
-  'whether rings wait for a job: retries that are due, and next channels. p_job: push.job.name';
-
 drop function if exists push.take_job(int);  -- of release 0.1.0
+-- Jobs that rings wait for (retries that are due, and next channels) are urgent. They run beside the others: a gateway takes one of each
+-- kind at a time, so that a call whose end takes seconds delays no ring.
 create or replace function push.take_job(p_gateway int, p_urgent boolean default null) returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -26,7 +21,7 @@ begin
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
-        and coalesce(push.is_urgent(x.name) = p_urgent, true)
+        and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent')) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
     returning j.name into v_name;
   return v_name;
@@ -34,8 +29,8 @@ end
 $$;
 comment on function push.take_job is
   'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the '
-  'gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent '
-  '(push.is_urgent), or one that is not; null: any';
+  'gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent, '
+  'or one that is not; null: any';
 
 create or replace function push.run_job(p_name text) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp as $$

@@ -158,7 +158,7 @@ comment on column push.failures.example_device is 'the device of the last one, i
 -- Replicas ------------------------------------------------------------------------------------------------------------
 
 -- Only a living gateway declares others dead, so push.gateways.alive stays true for the last one that dies. Whoever looks from
--- outside goes by the heartbeat, too: here, in push.lane_conditions, push.lane_troubles, push.oldest_ringing and push.health.
+-- outside goes by the heartbeat, too: here, in push.lane_conditions, push.oldest_ringing and push.health.
 create or replace view push.replicas as
 select g.id, g.name, g.version, h.is_heard as alive, g.started_at, g.heartbeat_at,
   case when h.is_heard then now() - g.heartbeat_at end as silence, coalesce(d.claimed, 0) as claimed,
@@ -262,13 +262,6 @@ begin
       p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
     from last p
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
-      -- Its user may have logged out since.
-      and ((p.user_id, p.token) in (
-          select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
-          where push.is_recipient(e))
-        or (select true from push.devices d
-          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.token = p.token and d.enabled
-            and d.invalidated_at is null))
       -- Its user may have logged out since.
       and ((p.user_id, p.token) in (
           select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t

@@ -64,12 +64,19 @@ begin
     select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
     from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and push.is_fallback(push.channel_of(t.rank))
     union all
-    -- A registered user: the devices of the next channel on the same platform, once the last token of this one has failed.
+    -- A registered user: the ten newest devices of the next channel on the same platform, once the last token of this one has failed.
     select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
       -- A device of unknown platform counts as being on the platform of the phone that failed.
       case d.platform when 0 then f.platform else d.platform end, d.locale, f.data
     from failed f join call c on c.id = f.id
-    cross join lateral push.fallback_devices(c.app, f.user_id, f.rank, f.platform) d
+    cross join lateral (
+      select x.* from (
+        select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
+          push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
+        from push.devices d
+        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and push.is_fallback(d.provider) offset 0
+      ) x where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
+    ) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
   ), used as materialized (
     select i.id, i.lane, i.token, bool_and(coalesce(i.outcome in (3, 4), false)) as has_failed from invite i group by i.id, i.lane, i.token
@@ -103,49 +110,13 @@ comment on function push.next_channels is
   'makes an invite over the next channel for each of push.invites_of that has failed: never to an APNs token, twice to one token in a call, '
   'or to a user who has declined. Returns how many were made. p_calls: push.outbox.id; p_why: as for push.invites_of';
 
-create or replace function push.fallback_devices(p_app text, p_user_id text, p_rank int, p_platform smallint)
-returns table (rank int, token text, locale text, platform smallint)
-language sql stable as $$
-  select x.rank, x.token, x.locale, x.platform
-  from (
-    select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
-      push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
-    from push.devices d
-    where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null and push.is_fallback(d.provider)
-    offset 0
-  ) x
-  where x.rank > p_rank and x.platform in (0, p_platform)
-  order by x.registered_at desc
-  limit 10
-$$;
-comment on function push.fallback_devices is
-  'the ten newest devices of a user that may replace one of a channel on a platform; platform 0: unknown. p_rank: of that channel';
-
 -- The phone says that it rings ----------------------------------------------------------------------------------------
-
-create or replace function push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) returns void
-language plpgsql stable set search_path = push, pg_temp as $$
-begin
-  if not exists (select from push.outbox o where o.id = p_outbox_id
-    and (o.recipients @> jsonb_build_array(p_user_id)
-      or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id)))) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('user_id: call %s does not ring this user', left(p_call_id, 128)),
-      hint = 'It must be the id that the recipients of the call gave.',
-      schema = 'push', table = 'ring_reports', column = 'user_id';
-  end if;
-end
-$$;
-comment on function push.check_recipient is
-  'raises an error if a call does not name this user. p_outbox_id: push.outbox.id; p_call_id: for the error message; '
-  'p_user_id: the user';
 
 create or replace function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_id bigint := push.find_call(call_id, app);
+  v_id bigint := push.find_call(call_id, app, coalesce(user_id, ''));
 begin
-  perform push.check_recipient(v_id, call_id, user_id);
   with made as (
     insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
       on conflict on constraint ring_reports_pkey do nothing

@@ -179,51 +179,6 @@ comment on function push.skipped_recipients is
 
 -- The story of a call -------------------------------------------------------------------------------------------------
 
-create or replace function push.push_events(p_outbox_id bigint, p_since timestamptz, p_first_n int, p_last_n int) returns table (
-  at timestamptz, step int, n int, event text, provider text, kind text, user_id text, attempt int, status int, reason text, device text
-)
-language sql stable as $$
-  with owed as (
-    select d.* from push.deliveries d
-    where d.outbox_id = p_outbox_id and (p_first_n is null or d.n >= p_first_n) and (p_last_n is null or d.n <= p_last_n)
-  ), done as (
-    select h.* from push.delivery_history h
-    where h.outbox_id = p_outbox_id and h.finished_at >= p_since
-      and (p_first_n is null or h.n >= p_first_n) and (p_last_n is null or h.n <= p_last_n)
-  ), push as (
-    select d.created_at, d.n, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures from owed d
-    union all
-    select h.created_at, h.n, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures from done h
-  )
-  -- Another channel replaced one that failed, or one whose phones did not report that they ring.
-  select f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider, f.kind, f.user_id, null::int,
-    case when e.n is null then h.status end, case when e.n is null then h.reason else 'NotRinging' end, f.device
-  from push f left join done h on h.n = f.fallback_of left join push.escalations e on e.outbox_id = p_outbox_id and e.n = f.n
-  where f.fallback_of is not null
-  union all
-  -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
-  select case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider, d.kind, d.user_id, d.attempt, null,
-    d.last_reason, d.device
-  from owed d
-  union all
-  select (f ->> 'at')::timestamptz, 4, p.n, 'attempt failed', p.provider, p.kind, p.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int,
-    f ->> 'reason', p.device
-  from push p cross join lateral jsonb_array_elements(p.failures) f
-  union all
-  -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
-  select h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id,
-    coalesce((
-      select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
-    ), h.attempts), null, null, h.device
-  from done h where h.sent_at is not null
-  union all
-  select coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind, h.user_id, h.attempts, h.status, h.reason, h.device
-  from done h
-$$;
-comment on function push.push_events is
-  'the events of the pushes of a call, for push.timeline. p_outbox_id: push.outbox.id; p_since: when it was created; p_first_n, p_last_n: '
-  'as there. step: the order of events of one time';
-
 create or replace function push.timeline(
   call_id text, app text default null, first_n int default null, last_n int default null
 ) returns table (
@@ -234,9 +189,42 @@ language sql stable security definer set search_path = push, pg_temp as $$
   with call as (
     select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
     from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
-  ), event as (
-    select c.id, p.*, null as field from call c
-    cross join lateral push.push_events(c.id, c.created_at, timeline.first_n, timeline.last_n) p
+  ), owed as (
+    select d.* from call c cross join lateral (select * from push.deliveries d
+      where d.outbox_id = c.id and d.n between coalesce(timeline.first_n, 0) and coalesce(timeline.last_n, 2147483647) offset 0) d
+  ), done as (
+    select h.* from call c cross join lateral (select * from push.delivery_history h where h.outbox_id = c.id
+      and h.finished_at >= c.created_at and h.n between coalesce(timeline.first_n, 0) and coalesce(timeline.last_n, 2147483647) offset 0) h
+  ), pushed as (
+    select d.outbox_id, d.created_at, d.n, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures from owed d
+    union all
+    select h.outbox_id, h.created_at, h.n, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures from done h
+  ), told (id, at, step, n, event, provider, kind, user_id, attempt, status, reason, device, field) as (
+    -- Another channel replaced one that failed, or one whose phones did not report that they ring.
+    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider, f.kind, f.user_id,
+      null::int, case when e.n is null then h.status end, case when e.n is null then h.reason else 'NotRinging' end, f.device, null
+    from pushed f left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
+    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
+    where f.fallback_of is not null
+    union all
+    -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
+    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider, d.kind, d.user_id,
+      d.attempt, null, d.last_reason, d.device, null
+    from owed d
+    union all
+    select p.outbox_id, (f ->> 'at')::timestamptz, 4, p.n, 'attempt failed', p.provider, p.kind, p.user_id, (f ->> 'attempt')::int,
+      (f ->> 'status')::int, f ->> 'reason', p.device, null
+    from pushed p cross join lateral jsonb_array_elements(p.failures) f
+    union all
+    -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
+    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, coalesce((
+        select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
+      ), h.attempts), null, null, h.device, null
+    from done h where h.sent_at is not null
+    union all
+    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind, h.user_id, h.attempts, h.status,
+      h.reason, h.device, null
+    from done h
     union all
     select c.id, e.at, e.step, -1, e.event, null, c.kind, e.user_id, e.attempt, null, e.reason, null, e.field
     from call c cross join lateral (
@@ -256,7 +244,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
-  from event e join call c on c.id = e.id
+  from told e join call c on c.id = e.id
   order by e.at, e.step, e.n, e.user_id
 $$;
 comment on function push.timeline is
