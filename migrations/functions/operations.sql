@@ -186,11 +186,8 @@ comment on column push.replicas.ended_reason is 'retired (clean shutdown) or sil
 -- Interventions -------------------------------------------------------------------------------------------------------
 
 create or replace function push.note_audit(p_action text, p_target text, p_detail jsonb default null) returns void
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  insert into push.audit (action, target, detail) values (p_action, p_target, p_detail);
-end
-$$;
+language sql security definer set search_path = push, pg_temp as
+$$ insert into push.audit (action, target, detail) values (p_action, p_target, p_detail) $$;
 comment on function push.note_audit is 'records an intervention in push.audit, in the transaction of the intervention';
 
 create or replace function push.void_call(call_id text, reason text default 'voided', app text default null)

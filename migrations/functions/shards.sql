@@ -60,45 +60,32 @@ comment on function push.slot_of is
   'the slot of a call id, 0 to 1023: the first ten bits of the SHA-256 of its UTF-8 bytes. p_call_id: push.outbox.call_id';
 
 create or replace function push.shard_of(p_call_id text) returns int
-language plpgsql stable strict parallel safe security definer set search_path = push, pg_temp as $$
-begin
-  return (select m.shards[push.slot_of(p_call_id) + 1] from push.shard_map m where m.until is null);
-end
+language sql stable strict parallel safe security definer set search_path = push, pg_temp as $$
+  select m.shards[push.slot_of(p_call_id) + 1] from push.shard_map m where m.until is null
 $$;
 comment on function push.shard_of is
   'the shard in which a new call with this id is enqueued; null: this database stands alone. p_call_id: push.outbox.call_id';
 
 create or replace function push.shards_of(p_call_id text, p_window interval default null) returns int[]
-language plpgsql stable security definer set search_path = push, pg_temp as $$
-begin
-  return array(
-    select s.shard
-    from (
-      select m.shards[push.slot_of(p_call_id) + 1]::int as shard, max(m.generation) as generation
-      from push.shard_map m
-      where m.until is null or p_window is null or m.until > clock_timestamp() - p_window
-      group by 1
-    ) s
-    order by s.generation desc);
-end
+language sql stable security definer set search_path = push, pg_temp as $$
+  select array(
+    select m.shards[push.slot_of(p_call_id) + 1]::int from push.shard_map m
+    where m.until is null or p_window is null or m.until > clock_timestamp() - p_window
+    group by 1 order by max(m.generation) desc)
 $$;
 comment on function push.shards_of is
   'the shards in which a call with this id may be: the current owner of its slot, then earlier ones, the latest first. '
   'p_call_id: push.outbox.call_id; p_window: only those that owned it within this time; null: all that are known';
 
 create or replace function push.own_shard() returns int
-language plpgsql stable parallel safe security definer set search_path = push, pg_temp as $$
-begin
-  return (select h.shard from push.shard_here h);
-end
+language sql stable parallel safe security definer set search_path = push, pg_temp as $$
+  select h.shard from push.shard_here h
 $$;
 comment on function push.own_shard is 'the number of this shard; null: this database stands alone';
 
 create or replace function push.shard_map_number() returns int
-language plpgsql stable parallel safe security definer set search_path = push, pg_temp as $$
-begin
-  return (select m.generation from push.shard_map m where m.until is null);
-end
+language sql stable parallel safe security definer set search_path = push, pg_temp as $$
+  select m.generation from push.shard_map m where m.until is null
 $$;
 comment on function push.shard_map_number is 'the number of the current map; null: this database stands alone';
 
@@ -298,12 +285,9 @@ comment on function push.enqueue_batch is
   'call_id, and whether it had been enqueued before';
 
 create or replace function push.find_calls(p_call_ids text[], p_apps text[]) returns setof int
-language plpgsql stable security definer set search_path = push, pg_temp as $$
-begin
-  return query
-    select a.ordinal::int - 1 from unnest(p_call_ids, p_apps) with ordinality a(call_id, app, ordinal)
-    where exists (select from push.own_calls(a.call_id, a.app));
-end
+language sql stable security definer set search_path = push, pg_temp as $$
+  select a.ordinal::int - 1 from unnest(p_call_ids, p_apps) with ordinality a(call_id, app, ordinal)
+  where exists (select from push.own_calls(a.call_id, a.app))
 $$;
 comment on function push.find_calls is
   'which of these calls this database has, of the apps that the caller may act for: their positions from 0. p_call_ids, p_apps: '
