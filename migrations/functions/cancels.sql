@@ -94,14 +94,13 @@ comment on function push.void_reason is
 
 -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
 drop function if exists push.void_unsent(bigint[], boolean);  -- of release 0.1.0
-create or replace function push.void_unsent(p_calls bigint[]) returns bigint
+create or replace function push.void_unsent(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_calls  bigint[];
   v_over   bigint[];
   v_missed bigint[];
   v_end    record;
-  v_done   bigint := 0;
 begin
   select array_agg(c.id), array_agg(c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state = 'missed')
     into v_calls, v_over, v_missed
@@ -120,24 +119,21 @@ begin
     from (select g.d, g.is_late, case when not g.is_late then push.void_reason((g.d).outbox_id, (g.d).user_id) end as reason from gone g) e
     group by e.is_late, e.reason
   loop
-    v_done := v_done + push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
+    perform push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
   end loop;
-  return v_done;
 end
 $$;
 comment on function push.void_unsent is
   'ends the ready and waiting invites of those of the calls that no longer ring, and of users who have declined: void, or expired if '
-  'the call was missed and the deadline has passed. Returns how many. p_calls: push.outbox.id';
+  'the call was missed and the deadline has passed. p_calls: push.outbox.id';
 
 -- Cancels ---------------------------------------------------------------------------------------------------------------
 
 -- Apple: the app must report a call for every VoIP push, so a VoIP token gets a cancel only if the app's phones take it for the end of
 -- a call (push.apps.voip_cancel), and never a phone that may have declined: that phone has no call left to report. A missed call rings
 -- no more, so it has no cancels.
-create or replace function push.cancel_rings(p_calls bigint[]) returns int
+create or replace function push.cancel_rings(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_made int;
 begin
   with call as materialized (
     select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device, coalesce(o.declined, '{}') as declined,
@@ -186,11 +182,9 @@ begin
     clock_timestamp() + interval '60 s', t.lane, t.lane, coalesce(t.environment, 0), coalesce(t.platform, 0), t.user_id, t.token,
     t.locale, t.data
   from target t;
-  get diagnostics v_made = row_count;
-  return v_made;
 end
 $$;
 comment on function push.cancel_rings is
   'for calls that were answered or ended: makes one cancel for each phone that may ring and has none. The user who answered gets none; '
   'if the phone that answered is known, only that phone gets none. For calls that still ring: the same for users who have declined. '
-  'Returns how many were made. p_calls: push.outbox.id';
+  'p_calls: push.outbox.id';

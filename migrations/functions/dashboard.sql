@@ -59,7 +59,7 @@ language sql stable set search_path = push, pg_temp as $$
         push.epoch_ms(r.ended_at) as "endedAt", r.ended_reason as "endedReason"
       from push.replicas r where r.alive or r.ended_at > now() - interval '1 hour' order by r.alive desc, r.id desc limit p_max) x),
     'audit', (select coalesce(jsonb_agg(x), '[]') from (
-      select push.epoch_ms(a.at) as at, a.who, a.via, a.operator, a.action, a.target, a.detail -> 'note' as note
+      select push.epoch_ms(a.at) as at, a.who, a.via, a.operator, a.action, a.target, a.detail ->> 'note' as note
       from push.audit a order by a.at desc limit 8) x))
 $$;
 comment on function push.overview is

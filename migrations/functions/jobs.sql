@@ -35,7 +35,7 @@ comment on function push.take_job is
 create or replace function push.run_job(p_name text) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_more boolean;
+  v_more boolean := false;
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
@@ -48,18 +48,13 @@ begin
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
-    when 'escalate' then
-      v_more := push.bypass(500) >= 500;
+    when 'escalate' then v_more := push.bypass(500) >= 500;
     when 'prune' then
       perform push.prune();
       -- push.prune has taken one bite of the events of webhooks. While a receiver is away, more may come.
-      v_more := push.trim_webhooks() >= 5000;
-      v_more := v_more or exists (select from push.prune_cursor c where c.after_id > 0);
-    when 'erase' then
-      v_more := push.finish_erasures();
-    when 'ensure_partitions' then
-      perform push.ensure_partitions();
-      v_more := false;
+      v_more := push.trim_webhooks() >= 5000 or exists (select from push.prune_cursor c where c.after_id > 0);
+    when 'erase' then v_more := push.finish_erasures();
+    when 'ensure_partitions' then perform push.ensure_partitions();
     when 'drop_partitions' then v_more := push.drop_partitions() > 0;
     -- The caller runs push.take_tally itself and adds the result to its counters.
     when 'tally' then return false;

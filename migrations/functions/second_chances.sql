@@ -38,10 +38,8 @@ comment on function push.invites_of is
   'last_n: the highest n of the call. p_calls: push.outbox.id';
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
-create or replace function push.next_channels(p_calls bigint[], p_why text) returns int
+create or replace function push.next_channels(p_calls bigint[], p_why text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_made int;
 begin
   with invite as materialized (
     select i.* from push.invites_of(p_calls, p_why) i
@@ -99,16 +97,13 @@ begin
       order by b.id, b.lane, b.token, b.n desc
     ) b join failed f on f.id = b.id and f.n = b.n
     returning outbox_id, n, user_id
-  ), escalated as (
-    insert into push.escalations (outbox_id, n, user_id) select m.outbox_id, m.n, m.user_id from made m where p_why = 'unheard'
   )
-  select count(*) into v_made from made;
-  return v_made;
+  insert into push.escalations (outbox_id, n, user_id) select m.outbox_id, m.n, m.user_id from made m where p_why = 'unheard';
 end
 $$;
 comment on function push.next_channels is
   'makes an invite over the next channel for each of push.invites_of that has failed: never to an APNs token, twice to one token in a call, '
-  'or to a user who has declined. Returns how many were made. p_calls: push.outbox.id; p_why: as for push.invites_of';
+  'or to a user who has declined. p_calls: push.outbox.id; p_why: as for push.invites_of';
 
 -- The phone says that it rings ----------------------------------------------------------------------------------------
 

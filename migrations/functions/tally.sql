@@ -115,9 +115,8 @@ language sql stable security definer set search_path = push, pg_temp as $$
     from owed d join push.lane l on l.id = d.lane
     where d.state = 0
   union all
-  select 'paused', l.app, l.provider, null, null, l.paused::int from push.lane l
-  union all
-  select 'held', l.app, l.provider, null, null, (l.invalidation_held_at is not null)::int from push.lane l
+  select x.what, l.app, l.provider, null, null, x.is_so::int
+    from push.lane l cross join lateral (values ('paused', l.paused), ('held', l.invalidation_held_at is not null)) x(what, is_so)
   union all
   select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
   union all
