@@ -25,11 +25,9 @@ comment on function push.register_lane is
 -- lock for seconds, or if a session listens and does not read. With a full queue, commits that notify would even fail.
 create or replace function push.notify(p_channel text, p_payload text) returns boolean
 language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  -- 0.1 ‰ of 8 GiB, which is more than gateways ever leave unread.
-  c_full constant double precision := 0.0001;
 begin
-  if pg_notification_queue_usage() >= c_full or exists (
+  -- 0.1 ‰ of 8 GiB, which is more than gateways ever leave unread.
+  if pg_notification_queue_usage() >= 0.0001 or exists (
     select from pg_locks l
     where l.locktype = 'object' and l.database = 0 and l.classid = 'pg_database'::regclass and l.objid = 0 and not l.granted)
   then

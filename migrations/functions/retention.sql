@@ -58,23 +58,20 @@ create or replace trigger drop_all_calls after truncate on push.outbox
 create or replace function push.prune_others() returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  c_keep_tokens constant interval := '90 days';
+  v_table text;
+  v_time  text;
+  v_keep  interval;
 begin
-  delete from push.audit a where a.id = any (array(
-    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
-    for update skip locked));
-  -- Dead tokens. A token that is tried again is found dead again.
-  delete from push.token_invalidations t where t.ctid = any (array(
-    select x.ctid from push.token_invalidations x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
-    for update skip locked));
-  delete from push.devices d where d.ctid = any (array(
-    select x.ctid from push.devices x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
-    for update skip locked));
-  delete from push.quarantined_tokens q where q.ctid = any (array(
-    select x.ctid from push.quarantined_tokens x where x.quarantined_at < now() - c_keep_tokens order by x.quarantined_at limit 250
-    for update skip locked));
-  delete from push.provider_tokens t where t.ctid = any (array(
-    select x.ctid from push.provider_tokens x where x.expires_at < now() - interval '1 day' limit 250 for update skip locked));
+  for v_table, v_time, v_keep in values
+    ('audit', 'at', interval '90 days'),
+    -- Dead tokens. A token that is tried again is found dead again.
+    ('token_invalidations', 'invalidated_at', '90 days'), ('devices', 'invalidated_at', '90 days'),
+    ('quarantined_tokens', 'quarantined_at', '90 days'), ('provider_tokens', 'expires_at', '1 day'),
+    ('erasure', 'coalesce(finished_at, asked_at)', '90 days')
+  loop
+    execute format('delete from push.%I where ctid = any (array('
+      'select ctid from push.%1$I where %s < now() - %L::interval order by %2$s limit 250 for update skip locked))', v_table, v_time, v_keep);
+  end loop;
   -- Expo no longer has these receipts. Usually the app's gateway has given them up; an app that is no longer configured has
   -- no gateway.
   delete from push.receipt_batch r where r.ctid = any (array(
@@ -86,8 +83,6 @@ begin
     where l.provider = 'expo'));
   -- Events that no receiver has acknowledged.
   perform push.trim_webhooks();
-  delete from push.erasure e where e.id = any (array(
-    select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));

@@ -173,10 +173,8 @@ comment on function push.release is
 
 create or replace function push.disown(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  v_places tid[] := push.places(p_gateway, p_outbox_id, p_n, p_lease);
 begin
-  return push.free_rows(array_remove(v_places, null), array[p_gateway], array[p_gateway], false);
+  return push.free_rows(array_remove(push.places(p_gateway, p_outbox_id, p_n, p_lease), null), array[p_gateway]);
 end
 $$;
 comment on function push.disown is

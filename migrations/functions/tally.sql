@@ -58,8 +58,8 @@ begin
     select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
       g.seconds
     from gone g left join push.lane l on l.id = g.lane
-    group by 1, 2, 3, 4, 5, 6, 7, 9;
-  return query
+    group by 1, 2, 3, 4, 5, 6, 7, 9
+    union all
     select 'refused', r.app, null::text, null::smallint, null::smallint, null::text, null::boolean, r.count, null::double precision
     from push.take_refusals() r;
 end
