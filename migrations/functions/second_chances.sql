@@ -156,7 +156,7 @@ declare
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
-  v_looked  push.delivery[];
+  v_looked  bigint;
 begin
   if push.restored_at() is not null then
     return 0;
@@ -176,25 +176,21 @@ begin
         and (d.last_reason is not null or d.lane = any (v_lanes))
       order by d.due_at limit c_scanned
     ) w
-  ), wanted as materialized (
-    select n.tid from (
-      select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
-      where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= v_waited and s.deadline_at > v_soon
-    ) n
-    order by n.place limit p_max
   ), pick as materialized (
-    select d.ctid as tid from push.delivery d where d.ctid = any (array(select w.tid from wanted w))
+    select d.ctid as tid from push.delivery d where d.ctid = any (array(
+      select n.tid from (
+        select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
+        where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= v_waited and s.deadline_at > v_soon
+      ) n
+      order by n.place limit p_max))
     for no key update skip locked
   ), looked as (
-    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(select p.tid from pick p))
-    returning d
+    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(select p.tid from pick p)) returning d.outbox_id
+  ), noted as (
+    insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from looked l
   )
-  select array_agg(l.d) into v_looked from looked l;
-  if v_looked is null then
-    return 0;
-  end if;
-  insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from unnest(v_looked) l;
-  return cardinality(v_looked);
+  select count(*) into v_looked from looked;
+  return v_looked;
 end
 $$;
 comment on function push.bypass is

@@ -200,44 +200,32 @@ comment on function push.use_shard_map is
 create or replace function push.spread_slots(p_shards int[], p_now int[] default null) returns int[]
 language plpgsql immutable as $$
 declare
-  v_count  int := cardinality(p_shards);
-  v_slots  int[] := coalesce(p_now, array_fill(-1, array[1024]));
-  v_quota  int[] := '{}';
-  v_extra  int;
-  v_number int;
+  v_count int := cardinality(p_shards);
 begin
   if coalesce(v_count, 0) not between 1 and 1024
     or v_count <> (select count(distinct s) from unnest(p_shards) s where s between 0 and 1023)
   then
     raise exception using errcode = 'invalid_parameter_value', message = 'p_shards: must name 1 to 1024 shards, numbers from 0 to 1023';
   end if;
-  -- Each shard gets 1024 / n slots, and the first in the list one more while there are any left; those that have more already
-  -- come first, so that the fewest slots move.
-  v_extra := 1024 % v_count;
-  for v_number in
-    select s from unnest(p_shards) with ordinality x(s, place) order by cardinality(array_positions(v_slots, s)) desc, place
-  loop
-    v_quota[v_number + 1] := 1024 / v_count + case when v_extra > 0 then 1 else 0 end;
-    v_extra := v_extra - 1;
-  end loop;
-  -- First, every slot that a shard has beyond its share is free, and so are those of shards that are not in the list.
-  for v_slot in 1..1024 loop
-    v_number := v_slots[v_slot] + 1;
-    if coalesce(v_quota[nullif(v_number, 0)], 0) > 0 then
-      v_quota[v_number] := v_quota[v_number] - 1;
-    else
-      v_slots[v_slot] := -1;
-    end if;
-  end loop;
-  -- Then the free slots go to the shard that lacks the most, in turn.
-  for v_slot in 1..1024 loop
-    if v_slots[v_slot] = -1 then
-      select s into v_number from unnest(p_shards) with ordinality x(s, place) order by v_quota[s + 1] desc, place limit 1;
-      v_slots[v_slot] := v_number;
-      v_quota[v_number + 1] := v_quota[v_number + 1] - 1;
-    end if;
-  end loop;
-  return v_slots;
+  return array(
+    with shard as (
+      -- Each shard gets 1024 / n slots, and some get one more: those that have more already, so that the fewest slots move.
+      select s, place, 1024 / v_count
+        + (row_number() over (order by cardinality(array_positions(p_now, s)) desc, place) <= 1024 % v_count)::int as quota
+      from unnest(p_shards) with ordinality x(s, place)
+    ), slot as (
+      -- Free is every slot that a shard has beyond its share, and those of shards that are not in the list.
+      select n, case when row_number() over (partition by p_now[n] order by n) <= h.quota then p_now[n] end as owner
+      from generate_series(1, 1024) n left join shard h on h.s = p_now[n]
+    ), lack as (
+      -- The free slots go to the shard that lacks the most, in turn.
+      select h.s, row_number() over (order by lacks desc, h.place) as turn
+      from shard h cross join lateral generate_series(1, h.quota - (select count(*) from slot x where x.owner = h.s)) lacks
+    )
+    select coalesce(x.owner, l.s)
+    from (select n, owner, row_number() over (partition by owner is null order by n) as turn from slot) x
+    left join lack l on x.owner is null and l.turn = x.turn
+    order by x.n);
 end
 $$;
 comment on function push.spread_slots is
