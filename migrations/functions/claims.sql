@@ -15,10 +15,6 @@
 -- nothing else that settles deliveries, joins a table that grows. A row is looked up with "cross join lateral (… offset 0)", and changed
 -- by its ctid; the condition (state, owner, lease) is part of the change itself, so it is checked on the row's newest version.
 
-create or replace function push.oldest_time() returns timestamptz language sql immutable parallel safe as
-$$ select '2000-01-01 00:00:00+00'::timestamptz $$;
-comment on function push.oldest_time is 'the earliest time that gateways are told of; an earlier one is passed as this one';
-
 -- Claiming ------------------------------------------------------------------------------------------------------------
 
 -- Lanes are read in the order of p_lanes, and only until the claim is full, so a claim costs the same with six hundred
@@ -123,8 +119,9 @@ declare
   -- claim fast.
   v_first  timestamptz := statement_timestamp() + p_slack;
   -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
-  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed.
-  v_oldest timestamptz := push.oldest_time();
+  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed: it is the same in
+  -- push.claimed_by and push.settled.
+  c_oldest constant timestamptz := '2000-01-01 00:00:00+00';
   v_newest timestamptz := v_first + interval '1 year';
   v_tids   tid[];
 begin
@@ -153,7 +150,7 @@ begin
         d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data, d.paired
     )
     select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
-      greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
+      greatest(t.created_at, c_oldest), least(t.deadline_at, v_newest),
       -- Not extract: it calculates in numeric, which costs half a microsecond a row.
       (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
@@ -239,7 +236,7 @@ declare
   v_until tid := format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid;
 begin
   select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}'),
-      coalesce(array_agg(greatest(d.created_at, push.oldest_time())), '{}')
+      coalesce(array_agg(greatest(d.created_at, '2000-01-01 00:00:00+00')), '{}')
     into outbox_id, n, lease, created_at
     from push.delivery d
     where d.ctid >= v_from and d.ctid < v_until and d.state = 1 and d.owner = p_gateway;

@@ -196,18 +196,14 @@ declare
   v_id   bigint := push.find_call(void_call.call_id, void_call.app);
   v_done boolean;
 begin
-  voided := (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
   update push.outbox o set state = 'ended', end_reason = coalesce(void_call.reason, 'voided'), voided = true
     where o.id = v_id and o.ended_at is null;
   v_done := found;
+  voided := (select count(*) from push.delivery d where v_done and d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
   select o.* into v_call from push.outbox o where o.id = v_id;
-  if v_done then
-    message := format('call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call',
-      v_call.call_id, v_call.end_reason, voided);
-  else
-    voided := 0;
-    message := format('call %s had ended before (%s); nothing was done', v_call.call_id, v_call.end_reason);
-  end if;
+  message := format(case when v_done
+      then 'call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call'
+      else 'call %s had ended before (%s); nothing was done' end, v_call.call_id, v_call.end_reason, voided);
   perform push.note_audit('void_call', v_call.app || '/' || v_call.call_id,
     jsonb_build_object('reason', v_call.end_reason, 'done', v_done, 'voided', voided));
   return next;

@@ -111,23 +111,21 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_settled bigint := 0;
   v_gone    record;
-  v_reason  text;
   -- A variable, so that older partitions are not read. The hour allows for a wrong clock of a gateway.
   v_since   timestamptz;
   v_failed  push.history;
 begin
-  for v_gone in select t.* from push.take_receipts(p_app, p_ticket) t loop
+  for v_gone in select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason from push.take_receipts(p_app, p_ticket) t loop
     v_settled := v_settled + 1;
-    v_reason := p_reason[array_position(p_ticket, v_gone.ticket)];
-    continue when v_reason is null;
+    continue when v_gone.reason is null;
     v_since := v_gone.sent_at - interval '1 hour';
-    update push.history h set receipt_reason = v_reason
+    update push.history h set receipt_reason = v_gone.reason
       where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
         and h.finished_at >= v_since
       returning h.* into v_failed;
     if found then
       perform push.announce_receipt(p_app, (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), v_failed.outbox_id,
-        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_reason);
+        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_gone.reason);
     end if;
   end loop;
   return v_settled;

@@ -92,16 +92,13 @@ comment on function push.shard_map_number is 'the number of the current map; nul
 create or replace function push.new_call_id() returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_here int := (select h.shard from push.shard_here h);
-  v_map  smallint[];
+  v_here smallint := (select h.shard from push.shard_here h);
+  v_map  smallint[] := (select m.shards from push.shard_map m where m.until is null);
   v_id   text;
 begin
-  if v_here is not null then
-    v_map := (select m.shards from push.shard_map m where m.until is null);
-    if array_position(v_map, v_here::smallint) is null then
-      raise exception using errcode = 'object_not_in_prerequisite_state',
-        message = format('shard %s owns no slot', v_here), hint = 'Enqueue in another shard, or through the router.';
-    end if;
+  if v_here is not null and array_position(v_map, v_here) is null then
+    raise exception using errcode = 'object_not_in_prerequisite_state',
+      message = format('shard %s owns no slot', v_here), hint = 'Enqueue in another shard, or through the router.';
   end if;
   loop
     v_id := gen_random_uuid();
@@ -151,6 +148,7 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_now    push.shard_map;
   v_shards smallint[] := p_shards;
+  v_owns   int := cardinality(array_positions(v_shards, p_here::smallint));
   v_known  boolean;
 begin
   -- Waits for transactions that have enqueued under the current map, and keeps new ones waiting until this one ends.
@@ -184,10 +182,8 @@ begin
   if v_known then
     return format('shard %s has map %s already', p_here, p_generation);
   end if;
-  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation,
-    'slots', cardinality(array_positions(v_shards, p_here::smallint))));
-  return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation,
-    cardinality(array_positions(v_shards, p_here::smallint)));
+  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation, 'slots', v_owns));
+  return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation, v_owns);
 end
 $$;
 comment on function push.use_shard_map is
