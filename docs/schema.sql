@@ -814,51 +814,58 @@ $$;
 COMMENT ON FUNCTION push.check_device() IS 'refuses a malformed device with an error that names the column and contains no token';
 
 CREATE FUNCTION push.check_health() RETURNS TABLE(item text, value text, state text, hint text)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
-  select * from push.health_of_server()
-  union all
-  select * from push.health_of_replicas()
-  union all
-  select * from push.health_of_calls()
-  union all
-  select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
-      case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
-      'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
-    from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
-      where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
-  union all
-  select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
-      'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
-    from (select count(*) from push.quarantined_tokens) q
-  union all
-  select 'webhooks',
-      coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
-        ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
-        case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting) order by w.app)), 'all arrive'),
-      case when bool_or(w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours') then 'bad'
-        when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
-      'push.resume_webhooks sends again.'
-    from push.webhooks w
-    where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes'
-      or w.state <> 'off' and w.oldest > interval '1 hour' or w.replicas_differ
-  union all
-  select 'API keys',
-      coalesce(push.first_few(array_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date)
-        order by k.expires_at, k.id)), 'none expires soon'),
-      case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
-      'revoke this one (push.revoke_api_key).'
-    from push.expiring_api_keys() k
-  union all
-  select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
-      case when count(*) > 0 then 'warn' else 'ok' end,
-      'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
-      'a minute; the one that registered last is right.'
-    from push.quota_troubles() q
+#variable_conflict use_column
+begin
+  return query
+    select * from push.health_of_server()
+    union all
+    select * from push.health_of_replicas()
+    union all
+    select * from push.health_of_calls()
+    union all
+    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
+        case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
+        'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
+      from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
+        where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
+    union all
+    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
+        'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
+      from (select count(*) from push.quarantined_tokens) q
+    union all
+    select 'webhooks',
+        coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
+          ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
+          case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting) order by w.app)), 'all arrive'),
+        case when bool_or(w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours') then 'bad'
+          when count(*) > 0 then 'warn' else 'ok' end,
+        'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
+        'push.resume_webhooks sends again.'
+      from push.webhooks w
+      where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes'
+        or w.state <> 'off' and w.oldest > interval '1 hour' or w.replicas_differ
+    union all
+    select 'API keys',
+        coalesce(push.first_few(array_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date)
+          order by k.expires_at, k.id)), 'none expires soon'),
+        case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+        'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
+        'revoke this one (push.revoke_api_key).'
+      from push.expiring_api_keys() k
+    union all
+    select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
+        case when count(*) > 0 then 'warn' else 'ok' end,
+        'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
+        'a minute; the one that registered last is right.'
+      from push.quota_troubles() q;
+end
 $$;
 
 COMMENT ON FUNCTION push.check_health() IS 'checks conditions that could make calls ring late; for push.health';
@@ -896,8 +903,9 @@ declare
   -- claim fast.
   v_first  timestamptz := statement_timestamp() + p_slack;
   -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
-  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed.
-  v_oldest timestamptz := push.oldest_time();
+  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed: it is the same in
+  -- push.claimed_by and push.settled.
+  c_oldest constant timestamptz := '2000-01-01 00:00:00+00';
   v_newest timestamptz := v_first + interval '1 year';
   v_tids   tid[];
 begin
@@ -926,7 +934,7 @@ begin
         d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data, d.paired
     )
     select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
-      greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
+      greatest(t.created_at, c_oldest), least(t.deadline_at, v_newest),
       -- Not extract: it calculates in numeric, which costs half a microsecond a row.
       (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
@@ -1068,7 +1076,7 @@ declare
   v_until tid := format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid;
 begin
   select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}'),
-      coalesce(array_agg(greatest(d.created_at, push.oldest_time())), '{}')
+      coalesce(array_agg(greatest(d.created_at, '2000-01-01 00:00:00+00')), '{}')
     into outbox_id, n, lease, created_at
     from push.delivery d
     where d.ctid >= v_from and d.ctid < v_until and d.state = 1 and d.owner = p_gateway;
@@ -3328,10 +3336,6 @@ COMMENT ON FUNCTION push.health_of_calls() IS 'checks of calls and their history
 
 CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, state text, hint text)
     LANGUAGE sql STABLE
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_bitmapscan TO 'off'
     AS $$
   with living as materialized (
     select g.id, g.started_at from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s'
@@ -4134,16 +4138,13 @@ CREATE FUNCTION push.new_call_id() RETURNS text
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_here int := (select h.shard from push.shard_here h);
-  v_map  smallint[];
+  v_here smallint := (select h.shard from push.shard_here h);
+  v_map  smallint[] := (select m.shards from push.shard_map m where m.until is null);
   v_id   text;
 begin
-  if v_here is not null then
-    v_map := (select m.shards from push.shard_map m where m.until is null);
-    if array_position(v_map, v_here::smallint) is null then
-      raise exception using errcode = 'object_not_in_prerequisite_state',
-        message = format('shard %s owns no slot', v_here), hint = 'Enqueue in another shard, or through the router.';
-    end if;
+  if v_here is not null and array_position(v_map, v_here) is null then
+    raise exception using errcode = 'object_not_in_prerequisite_state',
+      message = format('shard %s owns no slot', v_here), hint = 'Enqueue in another shard, or through the router.';
   end if;
   loop
     v_id := gen_random_uuid();
@@ -4473,39 +4474,36 @@ $$;
 COMMENT ON FUNCTION push.offer_provider_token(p_provider text, p_name text, p_token text, p_minted_at timestamp with time zone, p_expires_at timestamp with time zone, p_age_min interval) IS 'offers a new provider token, which is accepted if the current one is at least p_age_min older, or has expired. Returns the token in use. p_provider, p_name, p_token, p_minted_at, p_expires_at: as in push.provider_tokens';
 
 CREATE FUNCTION push.oldest_ringing(p_app text DEFAULT NULL::text) RETURNS interval
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
     AS $$
-  select max(now() - head.since)
-  from push.lane l
-  left join push.lane_conditions() s on s.lane = l.id
-  cross join lateral (
-    -- The earliest deadlines are sent next. An invite rings for at most ten minutes.
-    -- One that is tried again is late since its next try is due: what its first tries waited for, a push service of browsers for
-    -- example, says nothing about other calls.
-    select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
-    where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
-      and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
-    order by d.deadline_at
-    limit 100
-  ) head
-  where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
-    -- A lane that no living replica serves does not count while there are living replicas.
-    and (s.lane is not null
-      or not exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s'))
+begin
+  return (
+    select max(now() - head.since)
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    cross join lateral (
+      -- The earliest deadlines are sent next. An invite rings for at most ten minutes.
+      -- One that is tried again is late since its next try is due: what its first tries waited for, a push service of browsers for
+      -- example, says nothing about other calls.
+      select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
+        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
+      order by d.deadline_at
+      limit 100
+    ) head
+    where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
+      -- A lane that no living replica serves does not count while there are living replicas.
+      and (s.lane is not null
+        or not exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s')));
+end
 $$;
 
 COMMENT ON FUNCTION push.oldest_ringing(p_app text) IS 'how long the oldest of the invites that are sent next has been ready; null if there is none. Lanes that are paused, whose circuit is open, or that none of the living replicas serves do not count. p_app: only this app; null: all. Reads at most 100 rows of each lane';
-
-CREATE FUNCTION push.oldest_time() RETURNS timestamp with time zone
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select '2000-01-01 00:00:00+00'::timestamptz $$;
-
-COMMENT ON FUNCTION push.oldest_time() IS 'the earliest time that gateways are told of; an earlier one is passed as this one';
 
 CREATE FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5528,30 +5526,25 @@ CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate
     AS $$
 declare
   v_known text[] := coalesce(p_known, push.first_channels());
+  v_old   push.apps;
 begin
-  -- During an upgrade, gateways of two releases register the same app in turns. One that does not know a channel must not
-  -- remove it.
+  -- During an upgrade, gateways of two releases register the same app in turns. What one does not pass stays as it is, and one that does
+  -- not know a channel must not remove it.
+  select a.* into v_old from push.apps a where a.app = p_app for no key update;
   if p_providers is not null then
     p_providers := p_providers || array(
-      select c.name from push.apps a cross join lateral unnest(a.providers) c(name)
-      where a.app = p_app and c.name <> all (v_known) and c.name <> all (p_providers));
+      select c.name from unnest(v_old.providers) c(name) where c.name <> all (v_known) and c.name <> all (p_providers));
   end if;
-  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls,
-      voip_cancel)
-    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), p_providers,
-      nullif(p_missed_calls, 'default'), coalesce(p_voip_cancel, false))
-    on conflict (app) do update set ring_seconds = excluded.ring_seconds,
-        escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
-        -- A gateway of an older release does not pass this.
-        providers = coalesce(excluded.providers, a.providers),
-        missed_calls = case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
-        voip_cancel = coalesce(p_voip_cancel, a.voip_cancel),
-        updated_at = clock_timestamp()
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls, voip_cancel)
+    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), coalesce(p_providers, v_old.providers),
+      case when p_missed_calls is null then v_old.missed_calls else nullif(p_missed_calls, 'default') end,
+      coalesce(p_voip_cancel, v_old.voip_cancel, false))
+    on conflict (app) do update set ring_seconds = excluded.ring_seconds, escalate_after_seconds = excluded.escalate_after_seconds,
+        at_least_once = excluded.at_least_once, providers = excluded.providers, missed_calls = excluded.missed_calls,
+        voip_cancel = excluded.voip_cancel, updated_at = clock_timestamp()
       where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel)
-        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once,
-          coalesce(excluded.providers, a.providers),
-          case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
-          coalesce(p_voip_cancel, a.voip_cancel));
+        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
+          excluded.missed_calls, excluded.voip_cancel);
   perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, push.first_channels())) p(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
@@ -6083,9 +6076,9 @@ begin
       (c_index, 'announce_calls, answer_call, beat, call, compare_recipients, decline_call, '
         'device_token, drop_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, note_tokens, register_device, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call'),
-      (c_uncompiled, 'check_health, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
-      (c_walk, 'claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
-        'health_of_replicas, miss, oldest_ringing, postpone_receipts, promote, '
+      (c_uncompiled, 'end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
+        'miss, oldest_ringing, postpone_receipts, promote, '
         'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
         'expire, free_rows, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, note_devices, '
@@ -6317,23 +6310,21 @@ CREATE FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[
 declare
   v_settled bigint := 0;
   v_gone    record;
-  v_reason  text;
   -- A variable, so that older partitions are not read. The hour allows for a wrong clock of a gateway.
   v_since   timestamptz;
   v_failed  push.history;
 begin
-  for v_gone in select t.* from push.take_receipts(p_app, p_ticket) t loop
+  for v_gone in select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason from push.take_receipts(p_app, p_ticket) t loop
     v_settled := v_settled + 1;
-    v_reason := p_reason[array_position(p_ticket, v_gone.ticket)];
-    continue when v_reason is null;
+    continue when v_gone.reason is null;
     v_since := v_gone.sent_at - interval '1 hour';
-    update push.history h set receipt_reason = v_reason
+    update push.history h set receipt_reason = v_gone.reason
       where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
         and h.finished_at >= v_since
       returning h.* into v_failed;
     if found then
       perform push.announce_receipt(p_app, (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), v_failed.outbox_id,
-        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_reason);
+        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_gone.reason);
     end if;
   end loop;
   return v_settled;
@@ -6430,7 +6421,7 @@ begin
     from unnest(p_outbox_id, p_n, p_created_at) r(outbox_id, n, created_at)
     where (select true from push.history h
       where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= v_since
-        and (r.created_at is null or greatest(h.created_at, push.oldest_time()) = r.created_at) limit 1) is not null;
+        and (r.created_at is null or greatest(h.created_at, '2000-01-01 00:00:00+00') = r.created_at) limit 1) is not null;
 end
 $$;
 
@@ -7188,6 +7179,7 @@ CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_h
 declare
   v_now    push.shard_map;
   v_shards smallint[] := p_shards;
+  v_owns   int := cardinality(array_positions(v_shards, p_here::smallint));
   v_known  boolean;
 begin
   -- Waits for transactions that have enqueued under the current map, and keeps new ones waiting until this one ends.
@@ -7221,10 +7213,8 @@ begin
   if v_known then
     return format('shard %s has map %s already', p_here, p_generation);
   end if;
-  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation,
-    'slots', cardinality(array_positions(v_shards, p_here::smallint))));
-  return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation,
-    cardinality(array_positions(v_shards, p_here::smallint)));
+  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation, 'slots', v_owns));
+  return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation, v_owns);
 end
 $$;
 
@@ -7247,18 +7237,14 @@ declare
   v_id   bigint := push.find_call(void_call.call_id, void_call.app);
   v_done boolean;
 begin
-  voided := (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
   update push.outbox o set state = 'ended', end_reason = coalesce(void_call.reason, 'voided'), voided = true
     where o.id = v_id and o.ended_at is null;
   v_done := found;
+  voided := (select count(*) from push.delivery d where v_done and d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
   select o.* into v_call from push.outbox o where o.id = v_id;
-  if v_done then
-    message := format('call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call',
-      v_call.call_id, v_call.end_reason, voided);
-  else
-    voided := 0;
-    message := format('call %s had ended before (%s); nothing was done', v_call.call_id, v_call.end_reason);
-  end if;
+  message := format(case when v_done
+      then 'call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call'
+      else 'call %s had ended before (%s); nothing was done' end, v_call.call_id, v_call.end_reason, voided);
   perform push.note_audit('void_call', v_call.app || '/' || v_call.call_id,
     jsonb_build_object('reason', v_call.end_reason, 'done', v_done, 'voided', voided));
   return next;

@@ -33,30 +33,25 @@ create or replace function push.register_app(
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
   v_known text[] := coalesce(p_known, push.first_channels());
+  v_old   push.apps;
 begin
-  -- During an upgrade, gateways of two releases register the same app in turns. One that does not know a channel must not
-  -- remove it.
+  -- During an upgrade, gateways of two releases register the same app in turns. What one does not pass stays as it is, and one that does
+  -- not know a channel must not remove it.
+  select a.* into v_old from push.apps a where a.app = p_app for no key update;
   if p_providers is not null then
     p_providers := p_providers || array(
-      select c.name from push.apps a cross join lateral unnest(a.providers) c(name)
-      where a.app = p_app and c.name <> all (v_known) and c.name <> all (p_providers));
+      select c.name from unnest(v_old.providers) c(name) where c.name <> all (v_known) and c.name <> all (p_providers));
   end if;
-  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls,
-      voip_cancel)
-    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), p_providers,
-      nullif(p_missed_calls, 'default'), coalesce(p_voip_cancel, false))
-    on conflict (app) do update set ring_seconds = excluded.ring_seconds,
-        escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
-        -- A gateway of an older release does not pass this.
-        providers = coalesce(excluded.providers, a.providers),
-        missed_calls = case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
-        voip_cancel = coalesce(p_voip_cancel, a.voip_cancel),
-        updated_at = clock_timestamp()
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls, voip_cancel)
+    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), coalesce(p_providers, v_old.providers),
+      case when p_missed_calls is null then v_old.missed_calls else nullif(p_missed_calls, 'default') end,
+      coalesce(p_voip_cancel, v_old.voip_cancel, false))
+    on conflict (app) do update set ring_seconds = excluded.ring_seconds, escalate_after_seconds = excluded.escalate_after_seconds,
+        at_least_once = excluded.at_least_once, providers = excluded.providers, missed_calls = excluded.missed_calls,
+        voip_cancel = excluded.voip_cancel, updated_at = clock_timestamp()
       where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel)
-        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once,
-          coalesce(excluded.providers, a.providers),
-          case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
-          coalesce(p_voip_cancel, a.voip_cancel));
+        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
+          excluded.missed_calls, excluded.voip_cancel);
   perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, push.first_channels())) p(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);

@@ -180,49 +180,54 @@ language sql stable as $$
 $$;
 comment on function push.health_of_calls is 'checks of calls and their history; for push.health';
 
+-- The planner puts the others into this one, whose plan is made once a session.
 create or replace function push.check_health() returns table (item text, value text, state text, hint text)
-language sql stable security definer set search_path = push, pg_temp as $$
-  select * from push.health_of_server()
-  union all
-  select * from push.health_of_replicas()
-  union all
-  select * from push.health_of_calls()
-  union all
-  select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
-      case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
-      'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
-    from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
-      where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
-  union all
-  select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
-      'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
-    from (select count(*) from push.quarantined_tokens) q
-  union all
-  select 'webhooks',
-      coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
-        ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
-        case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting) order by w.app)), 'all arrive'),
-      case when bool_or(w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours') then 'bad'
-        when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
-      'push.resume_webhooks sends again.'
-    from push.webhooks w
-    where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes'
-      or w.state <> 'off' and w.oldest > interval '1 hour' or w.replicas_differ
-  union all
-  select 'API keys',
-      coalesce(push.first_few(array_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date)
-        order by k.expires_at, k.id)), 'none expires soon'),
-      case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-      'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
-      'revoke this one (push.revoke_api_key).'
-    from push.expiring_api_keys() k
-  union all
-  select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
-      case when count(*) > 0 then 'warn' else 'ok' end,
-      'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
-      'a minute; the one that registered last is right.'
-    from push.quota_troubles() q
+language plpgsql stable security definer set search_path = push, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+    select * from push.health_of_server()
+    union all
+    select * from push.health_of_replicas()
+    union all
+    select * from push.health_of_calls()
+    union all
+    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
+        case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
+        'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
+      from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
+        where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
+    union all
+    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
+        'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
+      from (select count(*) from push.quarantined_tokens) q
+    union all
+    select 'webhooks',
+        coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
+          ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
+          case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting) order by w.app)), 'all arrive'),
+        case when bool_or(w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours') then 'bad'
+          when count(*) > 0 then 'warn' else 'ok' end,
+        'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
+        'push.resume_webhooks sends again.'
+      from push.webhooks w
+      where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes'
+        or w.state <> 'off' and w.oldest > interval '1 hour' or w.replicas_differ
+    union all
+    select 'API keys',
+        coalesce(push.first_few(array_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date)
+          order by k.expires_at, k.id)), 'none expires soon'),
+        case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+        'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
+        'revoke this one (push.revoke_api_key).'
+      from push.expiring_api_keys() k
+    union all
+    select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
+        case when count(*) > 0 then 'warn' else 'ok' end,
+        'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
+        'a minute; the one that registered last is right.'
+      from push.quota_troubles() q;
+end
 $$;
 comment on function push.check_health is 'checks conditions that could make calls ring late; for push.health';
 

@@ -4,24 +4,27 @@
 -- What is owed, what is late, what failed -----------------------------------------------------------------------------
 
 create or replace function push.oldest_ringing(p_app text default null) returns interval
-language sql stable security definer set search_path = push, pg_temp as $$
-  select max(now() - head.since)
-  from push.lane l
-  left join push.lane_conditions() s on s.lane = l.id
-  cross join lateral (
-    -- The earliest deadlines are sent next. An invite rings for at most ten minutes.
-    -- One that is tried again is late since its next try is due: what its first tries waited for, a push service of browsers for
-    -- example, says nothing about other calls.
-    select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
-    where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
-      and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
-    order by d.deadline_at
-    limit 100
-  ) head
-  where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
-    -- A lane that no living replica serves does not count while there are living replicas.
-    and (s.lane is not null
-      or not exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s'))
+language plpgsql stable security definer set search_path = push, pg_temp as $$
+begin
+  return (
+    select max(now() - head.since)
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    cross join lateral (
+      -- The earliest deadlines are sent next. An invite rings for at most ten minutes.
+      -- One that is tried again is late since its next try is due: what its first tries waited for, a push service of browsers for
+      -- example, says nothing about other calls.
+      select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
+        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
+      order by d.deadline_at
+      limit 100
+    ) head
+    where (p_app is null or l.app = p_app) and not l.paused and s.circuit is distinct from 'open' and head.kind = 0
+      -- A lane that no living replica serves does not count while there are living replicas.
+      and (s.lane is not null
+        or not exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s')));
+end
 $$;
 comment on function push.oldest_ringing is
   'how long the oldest of the invites that are sent next has been ready; null if there is none. Lanes that are paused, '

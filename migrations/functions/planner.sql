@@ -31,9 +31,9 @@ begin
       (c_index, 'announce_calls, answer_call, beat, call, compare_recipients, decline_call, '
         'device_token, drop_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, note_tokens, register_device, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call'),
-      (c_uncompiled, 'check_health, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
-      (c_walk, 'claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
-        'health_of_replicas, miss, oldest_ringing, postpone_receipts, promote, '
+      (c_uncompiled, 'end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
+        'miss, oldest_ringing, postpone_receipts, promote, '
         'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
         'expire, free_rows, hold_invalidation, hurry_webhooks, invalidate_tokens, keep_newest, note_devices, '

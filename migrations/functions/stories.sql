@@ -10,7 +10,7 @@ select d.outbox_id, l.app, o.call_id, l.provider,
   case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
   d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
   case d.environment when 0 then 'production' else 'sandbox' end as environment,
-  -- As push.platform_name and push.mask, which readers of the views may not call.
+  -- As push.mask, which readers of the views may not call.
   case d.platform when 1 then 'ios' when 2 then 'android' when 3 then 'web' end as platform,
   d.locale, left(d.token, 4) || '…' || right(d.token, 4) as device, d.failures, d.fallback_of
 from push.delivery d
