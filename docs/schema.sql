@@ -239,26 +239,23 @@ begin
     return;
   end if;
   if p_may_reap and v_steady <= v_now - p_silence then
-    with silent as materialized (
-      select g.id from push.gateways g
-      -- In the future: the clock was set back, and there was no heartbeat since.
-      where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
-        and g.doubted_at < v_now - p_silence / 6
-        and g.id <> p_gateway
-      order by g.id for no key update skip locked
-    ), ended as (
-      update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
-        free_due_at = clock_timestamp()
-      from silent s where g.id = s.id returning g.id
+    with ended as (
+      update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent', free_due_at = clock_timestamp()
+      where g.id = any (array(
+        select x.id from push.gateways x
+        -- In the future: the clock was set back, and there was no heartbeat since.
+        where x.alive and (x.heartbeat_at < v_now - p_silence or x.heartbeat_at > clock_timestamp() + p_silence)
+          and x.doubted_at < v_now - p_silence / 6 and x.id <> p_gateway
+        order by x.id for no key update skip locked))
+      returning g.id
     )
     select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
-    with doubtful as materialized (
-      select g.id from push.gateways g
-      where g.alive and (g.heartbeat_at < v_now - p_silence * 2 / 3 or g.heartbeat_at > clock_timestamp() + p_silence)
-        and (g.doubted_at <= v_now) is not true and g.id <> p_gateway
-      order by g.id for no key update skip locked
-    )
-    update push.gateways g set doubted_at = v_now from doubtful d where g.id = d.id;
+    update push.gateways g set doubted_at = v_now
+    where g.id = any (array(
+      select x.id from push.gateways x
+      where x.alive and (x.heartbeat_at < v_now - p_silence * 2 / 3 or x.heartbeat_at > clock_timestamp() + p_silence)
+        and (x.doubted_at <= v_now) is not true and x.id <> p_gateway
+      order by x.id for no key update skip locked));
   end if;
   if p_may_reap then
     perform push.free_claims(v_silent);
@@ -390,7 +387,7 @@ declare
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
-  v_looked  push.delivery[];
+  v_looked  bigint;
 begin
   if push.restored_at() is not null then
     return 0;
@@ -410,25 +407,21 @@ begin
         and (d.last_reason is not null or d.lane = any (v_lanes))
       order by d.due_at limit c_scanned
     ) w
-  ), wanted as materialized (
-    select n.tid from (
-      select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
-      where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= v_waited and s.deadline_at > v_soon
-    ) n
-    order by n.place limit p_max
   ), pick as materialized (
-    select d.ctid as tid from push.delivery d where d.ctid = any (array(select w.tid from wanted w))
+    select d.ctid as tid from push.delivery d where d.ctid = any (array(
+      select n.tid from (
+        select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
+        where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= v_waited and s.deadline_at > v_soon
+      ) n
+      order by n.place limit p_max))
     for no key update skip locked
   ), looked as (
-    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(select p.tid from pick p))
-    returning d
+    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(select p.tid from pick p)) returning d.outbox_id
+  ), noted as (
+    insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from looked l
   )
-  select array_agg(l.d) into v_looked from looked l;
-  if v_looked is null then
-    return 0;
-  end if;
-  insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from unnest(v_looked) l;
-  return cardinality(v_looked);
+  select count(*) into v_looked from looked;
+  return v_looked;
 end
 $$;
 
@@ -440,14 +433,12 @@ CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text, after_n int
     SET enable_seqscan TO 'off'
     AS $$
 declare
-  v_call  push.outbox;
-  v_id    bigint := push.find_call(call_id, app);
-  v_since timestamptz;
+  v_id   bigint := push.find_call(call_id, app);
+  v_call push.outbox := (select o from push.outbox o where o.id = v_id);
+  -- A variable, so that older partitions are not read.
+  v_since timestamptz := v_call.created_at;
   v_last  int;
 begin
-  select o.* into v_call from push.outbox o where o.id = v_id;
-  -- A variable, so that older partitions are not read.
-  v_since := v_call.created_at;
   -- The last number on this page, if another page follows.
   if devices is not null then
     select case when count(*) > devices then max(page.n) filter (where page.place <= devices) end into v_last
@@ -472,23 +463,18 @@ begin
       from jsonb_each(v_call.declined) s(user_id, said)), '[]'),
     'traceId', substr(v_call.traceparent, 4, 32), 'next', v_last,
     'devices', coalesce((
-      select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
-          'state', d.state, 'reason', d.reason, 'sentAt', push.iso_time(d.sent_at),
-          'answeredAt', push.iso_time(d.answered_at), 'device', d.device, 'rangAt', push.iso_time(r.rang_at))
-        order by d.n)
+      select jsonb_agg(to_jsonb(d) - 'n' || jsonb_build_object('rangAt', push.iso_time(r.rang_at)) order by d.n)
       from (
-        select d.n, d.user_id, d.provider, d.kind, d.state, d.last_reason as reason, null::timestamptz as sent_at,
-          null::timestamptz as answered_at, d.device
+        select d.n, d.user_id as "userId", d.provider, d.kind, d.state, d.last_reason as reason, null as "sentAt", null as "answeredAt", d.device
         from push.deliveries d
         where d.outbox_id = v_id and d.n > coalesce(after_n, -1) and (v_last is null or d.n <= v_last)
         union all
-        select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), h.sent_at,
-          h.answered_at, h.device
+        select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), push.iso_time(h.sent_at),
+          push.iso_time(h.answered_at), h.device
         from push.delivery_history h
-        where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1)
-          and (v_last is null or h.n <= v_last)
+        where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1) and (v_last is null or h.n <= v_last)
       ) d
-      left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d.user_id and d.kind = 'invite'), '[]'));
+      left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d."userId" and d.kind = 'invite'), '[]'));
 end
 $$;
 
@@ -693,21 +679,39 @@ $$;
 
 COMMENT ON FUNCTION push.calls_that_skip(p_outbox_ids bigint[]) IS 'those of the calls just enqueued of which push.skipped_recipients has something to tell';
 
-CREATE FUNCTION push.cancel_rings(p_calls bigint[]) RETURNS integer
+CREATE FUNCTION push.cancel_rings(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
-declare
-  v_made int;
 begin
   with call as materialized (
-    select o.id, o.ended_at, o.answered_by, o.answered_device, coalesce(o.declined, '{}') as declined,
+    select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device, coalesce(o.declined, '{}') as declined,
       coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel,
-      case when o.answered_device is not null or o.declined is not null then push.own_tokens(o.id) else '{}' end as own
+      -- The phones that have answered or declined.
+      array_remove(array(select o.answered_device union select s.said ->> 'device' from jsonb_each(o.declined) s(user_id, said)), null) as said
     from unnest(p_calls) c(id) cross join lateral (
       select * from push.outbox o
       where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null) offset 0
     ) o
+  ), own as materialized (
+    select c.id, s.token from call c cross join unnest(c.said) s(token)
+    union all
+    -- An entry of recipients with tokens is one phone.
+    select c.id, t.token from call c cross join lateral jsonb_array_elements(c.recipients) e cross join lateral push.entry_tokens(e, true) t
+    where c.said <> '{}' and exists (select from push.entry_tokens(e, true) s where s.token = any (c.said))
+    union all
+    -- Of a registered phone it is unknown which tokens of other providers it has: any of the user's tokens on that platform may be its own.
+    -- A browser has only one.
+    select c.id, d.token from call c cross join unnest(c.said) s(token)
+    cross join lateral (
+      select x.user_id, x.provider, coalesce(x.platform, push.channel_platform(x.provider)) as platform from push.devices x
+      where sha256(x.token::bytea) = sha256(s.token::bytea) and x.app = c.app and x.provider <> 'webpush' offset 0
+    ) x
+    cross join lateral (
+      select d.token from push.devices d
+      where d.user_id = x.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider not in (x.provider, 'webpush')
+        and (x.platform is null or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform) offset 0
+    ) d
   ), pushed as materialized (
     select * from push.pushes_of(array(select c.id from call c))
   ), target as (
@@ -715,7 +719,7 @@ begin
     from call c join pushed p on p.id = c.id
     where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or c.declined ? p.user_id)
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by)
-      and (p.id, p.token) not in (select o.id, t.token from call o cross join unnest(o.own) t(token))
+      and (p.id, p.token) not in (select o.id, o.token from own o)
       and (p.provider <> 'apns' or c.voip_cancel
         and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null or c.declined -> p.user_id ? 'erases'))
       and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
@@ -727,12 +731,10 @@ begin
     clock_timestamp() + interval '60 s', t.lane, t.lane, coalesce(t.environment, 0), coalesce(t.platform, 0), t.user_id, t.token,
     t.locale, t.data
   from target t;
-  get diagnostics v_made = row_count;
-  return v_made;
 end
 $$;
 
-COMMENT ON FUNCTION push.cancel_rings(p_calls bigint[]) IS 'for calls that were answered or ended: makes one cancel for each phone that may ring and has none. The user who answered gets none; if the phone that answered is known, only that phone gets none. For calls that still ring: the same for users who have declined. Returns how many were made. p_calls: push.outbox.id';
+COMMENT ON FUNCTION push.cancel_rings(p_calls bigint[]) IS 'for calls that were answered or ended: makes one cancel for each phone that may ring and has none. The user who answered gets none; if the phone that answered is known, only that phone gets none. For calls that still ring: the same for users who have declined. p_calls: push.outbox.id';
 
 CREATE FUNCTION push.change_lane() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -746,13 +748,13 @@ begin
       message = 'push.lanes: only paused and note can be changed',
       hint = 'push.resume_invalidation ends a hold of invalidation.';
   end if;
-  perform from push.switch_lane(case when new.paused then 'pause_lane' else 'resume_lane' end, old.app, old.provider,
-    new.paused, new.note);
+  perform from push.operate_lane(null, old.app, old.provider, new.paused, new.note);
+  update push.lane l set note = new.note where l.id = old.id and l.note is distinct from new.note;
   return new;
 end
 $$;
 
-COMMENT ON FUNCTION push.change_lane() IS 'an update of paused or note in push.lanes does the same as push.pause_lane or push.resume_lane';
+COMMENT ON FUNCTION push.change_lane() IS 'an update of paused or note in push.lanes does the same as push.pause_lane or push.resume_lane, and the note is as it was given';
 
 CREATE FUNCTION push.channel_of(p_rank integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -878,36 +880,61 @@ $$;
 COMMENT ON FUNCTION push.check_device() IS 'refuses a malformed device with an error that names the column and contains no token';
 
 CREATE FUNCTION push.check_health() RETURNS TABLE(item text, value text, state text, hint text)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
-    AS $$
-  select * from push.health_of_server()
-  union all select * from push.health_of_replicas()
-  union all select * from push.health_of_calls()
-  union all select * from push.health_of_apps()
-$$;
-
-COMMENT ON FUNCTION push.check_health() IS 'checks conditions that could make calls ring late; for push.health';
-
-CREATE FUNCTION push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) RETURNS void
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
+#variable_conflict use_column
 begin
-  if not exists (select from push.outbox o where o.id = p_outbox_id
-    and (o.recipients @> jsonb_build_array(p_user_id)
-      or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id)))) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('user_id: call %s does not ring this user', left(p_call_id, 128)),
-      hint = 'It must be the id that the recipients of the call gave.',
-      schema = 'push', table = 'ring_reports', column = 'user_id';
-  end if;
+  return query
+    select * from push.health_of_server()
+    union all
+    select * from push.health_of_replicas()
+    union all
+    select * from push.health_of_calls()
+    union all
+    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
+        case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
+        'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
+      from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
+        where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
+    union all
+    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
+        'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
+      from (select count(*) from push.quarantined_tokens) q
+    union all
+    select 'webhooks',
+        coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
+          ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
+          case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting) order by w.app)), 'all arrive'),
+        case when bool_or(w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours') then 'bad'
+          when count(*) > 0 then 'warn' else 'ok' end,
+        'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
+        'push.resume_webhooks sends again.'
+      from push.webhooks w
+      where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes'
+        or w.state <> 'off' and w.oldest > interval '1 hour' or w.replicas_differ
+    union all
+    select 'API keys',
+        coalesce(push.first_few(array_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date)
+          order by k.expires_at, k.id)), 'none expires soon'),
+        case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+        'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
+        'revoke this one (push.revoke_api_key).'
+      from push.expiring_api_keys() k
+    union all
+    select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
+        case when count(*) > 0 then 'warn' else 'ok' end,
+        'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
+        'a minute; the one that registered last is right.'
+      from push.quota_troubles() q;
 end
 $$;
 
-COMMENT ON FUNCTION push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) IS 'raises an error if a call does not name this user. p_outbox_id: push.outbox.id; p_call_id: for the error message; p_user_id: the user';
+COMMENT ON FUNCTION push.check_health() IS 'checks conditions that could make calls ring late; for push.health';
 
 CREATE FUNCTION push.check_webhook(p_app text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -942,8 +969,9 @@ declare
   -- claim fast.
   v_first  timestamptz := statement_timestamp() + p_slack;
   -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
-  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed.
-  v_oldest timestamptz := push.oldest_time();
+  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed: it is the same in
+  -- push.claimed_by and push.settled.
+  c_oldest constant timestamptz := '2000-01-01 00:00:00+00';
   v_newest timestamptz := v_first + interval '1 year';
   v_tids   tid[];
 begin
@@ -972,7 +1000,7 @@ begin
         d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data, d.paired
     )
     select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
-      greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
+      greatest(t.created_at, c_oldest), least(t.deadline_at, v_newest),
       -- Not extract: it calculates in numeric, which costs half a microsecond a row.
       (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
@@ -1021,21 +1049,13 @@ begin
         values (v_batch.sent_at, v_batch.due_at, v_batch.give_up_at, v_batch.attempts, v_batch.claimed, v_batch.app,
           v_batch.ticket[v_room + 1:], v_batch.outbox_id[v_room + 1:], v_batch.n[v_room + 1:],
           v_batch.user_id[v_room + 1:], v_batch.token[v_room + 1:]);
-      v_batch.ticket := v_batch.ticket[:v_room];
-      v_batch.outbox_id := v_batch.outbox_id[:v_room];
-      v_batch.n := v_batch.n[:v_room];
-      v_batch.user_id := v_batch.user_id[:v_room];
-      v_batch.token := v_batch.token[:v_room];
-      update push.receipt_batch r
-        set ticket = v_batch.ticket, outbox_id = v_batch.outbox_id, n = v_batch.n, user_id = v_batch.user_id,
-          token = v_batch.token
-        where r.id = v_batch.id;
+      perform push.keep_receipts(v_batch.id, array(select generate_series(1, v_room)));
     end if;
     -- The due time is the lease: if the gateway dies, the tickets are due again.
     update push.receipt_batch r
       set attempts = r.attempts + 1, claimed = true,
         due_at = least(clock_timestamp() + p_lease_ms * interval '1 ms', r.give_up_at)
-      where r.id = v_batch.id;
+      where r.id = v_batch.id returning r.* into v_batch;
     v_room := v_room - cardinality(v_batch.ticket);
     return query
       select t.ticket, t.outbox_id, t.n, t.token, v_batch.sent_at
@@ -1122,7 +1142,7 @@ declare
   v_until tid := format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid;
 begin
   select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}'),
-      coalesce(array_agg(greatest(d.created_at, push.oldest_time())), '{}')
+      coalesce(array_agg(greatest(d.created_at, '2000-01-01 00:00:00+00')), '{}')
     into outbox_id, n, lease, created_at
     from push.delivery d
     where d.ctid >= v_from and d.ctid < v_until and d.state = 1 and d.owner = p_gateway;
@@ -1135,56 +1155,18 @@ $$;
 
 COMMENT ON FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT created_at timestamp with time zone[], OUT next_page bigint) IS 'the deliveries that a gateway has claimed, in one part of the table. p_gateway: what push.register_gateway returned; p_from_page: 0, then next_page of the previous result; p_pages: number of pages to read. Arrays, by delivery: outbox_id, n, lease, the claim''s number, and created_at; next_page: null at the end';
 
-CREATE FUNCTION push.claimed_places(p_gateways integer[], p_claim integer DEFAULT NULL::integer) RETURNS tid[]
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'on'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET max_parallel_workers_per_gather TO '0'
-    AS $$
-begin
-  -- Reads the whole table on purpose: an index on owner would cost every claim an entry.
-  if p_claim is null then
-    return array(select d.ctid from push.delivery d where d.state = 1 and d.owner = any (p_gateways));
-  end if;
-  return array(select d.ctid from push.delivery d where d.state = 1 and d.owner = p_gateways[1] and d.lease = p_claim);
-end
-$$;
-
-COMMENT ON FUNCTION push.claimed_places(p_gateways integer[], p_claim integer) IS 'where the deliveries are stored that these gateways have claimed. p_gateways: push.gateways.id; p_claim: only the claim with this number, of the first gateway. For push.forget and push.free_claims. Reads all of push.delivery';
-
-CREATE FUNCTION push.commit_durably() RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  -- A session may have asked for more than "on"; that is kept.
-  if current_setting('synchronous_commit') in ('off', 'local') then
-    perform set_config('synchronous_commit', 'on', true);
-  end if;
-end
-$$;
-
-COMMENT ON FUNCTION push.commit_durably() IS 'makes the commit of this transaction wait for the disk, whatever the session''s setting. For transactions that make pushes visible to people, and for a new gateway';
-
 CREATE FUNCTION push.compare_recipients(call_id text, app text, user_ids text[]) RETURNS TABLE(others integer, absent text[])
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
-declare
-  v_id bigint := push.find_call(compare_recipients.call_id, compare_recipients.app);
-begin
-  return query
-    with there as materialized (
-      select push.entry_user(e) as user_id
-      from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
-      where o.id = v_id and push.is_recipient(e)
-    )
-    select (select count(*)::int from there t where t.user_id <> all (compare_recipients.user_ids)),
-      array(select distinct u from unnest(compare_recipients.user_ids) u where u not in (select t.user_id from there t));
-end
+  with there as materialized (
+    select push.entry_user(e) as user_id
+    from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
+    where o.id = push.find_call(compare_recipients.call_id, compare_recipients.app) and push.is_recipient(e)
+  )
+  select (select count(*)::int from there t where t.user_id <> all (compare_recipients.user_ids)),
+    array(select distinct u from unnest(compare_recipients.user_ids) u where u not in (select t.user_id from there t))
 $$;
 
 COMMENT ON FUNCTION push.compare_recipients(call_id text, app text, user_ids text[]) IS 'compares users with the recipients of a call. call_id, app: columns of push.outbox; user_ids: the users. Returns others: number of recipients that are not among the users; absent: the users who are not among the recipients. Raises an error if there is no such call';
@@ -1445,20 +1427,32 @@ declare
 begin
   return query
   with looked_at as materialized (
-    select n.* from push.nearest_owed(v_each, p_most, v_past, v_near, p_past) n
+    select l.id as lane, r.range, d.*
+    from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
+    cross join push.lane l
+    cross join lateral (
+      select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
+      order by d.deadline_at limit v_each
+    ) d
+    where r.range > 0 or p_past
+    union all
+    (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.ready_lane is null and d.due_at > case when p_past then '-infinity' else v_past end and d.crashes < 2
+      order by d.due_at limit p_most)
+    union all
+    (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d where d.crashes >= 2 limit p_most)
   ), counted as materialized (
-    select c.lane, c.range, c.kind, c.state, c.owner, count(*) as count, min(c.created_at) as oldest,
-      min(c.deadline_at) as first_deadline
-    from looked_at c
-    group by c.lane, c.range, c.kind, c.state, c.owner
+    select c.lane, c.range, c.kind, c.state, c.owner, count(*)::float as count, min(c.created_at) as oldest,
+      min(c.deadline_at) as first_deadline, false as is_drawn
+    from looked_at c group by c.lane, c.range, c.kind, c.state, c.owner
   ), cut as materialized (
     -- Lanes and ranges that have more than was counted. The range of waiting deliveries covers all lanes.
     select c.lane, c.range from counted c where c.range < 3 group by c.lane, c.range having sum(c.count) >= v_each
     union all
     select l.id, 3 from push.lane l where (select sum(c.count) from counted c where c.range = 3) >= p_most
   ), drawn as materialized (
-    select d.lane, d.range, d.kind, d.state, d.owner, count(*) * 100 / v_percent as count, min(d.created_at) as oldest,
-      min(d.deadline_at) as first_deadline
+    select d.lane, d.range, d.kind, d.state, d.owner, count(*) * 100 / v_percent, min(d.created_at), min(d.deadline_at), true
     from (select from cut limit 1) is_any
     cross join lateral (
       select d.lane, d.kind, d.state, d.owner, d.created_at, d.deadline_at,
@@ -1469,22 +1463,15 @@ begin
       where d.state <> 1
     ) d
     group by d.lane, d.range, d.kind, d.state, d.owner
-  ), both_ways as (
-    select c.lane, c.kind, c.state, c.owner, c.count, c.oldest, c.first_deadline, 0 as drawn
-    from counted c
-    union all
-    select d.lane, d.kind, d.state, d.owner, d.count - coalesce(c.count, 0), d.oldest, d.first_deadline, 1
-    from drawn d
-    join cut on cut.lane = d.lane and cut.range = d.range
-    left join counted c on c.lane = d.lane and c.range = d.range and c.kind = d.kind and c.state = d.state
-      and c.owner is not distinct from d.owner
-    where d.count > coalesce(c.count, 0)
+  ), best as (
+    select b.lane, b.kind, b.state, b.owner, max(b.count) as count, min(b.oldest) as oldest, min(b.first_deadline) as first_deadline,
+      max(b.count) > coalesce(max(b.count) filter (where not b.is_drawn), 0) as is_estimate
+    from (select c.* from counted c union all select d.* from drawn d join cut on cut.lane = d.lane and cut.range = d.range) b
+    group by b.lane, b.range, b.kind, b.state, b.owner
   )
-  select b.lane, b.kind, b.state, b.owner,
-    case max(b.drawn) when 0 then sum(b.count) else round(sum(b.count)::numeric, 2 - floor(log(sum(b.count)))::int) end::bigint,
-    min(b.oldest), min(b.first_deadline)
-  from both_ways b
-  group by b.lane, b.kind, b.state, b.owner;
+  select b.lane, b.kind, b.state, b.owner, case when bool_or(b.is_estimate)
+      then round(sum(b.count)::numeric, 2 - floor(log(sum(b.count)))::int) else sum(b.count) end::bigint, min(b.oldest), min(b.first_deadline)
+  from best b group by b.lane, b.kind, b.state, b.owner;
 end
 $$;
 
@@ -1580,17 +1567,16 @@ CREATE FUNCTION push.decline_call(call_id text, user_id text, app text DEFAULT N
     SET enable_seqscan TO 'off'
     AS $$
 declare
-  v_id   bigint := push.find_call(call_id, app);
-  v_call push.outbox := (select o from push.outbox o where o.id = v_id);
+  v_id  bigint := push.find_call(call_id, app, coalesce(user_id, ''));
+  v_app text := (select o.app from push.outbox o where o.id = v_id);
 begin
-  perform push.check_recipient(v_id, v_call.call_id, user_id);
   if coalesce(reason not in ('declined', 'busy'), true) then
     raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
       schema = 'push', table = 'outbox', column = 'declined';
   end if;
   update push.outbox o
     set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, jsonb_build_object('reason', decline_call.reason,
-      'at', clock_timestamp(), 'device', push.device_token(v_call.app, decline_call.device)))
+      'at', clock_timestamp(), 'device', push.device_token(v_app, decline_call.device)))
     where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
   return found;
 end
@@ -1734,38 +1720,12 @@ CREATE FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
     AS $$
-declare
-  v_places tid[] := push.places(p_gateway, p_outbox_id, p_n, p_lease);
 begin
-  return push.free_rows(array_remove(v_places, null), array[p_gateway], array[p_gateway], false);
+  return push.free_rows(array_remove(push.places(p_gateway, p_outbox_id, p_n, p_lease), null), array[p_gateway]);
 end
 $$;
 
 COMMENT ON FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'for deliveries that are claimed in the gateway''s name and that it does not know, because a fail-over has lost what it settled: those that people see end as dead (GatewayCrashed) unless the app is at_least_once, the others become ready. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle. Returns how many';
-
-CREATE FUNCTION push.drop_all_calls() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    AS $$
-declare
-  v_table text;
-begin
-  foreach v_table in array '{delivery,ring_reports,escalations,follow_ups,call_key}'::text[] loop
-    begin
-      execute format('truncate push.%I', v_table);
-    exception when object_in_use then
-      -- Usually the same TRUNCATE includes this table, which is then empty.
-      execute format('delete from push.%I', v_table);
-    end;
-  end loop;
-  perform push.note_audit('truncate_calls', 'push.outbox');
-  perform push.notify('push_control', 'void *');
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.drop_all_calls() IS 'does after a TRUNCATE what push.drop_calls does after a DELETE';
 
 CREATE FUNCTION push.drop_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1776,20 +1736,30 @@ CREATE FUNCTION push.drop_calls() RETURNS trigger
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  -- Retention deletes no call with deliveries, so these calls were deleted by hand.
-  v_owing bigint[] := array(
-    select g.id from gone_calls g
-    where (select true from push.delivery d where d.outbox_id = g.id limit 1)
-      -- An older snapshot may not show them.
-      or current_setting('transaction_isolation') in ('repeatable read', 'serializable')
-    order by g.id);
+  -- It may not show deliveries that have been made since.
+  v_is_old constant boolean := current_setting('transaction_isolation') in ('repeatable read', 'serializable');
+  v_table  text;
+  v_owing  bigint[];
 begin
-  -- An older snapshot does not show what has been made since.
-  insert into push.follow_ups (outbox_id, why)
-    select g.id, 'gone' from gone_calls g
-    where g.id = any (v_owing) or current_setting('transaction_isolation') in ('repeatable read', 'serializable');
+  if tg_op = 'TRUNCATE' then
+    foreach v_table in array '{delivery,ring_reports,escalations,follow_ups,call_key}'::text[] loop
+      begin
+        execute format('truncate push.%I', v_table);
+      exception when object_in_use then
+        -- Usually the same TRUNCATE includes this table, which is then empty.
+        execute format('delete from push.%I', v_table);
+      end;
+    end loop;
+    perform push.note_audit('truncate_calls', 'push.outbox');
+    perform push.notify('push_control', 'void *');
+    return null;
+  end if;
+  -- Retention deletes no call with deliveries, so these calls were deleted by hand.
+  v_owing := array(select g.id from gone_calls g where v_is_old or (select true from push.delivery d where d.outbox_id = g.id limit 1));
   if v_owing <> '{}' then
-    perform push.tell_void(v_owing[:101]);
+    insert into push.follow_ups (outbox_id, why) select c.id, 'gone' from unnest(v_owing) c(id);
+    perform push.notify('push_control', 'void ' || c.id)
+      from unnest(case when cardinality(v_owing) <= 100 then v_owing::text[] else '{*}' end) c(id);
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
       jsonb_build_object('calls', (select count(*) from gone_calls), 'owed',
         (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
@@ -1806,7 +1776,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.drop_calls() IS 'runs when calls are deleted: deletes their other rows, and notes their deliveries for push.follow_up, which deletes them. Their history stays';
+COMMENT ON FUNCTION push.drop_calls() IS 'runs when calls are deleted: deletes their other rows, and notes their deliveries for push.follow_up, which deletes them. Their history stays. After a TRUNCATE, all of these go at once';
 
 CREATE FUNCTION push.drop_device(app text, provider text, token text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1889,14 +1859,13 @@ begin
   )
   -- After the deadline, gateways drop on their own the invites that they hold in memory.
   select array_agg(c.id) filter (where c.deadline_at > clock_timestamp()) into v_held from changed c;
-  if v_held is not null then
-    perform push.tell_void(v_held[:101]);
-  end if;
+  perform push.notify('push_control', 'void ' || c.id) from unnest(case when cardinality(v_held) <= 100 then v_held::text[] else '{*}' end) c(id)
+    where v_held is not null;
   return null;
 end
 $$;
 
-COMMENT ON FUNCTION push.end_calls() IS 'runs when calls change: notes those that have ended, and those that a user has declined, for push.follow_up, and tells the gateways';
+COMMENT ON FUNCTION push.end_calls() IS 'runs when calls change: notes those that have ended, and those that a user has declined, for push.follow_up, and tells the gateways: NOTIFY push_control with "void" and push.outbox.id, or with "void *" (any call may have ended) if there are more than 100';
 
 CREATE FUNCTION push.end_declined(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -1919,7 +1888,7 @@ $_$;
 COMMENT ON FUNCTION push.end_declined(p_calls bigint[]) IS 'ends those of these calls, which ring, that all users have declined. p_calls: push.outbox.id';
 
 CREATE FUNCTION push.ended(p_outbox_id bigint[]) RETURNS bigint[]
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
@@ -1928,19 +1897,12 @@ CREATE FUNCTION push.ended(p_outbox_id bigint[]) RETURNS bigint[]
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-begin
-  return array(
-    select c.id from unnest(p_outbox_id) c(id)
-    where c.id is not null and (
-      select true from push.outbox o
-      where o.id = c.id and o.ended_at is null
-        and (o.declined is null or not exists (
-          select from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state = 1 and o.declined ? d.user_id))
-      ) is null);
-end
+  select array(select c.id from unnest(p_outbox_id) c(id) where exists (
+    select from push.ended_for(array[c.id]) e where e.user_id is null or exists (
+      select from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state = 1 and d.user_id = e.user_id)))
 $$;
 
-COMMENT ON FUNCTION push.ended(p_outbox_id bigint[]) IS 'those of these calls that no longer ring, were deleted, or have claimed invites of a user who has declined. The gateway must return the deliveries of these calls that it has not sent; those of users who have not declined become ready again. A notification on push_control is only a hint, so gateways check with this function. p_outbox_id: push.outbox.id';
+COMMENT ON FUNCTION push.ended(p_outbox_id bigint[]) IS 'for gateways of release 0.1.0: those of these calls that no longer ring, were deleted, or have claimed invites of a user who has declined. p_outbox_id: push.outbox.id';
 
 CREATE FUNCTION push.ended_for(p_outbox_id bigint[]) RETURNS TABLE(outbox_id bigint, user_id text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -2490,24 +2452,6 @@ $$;
 
 COMMENT ON FUNCTION push.expiring_api_keys() IS 'the keys to the HTTP API that expire within 30 days, without those whose last use is more than 30 days ago';
 
-CREATE FUNCTION push.fallback_devices(p_app text, p_user_id text, p_rank integer, p_platform smallint) RETURNS TABLE(rank integer, token text, locale text, platform smallint)
-    LANGUAGE sql STABLE
-    AS $$
-  select x.rank, x.token, x.locale, x.platform
-  from (
-    select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
-      push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
-    from push.devices d
-    where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null and push.is_fallback(d.provider)
-    offset 0
-  ) x
-  where x.rank > p_rank and x.platform in (0, p_platform)
-  order by x.registered_at desc
-  limit 10
-$$;
-
-COMMENT ON FUNCTION push.fallback_devices(p_app text, p_user_id text, p_rank integer, p_platform smallint) IS 'the ten newest devices of a user that may replace one of a channel on a platform; platform 0: unknown. p_rank: of that channel';
-
 CREATE FUNCTION push.falls_back(p_provider text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select p_provider in ('apns', 'fcm') $$;
@@ -2660,9 +2604,10 @@ $$;
 
 COMMENT ON FUNCTION push.find_api_key(p_id integer) IS 'for gateways of older releases: the app and the scopes of a key to the HTTP API, and the SHA-256 of the whole key to compare with. p_id: the number in the key. No row: there is no such key, or it is revoked, expired or bound to addresses';
 
-CREATE FUNCTION push.find_call(p_call_id text, p_app text) RETURNS bigint
+CREATE FUNCTION push.find_call(p_call_id text, p_app text, p_user_id text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
   v_ids  bigint[];
@@ -2677,22 +2622,26 @@ begin
   elsif cardinality(v_ids) > 1 then
     raise exception using errcode = 'cardinality_violation',
       message = format('app: call %s exists in several apps (%s); say in which', p_call_id, v_apps);
+  elsif p_user_id is not null and not exists (select from push.outbox o where o.id = v_ids[1]
+    and (o.recipients @> jsonb_build_array(p_user_id) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id))))
+  then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('user_id: call %s does not ring this user', left(p_call_id, 128)),
+      hint = 'It must be the id that the recipients of the call gave.',
+      schema = 'push', table = 'ring_reports', column = 'user_id';
   end if;
   return v_ids[1];
 end
 $$;
 
-COMMENT ON FUNCTION push.find_call(p_call_id text, p_app text) IS 'the number of a call in the apps that the caller may act for. Raises an error if there is none, or if p_app is null and several apps have one. p_call_id, p_app: columns of push.outbox';
+COMMENT ON FUNCTION push.find_call(p_call_id text, p_app text, p_user_id text) IS 'the number of a call in the apps that the caller may act for. Raises an error if there is none, if p_app is null and several apps have one, or if it does not name the user. p_call_id, p_app: columns of push.outbox; p_user_id: null: any user';
 
 CREATE FUNCTION push.find_calls(p_call_ids text[], p_apps text[]) RETURNS SETOF integer
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-begin
-  return query
-    select a.ordinal::int - 1 from unnest(p_call_ids, p_apps) with ordinality a(call_id, app, ordinal)
-    where exists (select from push.own_calls(a.call_id, a.app));
-end
+  select a.ordinal::int - 1 from unnest(p_call_ids, p_apps) with ordinality a(call_id, app, ordinal)
+  where exists (select from push.own_calls(a.call_id, a.app))
 $$;
 
 COMMENT ON FUNCTION push.find_calls(p_call_ids text[], p_apps text[]) IS 'which of these calls this database has, of the apps that the caller may act for: their positions from 0. p_call_ids, p_apps: columns of push.outbox; an app that is null stands for all';
@@ -2950,8 +2899,7 @@ CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_places tid[];
-  v_given  bigint;
+  v_given bigint;
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
@@ -2960,10 +2908,10 @@ begin
     return 0;
   end if;
   update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
-  v_places := push.claimed_places(array[p_gateway], p_claim);
+  -- Reads the whole table: an index on owner would cost every claim an entry.
   update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
       due_at = clock_timestamp()
-    where d.ctid = any (v_places) and d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
+    where d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
   get diagnostics v_given = row_count;
   if v_given > 0 then
     perform push.ring_doorbell();
@@ -2983,6 +2931,7 @@ CREATE FUNCTION push.free_claims(p_gateways integer[] DEFAULT '{}'::integer[]) R
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
+    SET max_parallel_workers_per_gather TO '0'
     AS $$
 declare
   v_begun  timestamptz := clock_timestamp();
@@ -3000,9 +2949,9 @@ begin
   if v_ended = '{}' then
     return 0;
   end if;
-  v_places := push.claimed_places(v_ended);
-  v_found := push.free_rows(v_places, v_ended,
-    array(select g.id from push.gateways g where g.id = any (v_ended) and g.ended_reason = 'silent'), true);
+  -- Reads the whole table: an index on owner would cost every claim an entry.
+  v_places := array(select d.ctid from push.delivery d where d.state = 1 and d.owner = any (v_ended));
+  v_found := push.free_rows(v_places, v_ended);
   -- At most a tenth of the time is spent on this search.
   update push.gateways g
     set free_due_at = case when g.id <> all (v_alone) or v_found < cardinality(v_places)
@@ -3014,7 +2963,7 @@ $$;
 
 COMMENT ON FUNCTION push.free_claims(p_gateways integer[]) IS 'frees the deliveries claimed by gateways that have ended (push.free_rows), and those still to be freed of other gateways. p_gateways: gateways that ended in this transaction. Returns how many were found';
 
-CREATE FUNCTION push.free_rows(p_places tid[], p_owners integer[], p_silent integer[], p_counts boolean) RETURNS bigint
+CREATE FUNCTION push.free_rows(p_places tid[], p_owners integer[]) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -3030,19 +2979,22 @@ declare
   v_found bigint;
   v_dead  push.delivery[];
 begin
-  with lost as materialized (
+  with owner as materialized (
+    -- A gateway that lives has disowned its rows.
+    select g.id, g.alive or g.ended_reason = 'silent' as is_silent, not g.alive as counts from push.gateways g where g.id = any (p_owners)
+  ), lost as materialized (
     select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes from push.delivery d
     where d.ctid = any (p_places) and d.state = 1 and d.owner = any (p_owners)
     for no key update skip locked
   ), careful as materialized (
     select distinct l.owner from lost l where l.crashes >= c_suspect
   ), judged as materialized (
-    select l.tid, l.crashes + (p_counts and l.owner = any (p_silent)
+    select l.tid, l.crashes + (o.is_silent and o.counts
         and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
       -- Visible to people, and it is unknown whether it was sent.
-      l.owner = any (p_silent) and l.kind in (2, 3) and not coalesce((
+      o.is_silent and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_seen
-    from lost l
+    from lost l join owner o on o.id = l.owner
   ), gone as (
     delete from push.delivery d where d.ctid = any (array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless)) returning d
   ), freed as (
@@ -3062,7 +3014,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.free_rows(p_places tid[], p_owners integer[], p_silent integer[], p_counts boolean) IS 'makes claimed deliveries ready again. Attempts stay counted. Of gateways that were silent, missed calls and notifications, which people see, end as dead (GatewayCrashed) unless the app is at_least_once. p_places: where they are stored; p_owners: the gateways that have claimed them; p_silent: those of them that were silent; p_counts: whether the deliveries of these count a crash. Returns how many were found; those that are locked are left';
+COMMENT ON FUNCTION push.free_rows(p_places tid[], p_owners integer[]) IS 'makes claimed deliveries ready again. Attempts stay counted. Those of gateways that were silent count a crash. Of these, and of gateways that live and have disowned them, missed calls and notifications, which people see, end as dead (GatewayCrashed) unless the app is at_least_once. p_places: where they are stored; p_owners: the gateways. Returns how many were found; those that are locked are left';
 
 CREATE FUNCTION push.give_up_receipts(p_app text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3186,8 +3138,6 @@ begin
   if to_regrole('push_ops') is null or to_regrole('push_gateway') is null then
     return 'missing: push_ops or push_gateway';
   end if;
-  grant execute on function push.minutes, push.overview, push.calls, push.resume_lane, push.epoch_ms, push.length_ms
-    to push_ops;
   if not pg_has_role('push_gateway', 'push_ops', 'member') then
     begin
       grant push_ops to push_gateway;
@@ -3204,12 +3154,12 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.grant_dashboard() IS 'gives push_ops the rights for what the dashboard reads and does, and gives push_gateway the rights of push_ops. Returns a sentence that says what was done. Running it twice is harmless. For the owner of the schema, after push.grant_roles';
+COMMENT ON FUNCTION push.grant_dashboard() IS 'gives push_gateway the rights of push_ops, which the dashboard needs. Returns a sentence that says what was done. Running it twice is harmless. For the owner of the schema, after push.grant_roles';
 
 CREATE FUNCTION push.grant_roles() RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    AS $$
+    AS $_$
 declare
   c_roles constant jsonb := jsonb_build_object(
     'push_enqueuer', 'backends: enqueue, answer, decline and end calls, register devices (schema push)',
@@ -3230,8 +3180,7 @@ declare
 begin
   for v_role in select r from jsonb_object_keys(c_roles) r where to_regrole(r) is null loop
     begin
-      execute format('create role %I nologin', v_role);
-      execute format('comment on role %I is %L', v_role, c_roles ->> v_role);
+      execute format('create role %1$I nologin; comment on role %1$I is %2$L', v_role, c_roles ->> v_role);
     exception when duplicate_object or unique_violation or insufficient_privilege then null;
     end;
   end loop;
@@ -3251,7 +3200,8 @@ begin
       ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
         'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
         'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks'),
+        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, '
+        'push.overview, push.calls, push.epoch_ms, push.length_ms'),
       ('push_keys', 'select on push.keys, push.apps'),
       ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
       ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
@@ -3277,7 +3227,7 @@ begin
   end if;
   return 'push_enqueuer, push_tenant, push_ops, push_keys and push_gateway have their rights';
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.grant_roles() IS 'creates the roles push_enqueuer, push_tenant, push_ops, push_keys and push_gateway if they are missing and the caller may create roles, and gives them their rights in this database. Returns a sentence that says what was done. Running it twice is harmless. For the owner of the schema';
 
@@ -3385,214 +3335,180 @@ CREATE FUNCTION push.has_token_member(p_entry jsonb) RETURNS boolean
 
 COMMENT ON FUNCTION push.has_token_member(p_entry jsonb) IS 'whether an entry of recipients has a member for a token. Such an entry is one device; others name a user';
 
-CREATE FUNCTION push.health_of_apps() RETURNS TABLE(item text, value text, state text, hint text)
-    LANGUAGE plpgsql STABLE
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
-        case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
-        'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
-      from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
-        where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
-    union all
-    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
-        'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
-      from (select count(*) from push.quarantined_tokens) q
-    union all
-    select 'webhooks',
-        coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
-          ' since ' || date_trunc('second', case w.state when 'gone' then w.gone_at when 'failing' then w.failing_since end),
-          case when w.replicas_differ then ' (not in the configuration of every replica)' end, w.waiting) order by w.app)), 'all arrive'),
-        case when bool_or(w.state = 'gone' or w.failing_since < now() - interval '1 hour' or w.oldest > interval '12 hours') then 'bad'
-          when count(*) > 0 then 'warn' else 'ok' end,
-        'Backends are not told of results; events are dropped after 24 hours. push.webhooks shows status and reason; '
-        'push.resume_webhooks sends again.'
-      from push.webhooks w
-      where w.state in ('gone', 'paused') or w.failing_since < now() - interval '5 minutes'
-        or w.state <> 'off' and w.oldest > interval '1 hour' or w.replicas_differ
-    union all
-    select 'API keys',
-        coalesce(push.first_few(array_agg(format('%s (%s, %s) until %s', k.id, k.name, k.app, k.expires_at::date)
-          order by k.expires_at, k.id)), 'none expires soon'),
-        case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-        'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
-        'revoke this one (push.revoke_api_key).'
-      from push.expiring_api_keys() k
-    union all
-    select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
-        case when count(*) > 0 then 'warn' else 'ok' end,
-        'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
-        'a minute; the one that registered last is right.'
-      from push.quota_troubles() q;
-end
-$$;
-
-COMMENT ON FUNCTION push.health_of_apps() IS 'checks of receipts, tokens, webhooks, keys and quotas; for push.health';
-
 CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, state text, hint text)
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     AS $_$
-#variable_conflict use_column
-begin
-  return query
-    select 'ends that failed',
-        coalesce(push.first_few(array_agg(format('%s/%s', o.app, o.call_id) order by e.noted_at, e.outbox_id)), 'none'),
-        case when count(*) = 0 then 'ok' else 'bad' end,
-        'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
-        'See docs/operations.md, "Ends that failed".'
-      from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 0 group by x.outbox_id) e
-      -- A call that was deleted has nobody to tell. Its row is removed at its next try.
-      cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
-    union all
-    -- Calls from before a restore are left as they are.
-    select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
-          c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
-        case when c.count = 0 then 'ok' else 'bad' end,
-        'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
+  select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
+      case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
+      'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
+    from (select push.oldest_ringing() as age) o
+  union all
+  select 'ends that failed',
+      coalesce(push.first_few(array_agg(format('%s/%s', o.app, o.call_id) order by e.noted_at, e.outbox_id)), 'none'),
+      case when count(*) = 0 then 'ok' else 'bad' end,
+      'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
+      'See docs/operations.md, "Ends that failed".'
+    from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 0 group by x.outbox_id) e
+    -- A call that was deleted has nobody to tell. Its row is removed at its next try.
+    cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
+  union all
+  -- Calls from before a restore are left as they are.
+  select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
+        c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
+      case when c.count = 0 then 'ok' else 'bad' end,
+      'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
+    from (
+      select count(*) as count, max(now() - o.deadline_at) as age
       from (
-        select count(*) as count, max(now() - o.deadline_at) as age
-        from (
-          select o.deadline_at from push.outbox o
-          where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
-          order by o.deadline_at limit 1000
-        ) o
-      ) c
-    union all
-    select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn' else 'bad' end,
-        'A replica makes them every hour. What fails is in the replicas'' logs.'
-      from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
-        where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
-          and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p
-    union all
-    select 'history without a partition', case when h.some then 'some' else 'none' end, case when h.some then 'bad' else 'ok' end,
-        'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
-        '"History without a partition".'
-      from (select exists (select from push.history_default) as some) h;
-end
+        select o.deadline_at from push.outbox o
+        where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
+        order by o.deadline_at limit 1000
+      ) o
+    ) c
+  union all
+  select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn' else 'bad' end,
+      'A replica makes them every hour. What fails is in the replicas'' logs.'
+    from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+      where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+        and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p
+  union all
+  select 'history without a partition', case when h.some then 'some' else 'none' end, case when h.some then 'bad' else 'ok' end,
+      'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
+      '"History without a partition".'
+    from (select exists (select from push.history_default) as some) h
 $_$;
 
 COMMENT ON FUNCTION push.health_of_calls() IS 'checks of calls and their history; for push.health';
 
 CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, state text, hint text)
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     AS $$
-#variable_conflict use_column
-begin
-  return query
-    select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
-        'Nothing is sent without one: push.replicas says how the last ones ended.'
-      from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
-    union all
-    select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
-        case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
-        'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
-      from push.restored_at() r(at)
-    union all
-    select 'lanes',
-        coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.provider, t.trouble) order by not t.is_bad, t.app, t.provider)),
-          case when exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') then 'all send'
-            else 'wait for a replica' end),
-        case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-        'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
-        'the configuration of a replica; a throttled one sends again by itself; for the others see push.lanes, push.failures and the '
-        'replicas'' logs.'
-      from push.lane_troubles() t
-    union all
-    -- Overdue since the due time, but not from before there was a gateway.
-    select 'housekeeping',
-        case when m.names is not null then format('no row in push.job: %s', m.names)
-          when g.since is null then 'waits for a replica'
-          when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
-        case when m.names is null and j.late is null then 'ok' else 'bad' end,
-        case when m.names is null
-          then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
-          else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
-      from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
-      cross join (
-        select string_agg(n.name, ', ') as names
-        from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire',
-          'prune', 'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
-        where not exists (select from push.job j where j.name = n.name)
-      ) m
-      left join lateral (
-        select j.name, now() - greatest(j.due_at, g.since) as late from push.job j
-        where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
-        order by 2 desc limit 1
-      ) j on g.since is not null
-    union all
-    select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
-        case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
-        'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
-      from (select push.oldest_ringing() as age) o;
-end
+  with living as materialized (
+    select g.id, g.started_at from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s'
+  ), trouble as materialized (
+    -- The lanes that send nothing. Reads one index entry for each lane that is paused or that no replica serves. The status of the others
+    -- is reported by their replicas.
+    select l.app, l.provider,
+      case when l.paused and s.lane is null and exists (select from living) then 'paused, and no replica serves it'
+        when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
+        when t.until > now() then 'throttled until ' || date_trunc('second', t.until) else 'no connection' end as what,
+      case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end as is_bad
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    -- A lane whose provider asked for a pause sends nothing once each of its replicas waits.
+    left join lateral (
+      select min(coalesce(r.throttled_until, '-infinity')) as until from push.lane_status r join living g on g.id = r.gateway
+      where s.throttled_until is not null and r.lane = l.id
+    ) t on true
+    cross join lateral (
+      select (l.paused or s.lane is null or t.until > now()) and exists (
+        select from push.delivery d where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and d.state = 0) as is_waiting
+      offset 0
+    ) d
+    where l.paused or exists (select from living) and s.lane is null and is_waiting or s.circuit = 'open' or t.until > now()
+      or s.capacity = 0
+  )
+  select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
+      'Nothing is sent without one: push.replicas says how the last ones ended.'
+    from (select count(*) from living) g
+  union all
+  select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
+      case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
+      'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
+    from push.restored_at() r(at)
+  union all
+  select 'lanes',
+      coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.provider, t.what) order by not t.is_bad, t.app, t.provider)),
+        case when exists (select from living) then 'all send' else 'wait for a replica' end),
+      case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+      'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
+      'the configuration of a replica; a throttled one sends again by itself; for the others see push.lanes, push.failures and the '
+      'replicas'' logs.'
+    from trouble t
+  union all
+  -- Overdue since the due time, but not from before there was a gateway.
+  select 'housekeeping',
+      case when m.names is not null then format('no row in push.job: %s', m.names)
+        when g.since is null then 'waits for a replica'
+        when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
+      case when m.names is null and j.late is null then 'ok' else 'bad' end,
+      case when m.names is null
+        then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+        else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
+    from (select min(g.started_at) as since from living g) g
+    cross join (
+      select string_agg(n.name, ', ') as names
+      from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire',
+        'prune', 'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
+      where not exists (select from push.job j where j.name = n.name)
+    ) m
+    left join lateral (
+      select j.name, now() - greatest(j.due_at, g.since) as late from push.job j
+      where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
+      order by 2 desc limit 1
+    ) j on g.since is not null
 $$;
 
 COMMENT ON FUNCTION push.health_of_replicas() IS 'checks of the replicas and of what they send; for push.health';
 
 CREATE FUNCTION push.health_of_server() RETURNS TABLE(item text, value text, state text, hint text)
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     AS $$
-#variable_conflict use_column
-begin
-  return query
-    (select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
-        case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn' else 'bad' end,
-        'A long transaction keeps vacuum from removing them: see "oldest transaction".'
-      from pg_stat_all_tables t
-      where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
-      order by t.relname)
-    union all
-    select 'oldest transaction',
-        case when t.pid is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', t.age), t.pid) end
-          || case when r.sees_all then '' else ', of this role only' end,
-        case when t.age > interval '5 minutes' then 'bad' when t.age > interval '30 s' then 'warn' else 'ok' end,
-        case when r.sees_all then 'End it with: select pg_terminate_backend(pid), as a role in pg_signal_backend, or a superuser.'
-          else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end
-      from (select pg_has_role(current_user, 'pg_read_all_stats', 'usage') as sees_all) r
-      left join (
-        select now() - a.xact_start as age, a.pid from pg_stat_activity a
-        where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
-        order by a.xact_start limit 1
-      ) t on true
-    union all
-    select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
-        'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
-      from (select count(*) from pg_prepared_xacts) p
-    union all
-    select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
-        case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
-        'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
-      from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d
-    union all
-    select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
-        case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
-        'Gateways are not notified and poll instead. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
-      from (select pg_notification_queue_usage() as usage) q
-    union all
-    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
-          select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
-          from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
-            from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
-        case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
-        'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
-        'in pg_signal_backend, or a superuser.'
-      from (select push.lock_table_used() as used) l
-    union all
-    select 'other logins', coalesce(push.first_few(array_agg(r.rolname::text order by r.rolname)) || ' may connect', 'none may connect'),
-        case when count(*) = 0 then 'ok' else 'warn' end,
-        'These logins can use up all connections and locks, which stops calls. A superuser prevents that with deploy/psql/harden.sql.'
-      from pg_roles r cross join pg_database d
-      where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
-        -- Only logins that may connect through PUBLIC. A login that was granted the right itself has it on purpose.
-        and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
-          where a.grantee = 0 and a.privilege_type = 'CONNECT')
-        and not exists (select from pg_roles p
-          where (p.rolname in ('push_enqueuer', 'push_tenant', 'push_ops', 'push_keys', 'push_gateway', 'pg_monitor')
-              or p.oid = (select n.nspowner from pg_namespace n where n.nspname = 'push'))
-            and pg_has_role(r.oid, p.oid, 'member'));
-end
+  (select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
+      case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn' else 'bad' end,
+      'A long transaction keeps vacuum from removing them: see "oldest transaction".'
+    from pg_stat_all_tables t
+    where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
+    order by t.relname)
+  union all
+  select 'oldest transaction',
+      case when t.pid is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', t.age), t.pid) end
+        || case when r.sees_all then '' else ', of this role only' end,
+      case when t.age > interval '5 minutes' then 'bad' when t.age > interval '30 s' then 'warn' else 'ok' end,
+      case when r.sees_all then 'End it with: select pg_terminate_backend(pid), as a role in pg_signal_backend, or a superuser.'
+        else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end
+    from (select pg_has_role(current_user, 'pg_read_all_stats', 'usage') as sees_all) r
+    left join (
+      select now() - a.xact_start as age, a.pid from pg_stat_activity a
+      where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+      order by a.xact_start limit 1
+    ) t on true
+  union all
+  select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
+      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
+    from (select count(*) from pg_prepared_xacts) p
+  union all
+  select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
+      case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
+      'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
+    from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d
+  union all
+  select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
+      case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
+      'Gateways are not notified and poll instead. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+    from (select pg_notification_queue_usage() as usage) q
+  union all
+  select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
+        select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
+        from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
+          from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
+      case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
+      'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
+      'in pg_signal_backend, or a superuser.'
+    from (select push.lock_table_used() as used) l
+  union all
+  select 'other logins', coalesce(push.first_few(array_agg(r.rolname::text order by r.rolname)) || ' may connect', 'none may connect'),
+      case when count(*) = 0 then 'ok' else 'warn' end,
+      'These logins can use up all connections and locks, which stops calls. A superuser prevents that with deploy/psql/harden.sql.'
+    from pg_roles r cross join pg_database d
+    where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
+      -- Only logins that may connect through PUBLIC. A login that was granted the right itself has it on purpose.
+      and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
+        where a.grantee = 0 and a.privilege_type = 'CONNECT')
+      and not exists (select from pg_roles p
+        where (p.rolname in ('push_enqueuer', 'push_tenant', 'push_ops', 'push_keys', 'push_gateway', 'pg_monitor')
+            or p.oid = (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+          and pg_has_role(r.oid, p.oid, 'member'))
 $$;
 
 COMMENT ON FUNCTION push.health_of_server() IS 'checks of the server that all apps share; for push.health';
@@ -3828,12 +3744,6 @@ $_$;
 
 COMMENT ON FUNCTION push.is_token(p_provider text, p_token text) IS 'whether a text has the form of a token of a channel. webpush: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host name and a port that exist, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
 
-CREATE FUNCTION push.is_urgent(p_job text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select p_job in ('promote', 'escalate', 'follow_up_urgent') $$;
-
-COMMENT ON FUNCTION push.is_urgent(p_job text) IS 'whether rings wait for a job: retries that are due, and next channels. p_job: push.job.name';
-
 CREATE FUNCTION push.iso_time(p_time timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$ select to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') $$;
@@ -3881,17 +3791,15 @@ begin
     delete from push.receipt_batch r where r.id = p_batch;
   else
     update push.receipt_batch r
-      set ticket = array(select r.ticket[k] from unnest(p_kept) with ordinality u(k, i) order by i),
-        outbox_id = array(select r.outbox_id[k] from unnest(p_kept) with ordinality u(k, i) order by i),
-        n = array(select r.n[k] from unnest(p_kept) with ordinality u(k, i) order by i),
-        user_id = array(select r.user_id[k] from unnest(p_kept) with ordinality u(k, i) order by i),
-        token = array(select r.token[k] from unnest(p_kept) with ordinality u(k, i) order by i)
+      set (ticket, outbox_id, n, user_id, token) = (
+        select array_agg(r.ticket[k]), array_agg(r.outbox_id[k]), array_agg(r.n[k]), array_agg(r.user_id[k]), array_agg(r.token[k])
+        from unnest(p_kept) k)
       where r.id = p_batch;
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) IS 'keeps only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts; if empty, the batch is deleted';
+COMMENT ON FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) IS 'keeps only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts, in order; if empty, the batch is deleted';
 
 CREATE FUNCTION push.lane_conditions() RETURNS TABLE(lane smallint, window_size integer, capacity integer, in_flight integer, circuit text, throttled_until timestamp with time zone, rate_per_second integer)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -3907,55 +3815,6 @@ CREATE FUNCTION push.lane_conditions() RETURNS TABLE(lane smallint, window_size 
 $$;
 
 COMMENT ON FUNCTION push.lane_conditions() IS 'the status of the lanes over all living replicas, those with a heartbeat within 5 s; circuit is the worst of theirs. For push.lanes';
-
-CREATE FUNCTION push.lane_troubles() RETURNS TABLE(app text, provider text, trouble text, is_bad boolean)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-#variable_conflict use_column
-declare
-  v_any_alive boolean := exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s');
-begin
-  return query
-    select l.app, l.provider,
-      case when l.paused and s.lane is null and v_any_alive then 'paused, and no replica serves it'
-        when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
-        when t.until > now() then 'throttled until ' || date_trunc('second', t.until) else 'no connection' end,
-      case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end
-    from push.lane l
-    left join push.lane_conditions() s on s.lane = l.id
-    -- A lane whose provider asked for a pause sends nothing once each of its replicas waits.
-    left join lateral (
-      select min(coalesce(r.throttled_until, '-infinity')) as until
-      from push.lane_status r join push.gateways g on g.id = r.gateway
-      where s.throttled_until is not null and r.lane = l.id and g.alive and g.heartbeat_at > now() - interval '5 s'
-    ) t on true
-    cross join lateral (
-      select (l.paused or s.lane is null or t.until > now()) and exists (
-        select from push.delivery d
-        where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and d.state = 0) as is_waiting
-      offset 0
-    ) d
-    where l.paused or v_any_alive and s.lane is null and is_waiting or s.circuit = 'open' or t.until > now() or s.capacity = 0;
-end
-$$;
-
-COMMENT ON FUNCTION push.lane_troubles() IS 'the lanes that send nothing: paused, not served by any replica though a delivery is ready, with an open circuit, throttled (the provider asked for a pause), or without a connection. is_bad: false if the lane is paused or throttled and no delivery is ready. For push.health';
-
-CREATE FUNCTION push.last_failures(p_failures jsonb) RETURNS jsonb
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$
-  select case when jsonb_array_length(p_failures) <= 20 then p_failures else (
-    select jsonb_agg(f.failure order by f.ordinal)
-    from jsonb_array_elements(p_failures) with ordinality f(failure, ordinal)
-    where f.ordinal > jsonb_array_length(p_failures) - 20) end
-$$;
-
-COMMENT ON FUNCTION push.last_failures(p_failures jsonb) IS 'the last 20 elements of p_failures, a list of failed attempts';
 
 CREATE FUNCTION push.length_ms(p_length interval) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4250,47 +4109,18 @@ $$;
 
 COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks at most p_max calls as missed that still ring after their deadline. What follows is done by push.follow_up. Returns how many';
 
-CREATE FUNCTION push.nearest_owed(p_each integer, p_most integer, p_past timestamp with time zone, p_near timestamp with time zone, p_with_past boolean) RETURNS TABLE(lane smallint, range integer, kind smallint, state smallint, owner integer, created_at timestamp with time zone, deadline_at timestamp with time zone)
-    LANGUAGE sql STABLE
-    AS $$
-  select l.id as lane, r.range, d.kind, d.state, d.owner, d.created_at, d.deadline_at
-  from (values (0, '-infinity', p_past), (1, p_past, p_near), (2, p_near, 'infinity')) r(range, after, until)
-  cross join push.lane l
-  cross join lateral (
-    select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-    where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
-    order by d.deadline_at
-    limit p_each
-  ) d
-  where r.range > 0 or p_with_past
-  union all
-  (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-    where d.ready_lane is null and d.due_at > case when p_with_past then '-infinity' else p_past end and d.crashes < 2
-    order by d.due_at
-    limit p_most)
-  union all
-  (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-    where d.crashes >= 2
-    limit p_most)
-$$;
-
-COMMENT ON FUNCTION push.nearest_owed(p_each integer, p_most integer, p_past timestamp with time zone, p_near timestamp with time zone, p_with_past boolean) IS 'the deliveries with the earliest deadlines, for push.count_owed: at most p_each of each lane and range, and p_most that wait. range: 0 past (only with p_with_past), 1 until p_near, 2 later, 3 waiting, 4 suspects';
-
 CREATE FUNCTION push.new_call_id() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_here int := (select h.shard from push.shard_here h);
-  v_map  smallint[];
+  v_here smallint := (select h.shard from push.shard_here h);
+  v_map  smallint[] := (select m.shards from push.shard_map m where m.until is null);
   v_id   text;
 begin
-  if v_here is not null then
-    v_map := (select m.shards from push.shard_map m where m.until is null);
-    if array_position(v_map, v_here::smallint) is null then
-      raise exception using errcode = 'object_not_in_prerequisite_state',
-        message = format('shard %s owns no slot', v_here), hint = 'Enqueue in another shard, or through the router.';
-    end if;
+  if v_here is not null and array_position(v_map, v_here) is null then
+    raise exception using errcode = 'object_not_in_prerequisite_state',
+      message = format('shard %s owns no slot', v_here), hint = 'Enqueue in another shard, or through the router.';
   end if;
   loop
     v_id := gen_random_uuid();
@@ -4302,14 +4132,12 @@ $$;
 
 COMMENT ON FUNCTION push.new_call_id() IS 'a new UUID that belongs to this shard: for a backend whose own tables are here, so that it enqueues in one local transaction';
 
-CREATE FUNCTION push.next_channels(p_calls bigint[], p_why text) RETURNS integer
+CREATE FUNCTION push.next_channels(p_calls bigint[], p_why text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     SET enable_hashjoin TO 'on'
     SET enable_nestloop TO 'off'
     AS $$
-declare
-  v_made int;
 begin
   with invite as materialized (
     select i.* from push.invites_of(p_calls, p_why) i
@@ -4332,12 +4160,19 @@ begin
     select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
     from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and push.is_fallback(push.channel_of(t.rank))
     union all
-    -- A registered user: the devices of the next channel on the same platform, once the last token of this one has failed.
+    -- A registered user: the ten newest devices of the next channel on the same platform, once the last token of this one has failed.
     select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
       -- A device of unknown platform counts as being on the platform of the phone that failed.
       case d.platform when 0 then f.platform else d.platform end, d.locale, f.data
     from failed f join call c on c.id = f.id
-    cross join lateral push.fallback_devices(c.app, f.user_id, f.rank, f.platform) d
+    cross join lateral (
+      select x.* from (
+        select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
+          push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
+        from push.devices d
+        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and push.is_fallback(d.provider) offset 0
+      ) x where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
+    ) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
   ), used as materialized (
     select i.id, i.lane, i.token, bool_and(coalesce(i.outcome in (3, 4), false)) as has_failed from invite i group by i.id, i.lane, i.token
@@ -4360,15 +4195,12 @@ begin
       order by b.id, b.lane, b.token, b.n desc
     ) b join failed f on f.id = b.id and f.n = b.n
     returning outbox_id, n, user_id
-  ), escalated as (
-    insert into push.escalations (outbox_id, n, user_id) select m.outbox_id, m.n, m.user_id from made m where p_why = 'unheard'
   )
-  select count(*) into v_made from made;
-  return v_made;
+  insert into push.escalations (outbox_id, n, user_id) select m.outbox_id, m.n, m.user_id from made m where p_why = 'unheard';
 end
 $$;
 
-COMMENT ON FUNCTION push.next_channels(p_calls bigint[], p_why text) IS 'makes an invite over the next channel for each of push.invites_of that has failed: never to an APNs token, twice to one token in a call, or to a user who has declined. Returns how many were made. p_calls: push.outbox.id; p_why: as for push.invites_of';
+COMMENT ON FUNCTION push.next_channels(p_calls bigint[], p_why text) IS 'makes an invite over the next channel for each of push.invites_of that has failed: never to an APNs token, twice to one token in a call, or to a user who has declined. p_calls: push.outbox.id; p_why: as for push.invites_of';
 
 CREATE FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) RETURNS integer
     LANGUAGE sql SECURITY DEFINER
@@ -4395,13 +4227,9 @@ $$;
 COMMENT ON FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) IS 'notes when keys to the HTTP API were last used, at most once a minute for each key. Returns how many were noted. p_ids: the keys, each once; p_ages: how long ago, in milliseconds; p_peers: the addresses that the requests came from; null: unknown';
 
 CREATE FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb DEFAULT NULL::jsonb) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  insert into push.audit (action, target, detail) values (p_action, p_target, p_detail);
-end
-$$;
+    AS $$ insert into push.audit (action, target, detail) values (p_action, p_target, p_detail) $$;
 
 COMMENT ON FUNCTION push.note_audit(p_action text, p_target text, p_detail jsonb) IS 'records an intervention in push.audit, in the transaction of the intervention';
 
@@ -4536,11 +4364,9 @@ CREATE FUNCTION push.notify(p_channel text, p_payload text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
-declare
-  -- 0.1 ‰ of 8 GiB, which is more than gateways ever leave unread.
-  c_full constant double precision := 0.0001;
 begin
-  if pg_notification_queue_usage() >= c_full or exists (
+  -- 0.1 ‰ of 8 GiB, which is more than gateways ever leave unread.
+  if pg_notification_queue_usage() >= 0.0001 or exists (
     select from pg_locks l
     where l.locktype = 'object' and l.database = 0 and l.classid = 'pg_database'::regclass and l.objid = 0 and not l.granted)
   then
@@ -4588,9 +4414,8 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
     from owed d join push.lane l on l.id = d.lane
     where d.state = 0
   union all
-  select 'paused', l.app, l.provider, null, null, l.paused::int from push.lane l
-  union all
-  select 'held', l.app, l.provider, null, null, (l.invalidation_held_at is not null)::int from push.lane l
+  select x.what, l.app, l.provider, null, null, x.is_so::int
+    from push.lane l cross join lateral (values ('paused', l.paused), ('held', l.invalidation_held_at is not null)) x(what, is_so)
   union all
   select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
   union all
@@ -4672,29 +4497,40 @@ $$;
 
 COMMENT ON FUNCTION push.oldest_ringing(p_app text) IS 'how long the oldest of the invites that are sent next has been ready; null if there is none. Lanes that are paused, whose circuit is open, or that none of the living replicas serves do not count. p_app: only this app; null: all. Reads at most 100 rows of each lane';
 
-CREATE FUNCTION push.oldest_time() RETURNS timestamp with time zone
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select '2000-01-01 00:00:00+00'::timestamptz $$;
-
-COMMENT ON FUNCTION push.oldest_time() IS 'the earliest time that gateways are told of; an earlier one is passed as this one';
-
 CREATE FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
 #variable_conflict use_column
+declare
+  v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
+  v_said   text := left(p_note, 500);
+  v_note   text;
+  v_lane   push.lane;
 begin
-  if p_paused then
-    return query select s.changed, s.message from push.pause_lane(p_app, p_provider, p_note) s;
-  else
-    return query select s.changed, s.message from push.resume_lane(p_app, p_provider, p_note) s;
+  select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
+  if not found then
+    raise exception using errcode = 'no_data_found',
+      message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
+      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
   end if;
-  update push.audit a set operator = left(p_operator, 128)
-    where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
+  changed := v_lane.paused <> p_paused;
+  v_note := case when p_paused then coalesce(v_said, case when v_lane.paused then v_lane.note end) end;
+  if changed or v_lane.note is distinct from v_note then
+    update push.lane l set paused = p_paused, note = v_note where l.id = v_lane.id;
+  end if;
+  message := v_target || case
+    when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
+    when p_paused then ' was paused already'
+    when changed then ' sends again'
+    else ' was not paused; nothing to do' end || coalesce('. Note: ' || v_note, '');
+  insert into push.audit (action, target, detail, operator) values (case when p_paused then 'pause_lane' else 'resume_lane' end, v_target,
+    jsonb_build_object('changed', changed, 'note', coalesce(v_note, v_said)), left(p_operator, 128));
+  return next;
 end
 $$;
 
-COMMENT ON FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'push.pause_lane or push.resume_lane for a user who is logged in to the dashboard. p_operator: the user, for push.audit.operator; p_app, p_provider: the lane; p_paused: whether to pause or resume it; p_note: the reason';
+COMMENT ON FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'push.pause_lane or push.resume_lane for a user who is logged in to the dashboard, recorded in push.audit. p_operator: the user, for push.audit.operator; p_app, p_provider: the lane; p_paused: whether to pause or resume it; p_note: the reason, at most 500 characters';
 
 CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
     LANGUAGE sql STABLE
@@ -4703,48 +4539,27 @@ CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
     AS $$
   select jsonb_build_object(
     'now', push.epoch_ms(clock_timestamp()),
-    'lanes', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'app', l.app, 'provider', l.provider, 'paused', l.paused, 'note', l.note, 'window', l.window_size,
-          'capacity', l.capacity, 'inFlight', l.in_flight, 'circuit', l.circuit,
-          'throttledUntil', push.epoch_ms(l.throttled_until), 'rate', l.rate_per_second, 'ready', l.ready,
-          'waiting', l.waiting, 'claimed', l.claimed, 'oldestMs', push.length_ms(l.oldest_age),
-          'heldSince', push.epoch_ms(l.invalidation_held_at), 'heldNote', l.invalidation_note)
-        order by l.app, l.provider), '[]')
-      from push.lanes l),
-    'health', (
-      select jsonb_agg(jsonb_build_object('item', h.item, 'value', h.value, 'state', h.state, 'hint', h.hint))
-      from push.health h),
-    'failures', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'app', f.app, 'provider', f.provider, 'kind', f.kind, 'outcome', f.outcome, 'reason', f.reason,
-          'count', f.count, 'lastAt', push.epoch_ms(f.last_at), 'callId', f.example_call_id,
-          'device', f.example_device)
-        order by f.count desc, f.last_at desc), '[]')
-      from (select * from push.failures f order by f.count desc, f.last_at desc limit p_max) f),
-    'stuck', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'app', s.app, 'provider', s.provider, 'kind', s.kind, 'callId', s.call_id, 'userId', s.user_id,
-          'why', s.why, 'ageMs', push.length_ms(s.age), 'leftMs', push.length_ms(s."left"),
-          'reason', s.last_reason, 'replica', s.gateway)
-        order by s."left"), '[]')
-      from (select * from push.stuck s order by s."left" limit p_max) s),
-    'replicas', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'id', r.id, 'name', r.name, 'version', r.version, 'alive', r.alive, 'startedAt', push.epoch_ms(r.started_at),
-          'silentMs', push.length_ms(r.silence), 'claimed', r.claimed, 'endedAt', push.epoch_ms(r.ended_at),
-          'endedReason', r.ended_reason)
-        order by r.alive desc, r.id desc), '[]')
-      from (
-        select * from push.replicas r where r.alive or r.ended_at > now() - interval '1 hour'
-        order by r.alive desc, r.id desc limit p_max
-      ) r),
-    'audit', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'operator', a.operator, 'action', a.action,
-          'target', a.target, 'note', a.detail ->> 'note')
-        order by a.at desc), '[]')
-      from (select * from push.audit a order by a.at desc limit 8) a))
+    'lanes', (select coalesce(jsonb_agg(x), '[]') from (
+      select l.app, l.provider, l.paused, l.note, l.window_size as "window", l.capacity, l.in_flight as "inFlight", l.circuit,
+        push.epoch_ms(l.throttled_until) as "throttledUntil", l.rate_per_second as rate, l.ready, l.waiting, l.claimed,
+        push.length_ms(l.oldest_age) as "oldestMs", push.epoch_ms(l.invalidation_held_at) as "heldSince", l.invalidation_note as "heldNote"
+      from push.lanes l order by l.app, l.provider) x),
+    'health', (select jsonb_agg(h) from push.health h),
+    'failures', (select coalesce(jsonb_agg(x), '[]') from (
+      select f.app, f.provider, f.kind, f.outcome, f.reason, f.count, push.epoch_ms(f.last_at) as "lastAt", f.example_call_id as "callId",
+        f.example_device as device
+      from push.failures f order by f.count desc, f.last_at desc limit p_max) x),
+    'stuck', (select coalesce(jsonb_agg(x), '[]') from (
+      select s.app, s.provider, s.kind, s.call_id as "callId", s.user_id as "userId", s.why, push.length_ms(s.age) as "ageMs",
+        push.length_ms(s."left") as "leftMs", s.last_reason as reason, s.gateway as replica
+      from push.stuck s order by s."left" limit p_max) x),
+    'replicas', (select coalesce(jsonb_agg(x), '[]') from (
+      select r.id, r.name, r.version, r.alive, push.epoch_ms(r.started_at) as "startedAt", push.length_ms(r.silence) as "silentMs", r.claimed,
+        push.epoch_ms(r.ended_at) as "endedAt", r.ended_reason as "endedReason"
+      from push.replicas r where r.alive or r.ended_at > now() - interval '1 hour' order by r.alive desc, r.id desc limit p_max) x),
+    'audit', (select coalesce(jsonb_agg(x), '[]') from (
+      select push.epoch_ms(a.at) as at, a.who, a.via, a.operator, a.action, a.target, a.detail ->> 'note' as note
+      from push.audit a order by a.at desc limit 8) x))
 $$;
 
 COMMENT ON FUNCTION push.overview(p_max integer) IS 'the overview for operators, as one JSON object: lanes, health, failures, stuck, replicas (alive, or ended in the last hour) and audit (the last interventions), from the views of these names. Intervals are in milliseconds, times in milliseconds since 1970. p_max: maximum number of entries of failures, stuck and replicas; the worst come first';
@@ -4820,46 +4635,13 @@ $$;
 COMMENT ON FUNCTION push.own_calls(p_call_id text, p_app text) IS 'numbers and apps of the calls with this id in the apps that the caller may act for. p_call_id: push.outbox.call_id; p_app: only this app; null: all of them';
 
 CREATE FUNCTION push.own_shard() RETURNS integer
-    LANGUAGE plpgsql STABLE SECURITY DEFINER PARALLEL SAFE
+    LANGUAGE sql STABLE SECURITY DEFINER PARALLEL SAFE
     SET search_path TO 'push', 'pg_temp'
     AS $$
-begin
-  return (select h.shard from push.shard_here h);
-end
+  select h.shard from push.shard_here h
 $$;
 
 COMMENT ON FUNCTION push.own_shard() IS 'the number of this shard; null: this database stands alone';
-
-CREATE FUNCTION push.own_tokens(p_call bigint) RETURNS text[]
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-declare
-  v_call push.outbox := (select o from push.outbox o where o.id = p_call);
-  v_own  text[] := array_remove(array(
-    select v_call.answered_device union select s.said ->> 'device' from jsonb_each(v_call.declined) s(user_id, said)), null);
-begin
-  return v_own || array(
-    select t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
-    where exists (select from push.entry_tokens(e, true) s where s.token = any (v_own))
-  ) || array(
-    select d.token
-    from unnest(v_own) o(token)
-    cross join lateral (
-      select x.user_id, x.provider, coalesce(x.platform, push.channel_platform(x.provider)) as platform from push.devices x
-      where sha256(x.token::bytea) = sha256(o.token::bytea) and x.app = v_call.app and x.provider <> 'webpush' offset 0
-    ) x
-    cross join lateral (
-      select d.token from push.devices d
-      where d.user_id = x.user_id and d.app = v_call.app and d.enabled and d.invalidated_at is null
-        and d.provider not in (x.provider, 'webpush') and (x.platform is null
-          or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform)
-      offset 0
-    ) d);
-end
-$$;
-
-COMMENT ON FUNCTION push.own_tokens(p_call bigint) IS 'the tokens of the phones that have answered or declined a call, as far as they are known. They get no cancel. p_call: push.outbox.id';
 
 CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4870,7 +4652,7 @@ CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[]
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    AS $$
+    AS $_$
 declare
   v_places tid[] := push.places(p_gateway, p_outbox_id, p_n, p_lease);
   v_parked bigint;
@@ -4882,7 +4664,7 @@ begin
     attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
     due_at = least(clock_timestamp() + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
     failures = case when p_failures[r.i] is null then d.failures
-      else push.last_failures(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb) end
+      else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end
   from generate_series(1, cardinality(p_outbox_id)) r(i)
   where d.ctid = v_places[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i];
   get diagnostics v_parked = row_count;
@@ -4891,7 +4673,7 @@ begin
   end if;
   return v_parked;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[]) IS 'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones';
 
@@ -4926,10 +4708,7 @@ COMMENT ON FUNCTION push.past_events(p_app text, p_from timestamp with time zone
 CREATE FUNCTION push.pause_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    AS $$
-  select s.changed, s.message from push.switch_lane('pause_lane', app, provider, true, coalesce(note,
-    (select l.note from push.lane l where l.app = pause_lane.app and l.provider = pause_lane.provider and l.paused))) s
-$$;
+    AS $$ select * from push.operate_lane(null, app, provider, true, note) $$;
 
 COMMENT ON FUNCTION push.pause_lane(app text, provider text, note text) IS 'nothing more is claimed from this lane until push.resume_lane; deliveries that a replica holds are still sent. app, provider: the lane; note: the reason. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless';
 
@@ -5010,17 +4789,26 @@ declare
   v_ringing smallint[];
   v_tids    tid[];
   v_suspect tid;
-  v_of_lane smallint;
+  v_of_lane int;
   v_is_late boolean;
   v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
 begin
-  if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2) then
-    select s.place, s.lane, s.is_later into v_suspect, v_of_lane, v_is_late
-      from push.pick_suspect(p_gateway, p_lanes, p_max, p_later_max, v_paused, p_first, v_near, p_background) s;
-    if v_suspect is not null then
+  -- Usually there is no suspect at all. A gateway has at most one at a time.
+  if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
+    and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
+    select suspect.tid, u.i, suspect.is_late into v_suspect, v_of_lane, v_is_late
+    from unnest(p_lanes, p_max, p_later_max) with ordinality u(lane, most, later_most, i)
+    cross join lateral (
+      select d.ctid as tid, d.deadline_at > v_near as is_late from push.delivery d
+      where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
+        and (d.deadline_at <= v_near or least(u.most, u.later_most, p_background) > 0)
+      order by d.deadline_at limit 1 for no key update skip locked
+    ) suspect
+    where u.most > 0 and u.lane <> all (v_paused) limit 1;
+    if found then
       p_total := p_total - 1;
       p_background := p_background - v_is_late::int;
-      p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
+      p_max[v_of_lane] := p_max[v_of_lane] - 1;
     end if;
   end if;
   -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
@@ -5032,9 +4820,7 @@ begin
       select d.ctid as tid from push.delivery d
       where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near
         and d.state = 0
-      order by d.deadline_at
-      limit u.most
-      for no key update skip locked
+      order by d.deadline_at limit u.most for no key update skip locked
     ) near
     where u.most > 0 and u.lane <> all (v_paused)
     limit p_total
@@ -5048,9 +4834,7 @@ begin
       cross join lateral (
         select d.ctid as tid from push.delivery d
         where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
-        order by d.deadline_at
-        limit least(u.most, u.later_most)
-        for no key update skip locked
+        order by d.deadline_at limit least(u.most, u.later_most) for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
       limit p_background
@@ -5063,33 +4847,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'locks the ready deliveries that a claim takes, and returns where they are stored; null or empty: none. p_first: the earliest deadline; the others: as for push.claim';
-
-CREATE FUNCTION push.pick_suspect(p_gateway integer, p_lanes smallint[], p_max integer[], p_later_max integer[], p_paused smallint[], p_first timestamp with time zone, p_near timestamp with time zone, p_later bigint, OUT place tid, OUT lane smallint, OUT is_later boolean) RETURNS record
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  -- At most one at a time.
-  if exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
-    return;
-  end if;
-  select suspect.tid, u.lane, suspect.is_later into place, lane, is_later
-    from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
-    cross join lateral (
-      select d.ctid as tid, d.deadline_at > p_near as is_later from push.delivery d
-      where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
-        and (d.deadline_at <= p_near or least(u.most, u.later_most, p_later) > 0)
-      order by d.deadline_at
-      limit 1
-      for no key update skip locked
-    ) suspect
-    where u.most > 0 and u.lane <> all (p_paused)
-    limit 1;
-end
-$$;
-
-COMMENT ON FUNCTION push.pick_suspect(p_gateway integer, p_lanes smallint[], p_max integer[], p_later_max integer[], p_paused smallint[], p_first timestamp with time zone, p_near timestamp with time zone, p_later bigint, OUT place tid, OUT lane smallint, OUT is_later boolean) IS 'locks a ready suspect, unless the gateway has one. p_paused: lanes that are left out; p_first, p_near: the earliest deadline, and the latest one that is not p_later; the others: as for push.claim. is_later: whether it counts as p_background';
 
 CREATE FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS tid[]
     LANGUAGE plpgsql STABLE
@@ -5251,25 +5008,22 @@ COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step 
 CREATE FUNCTION push.prune_others() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    AS $$
+    AS $_$
 declare
-  c_keep_tokens constant interval := '90 days';
+  v_table text;
+  v_time  text;
+  v_keep  interval;
 begin
-  delete from push.audit a where a.id = any (array(
-    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
-    for update skip locked));
-  -- Dead tokens. A token that is tried again is found dead again.
-  delete from push.token_invalidations t where t.ctid = any (array(
-    select x.ctid from push.token_invalidations x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
-    for update skip locked));
-  delete from push.devices d where d.ctid = any (array(
-    select x.ctid from push.devices x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
-    for update skip locked));
-  delete from push.quarantined_tokens q where q.ctid = any (array(
-    select x.ctid from push.quarantined_tokens x where x.quarantined_at < now() - c_keep_tokens order by x.quarantined_at limit 250
-    for update skip locked));
-  delete from push.provider_tokens t where t.ctid = any (array(
-    select x.ctid from push.provider_tokens x where x.expires_at < now() - interval '1 day' limit 250 for update skip locked));
+  for v_table, v_time, v_keep in values
+    ('audit', 'at', interval '90 days'),
+    -- Dead tokens. A token that is tried again is found dead again.
+    ('token_invalidations', 'invalidated_at', '90 days'), ('devices', 'invalidated_at', '90 days'),
+    ('quarantined_tokens', 'quarantined_at', '90 days'), ('provider_tokens', 'expires_at', '1 day'),
+    ('erasure', 'coalesce(finished_at, asked_at)', '90 days')
+  loop
+    execute format('delete from push.%I where ctid = any (array('
+      'select ctid from push.%1$I where %s < now() - %L::interval order by %2$s limit 250 for update skip locked))', v_table, v_time, v_keep);
+  end loop;
   -- Expo no longer has these receipts. Usually the app's gateway has given them up; an app that is no longer configured has
   -- no gateway.
   delete from push.receipt_batch r where r.ctid = any (array(
@@ -5281,8 +5035,6 @@ begin
     where l.provider = 'expo'));
   -- Events that no receiver has acknowledged.
   perform push.trim_webhooks();
-  delete from push.erasure e where e.id = any (array(
-    select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));
@@ -5291,52 +5043,9 @@ begin
     select x.id from push.gateways x where not x.alive and x.ended_at < now() - interval '1 day' and x.free_due_at is null
     limit 250 for update skip locked));
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.prune_others() IS 'deletes what is too old in other tables than that of calls, at most 250 rows of each and 25 batches of tickets of an app. For push.prune';
-
-CREATE FUNCTION push.push_events(p_outbox_id bigint, p_since timestamp with time zone, p_first_n integer, p_last_n integer) RETURNS TABLE(at timestamp with time zone, step integer, n integer, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text)
-    LANGUAGE sql STABLE
-    AS $$
-  with owed as (
-    select d.* from push.deliveries d
-    where d.outbox_id = p_outbox_id and (p_first_n is null or d.n >= p_first_n) and (p_last_n is null or d.n <= p_last_n)
-  ), done as (
-    select h.* from push.delivery_history h
-    where h.outbox_id = p_outbox_id and h.finished_at >= p_since
-      and (p_first_n is null or h.n >= p_first_n) and (p_last_n is null or h.n <= p_last_n)
-  ), push as (
-    select d.created_at, d.n, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures from owed d
-    union all
-    select h.created_at, h.n, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures from done h
-  )
-  -- Another channel replaced one that failed, or one whose phones did not report that they ring.
-  select f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider, f.kind, f.user_id, null::int,
-    case when e.n is null then h.status end, case when e.n is null then h.reason else 'NotRinging' end, f.device
-  from push f left join done h on h.n = f.fallback_of left join push.escalations e on e.outbox_id = p_outbox_id and e.n = f.n
-  where f.fallback_of is not null
-  union all
-  -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
-  select case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider, d.kind, d.user_id, d.attempt, null,
-    d.last_reason, d.device
-  from owed d
-  union all
-  select (f ->> 'at')::timestamptz, 4, p.n, 'attempt failed', p.provider, p.kind, p.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int,
-    f ->> 'reason', p.device
-  from push p cross join lateral jsonb_array_elements(p.failures) f
-  union all
-  -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
-  select h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id,
-    coalesce((
-      select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
-    ), h.attempts), null, null, h.device
-  from done h where h.sent_at is not null
-  union all
-  select coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind, h.user_id, h.attempts, h.status, h.reason, h.device
-  from done h
-$$;
-
-COMMENT ON FUNCTION push.push_events(p_outbox_id bigint, p_since timestamp with time zone, p_first_n integer, p_last_n integer) IS 'the events of the pushes of a call, for push.timeline. p_outbox_id: push.outbox.id; p_since: when it was created; p_first_n, p_last_n: as there. step: the order of events of one time';
 
 CREATE FUNCTION push.pushes_of(p_calls bigint[]) RETURNS TABLE(id bigint, n integer, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint, locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of integer, deadline_at timestamp with time zone, bypassed boolean, last_n integer)
     LANGUAGE plpgsql STABLE
@@ -5350,11 +5059,20 @@ declare
 begin
   return query
     select p.outbox_id, p.n, p.kind, p.lane, l.provider, p.user_id,
-      coalesce(p.token, case when p.hash is not null then push.unmask(p.outbox_id, l.app, l.provider, p.user_id, p.device, p.hash) end),
+      coalesce(p.token, case when p.hash is not null then (
+        -- Release 0.1.0 kept the mask and a hash. Calls that rang during the upgrade have such rows.
+        select t.token from (
+          select t.token from jsonb_array_elements(o.recipients) e cross join lateral push.entry_tokens(e, true) t
+          where push.is_recipient(e) and e ->> 'userId' = p.user_id and t.provider = l.provider
+          union all
+          select d.token from push.devices d
+          where d.user_id = p.user_id and d.app = l.app and d.provider = l.provider and d.enabled and d.invalidated_at is null
+        ) t
+        where hashtextextended(t.token, 0) = p.hash and push.mask(t.token) = p.device limit 1) end),
       p.environment, p.platform, p.locale, p.data, p.outcome, p.reason, p.may_ring, p.fallback_of, p.deadline_at, p.bypassed,
       max(p.n) over (partition by p.outbox_id)
     from unnest(p_calls) c(id)
-    cross join lateral (select o.created_at from push.outbox o where o.id = c.id offset 0) o
+    cross join lateral (select o.created_at, o.recipients from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
         d.locale, d.data, null::smallint as outcome, null::text as reason, d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
@@ -5374,21 +5092,26 @@ $$;
 
 COMMENT ON FUNCTION push.pushes_of(p_calls bigint[]) IS 'everything that calls have sent or still owe. p_calls: push.outbox.id. A row for each push: outcome: null while it is owed; may_ring: it may have reached the phone; bypassed: its lane is stuck and push.bypass has looked at it; last_n: the highest n of the call';
 
-CREATE FUNCTION push.put_away(p_max integer DEFAULT 20000) RETURNS boolean
+CREATE FUNCTION push.put_away() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     AS $$
 declare
-  v_restored timestamptz;
+  c_most     constant int := 20000;
+  v_restored timestamptz := push.restored_at();
   v_calls    int;
   v_owed     int;
 begin
+  -- This function itself updates push.gateways.
+  if v_restored is null or pg_trigger_depth() > 1 then
+    return null;
+  end if;
   -- One session at a time; the others skip this.
   perform from push.origin o for update skip locked;
   v_restored := push.restored_at();
   if not found or v_restored is null then
-    return false;
+    return null;
   end if;
   -- Gateways from before the restore do not run here.
   update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent'
@@ -5398,44 +5121,28 @@ begin
   with gone as (
     delete from push.delivery d
     where d.ctid = any (array(
-      select x.ctid from push.delivery x where x.created_at < v_restored limit p_max for update skip locked))
+      select x.ctid from push.delivery x where x.created_at < v_restored limit c_most for update skip locked))
     returning d
   )
   select coalesce(push.bury(array_agg(g.d), 2, 'Restored'), 0) into v_owed from gone g;
-  if v_owed = p_max then
-    return true;
+  if v_owed = c_most then
+    return null;
   end if;
   -- Missed and voided: no device gets a push for this.
   update push.outbox o set state = 'missed', end_reason = 'restored', voided = true
     where o.id = any (array(
       select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
-      limit p_max / 4 for update skip locked));
+      limit c_most / 4 for update skip locked));
   get diagnostics v_calls = row_count;
   if v_calls = 0 and v_owed = 0 then
     delete from push.origin;
     insert into push.origin default values;
-    return false;
-  end if;
-  return true;
-end
-$$;
-
-COMMENT ON FUNCTION push.put_away(p_max integer) IS 'in a database restored from a dump: makes at most p_max deliveries from before the restore void (Restored), ends the calls that rang then without a push to any device, and marks their gateways as ended. Returns true if there may be more';
-
-CREATE FUNCTION push.put_away_restored() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  -- push.put_away itself updates push.gateways.
-  if pg_trigger_depth() = 1 and push.restored_at() is not null then
-    perform push.put_away();
   end if;
   return null;
 end
 $$;
 
-COMMENT ON FUNCTION push.put_away_restored() IS 'runs push.put_away when a gateway registers or sends a heartbeat';
+COMMENT ON FUNCTION push.put_away() IS 'in a database restored from a dump, when a gateway registers or sends a heartbeat: makes some of the deliveries from before the restore void (Restored), ends the calls that rang then without a push to any device, and marks their gateways as ended';
 
 CREATE FUNCTION push.put_off(p_notes push.noted[], p_state text) RETURNS void
     LANGUAGE plpgsql
@@ -5755,30 +5462,25 @@ CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate
     AS $$
 declare
   v_known text[] := coalesce(p_known, push.first_channels());
+  v_old   push.apps;
 begin
-  -- During an upgrade, gateways of two releases register the same app in turns. One that does not know a channel must not
-  -- remove it.
+  -- During an upgrade, gateways of two releases register the same app in turns. What one does not pass stays as it is, and one that does
+  -- not know a channel must not remove it.
+  select a.* into v_old from push.apps a where a.app = p_app for no key update;
   if p_providers is not null then
     p_providers := p_providers || array(
-      select c.name from push.apps a cross join lateral unnest(a.providers) c(name)
-      where a.app = p_app and c.name <> all (v_known) and c.name <> all (p_providers));
+      select c.name from unnest(v_old.providers) c(name) where c.name <> all (v_known) and c.name <> all (p_providers));
   end if;
-  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls,
-      voip_cancel)
-    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), p_providers,
-      nullif(p_missed_calls, 'default'), coalesce(p_voip_cancel, false))
-    on conflict (app) do update set ring_seconds = excluded.ring_seconds,
-        escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
-        -- A gateway of an older release does not pass this.
-        providers = coalesce(excluded.providers, a.providers),
-        missed_calls = case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
-        voip_cancel = coalesce(p_voip_cancel, a.voip_cancel),
-        updated_at = clock_timestamp()
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls, voip_cancel)
+    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), coalesce(p_providers, v_old.providers),
+      case when p_missed_calls is null then v_old.missed_calls else nullif(p_missed_calls, 'default') end,
+      coalesce(p_voip_cancel, v_old.voip_cancel, false))
+    on conflict (app) do update set ring_seconds = excluded.ring_seconds, escalate_after_seconds = excluded.escalate_after_seconds,
+        at_least_once = excluded.at_least_once, providers = excluded.providers, missed_calls = excluded.missed_calls,
+        voip_cancel = excluded.voip_cancel, updated_at = clock_timestamp()
       where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel)
-        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once,
-          coalesce(excluded.providers, a.providers),
-          case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
-          coalesce(p_voip_cancel, a.voip_cancel));
+        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
+          excluded.missed_calls, excluded.voip_cancel);
   perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, push.first_channels())) p(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
@@ -5821,7 +5523,8 @@ declare
   v_id int;
 begin
   insert into push.gateways (name, version) values (p_name, p_version) returning id into v_id;
-  perform push.commit_durably();
+  -- Waits for the disk. A session may have asked for more than "on"; that is kept.
+  perform set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
   return v_id;
 end
 $$;
@@ -5832,15 +5535,11 @@ CREATE FUNCTION push.register_lane(p_app text, p_provider text) RETURNS smallint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-declare
-  v_lane smallint;
 begin
-  loop
-    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
-    exit when found;
+  if not exists (select from push.lane l where l.app = p_app and l.provider = p_provider) then
     insert into push.lane (app, provider) values (p_app, p_provider) on conflict (app, provider) do nothing;
-  end loop;
-  return v_lane;
+  end if;
+  return (select l.id from push.lane l where l.app = p_app and l.provider = p_provider);
 end
 $$;
 
@@ -5895,9 +5594,8 @@ CREATE FUNCTION push.report_ringing(call_id text, user_id text, app text DEFAULT
     SET enable_seqscan TO 'off'
     AS $$
 declare
-  v_id bigint := push.find_call(call_id, app);
+  v_id bigint := push.find_call(call_id, app, coalesce(user_id, ''));
 begin
-  perform push.check_recipient(v_id, call_id, user_id);
   with made as (
     insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
       on conflict on constraint ring_reports_pkey do nothing
@@ -5954,13 +5652,6 @@ begin
       p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
     from last p
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
-      -- Its user may have logged out since.
-      and ((p.user_id, p.token) in (
-          select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
-          where push.is_recipient(e))
-        or (select true from push.devices d
-          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.token = p.token and d.enabled
-            and d.invalidated_at is null))
       -- Its user may have logged out since.
       and ((p.user_id, p.token) in (
           select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
@@ -6125,19 +5816,9 @@ $$;
 COMMENT ON FUNCTION push.resume_invalidation(app text, provider text, apply boolean) IS 'ends the hold of a lane''s invalidation: quarantined tokens live on (a dead one will be found again). app, provider: the lane; apply: true invalidates them instead, except those registered since. Handles at most 10,000 tokens in one call, and returns what was done and whether there are more. Running it twice is harmless. NOTIFY push_control with "resume" and push.lanes.id';
 
 CREATE FUNCTION push.resume_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-    select s.changed, s.message from push.switch_lane('resume_lane', resume_lane.app, resume_lane.provider, false, null) s;
-  if resume_lane.note is not null then
-    update push.audit a set detail = a.detail || jsonb_build_object('note', left(resume_lane.note, 500))
-      where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
-  end if;
-end
-$$;
+    AS $$ select * from push.operate_lane(null, app, provider, false, note) $$;
 
 COMMENT ON FUNCTION push.resume_lane(app text, provider text, note text) IS 'a paused lane sends again at once, and its note is removed. app, provider: the lane; note: the reason, kept in push.audit. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless';
 
@@ -6182,7 +5863,8 @@ begin
     where id = p_gateway and alive;
   if found then
     perform push.free_claims(array[p_gateway]);
-    perform push.commit_durably();
+    -- As in push.register_gateway.
+    perform set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
   end if;
 end
 $$;
@@ -6264,7 +5946,7 @@ CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_more boolean;
+  v_more boolean := false;
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
@@ -6277,18 +5959,13 @@ begin
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
-    when 'escalate' then
-      v_more := push.bypass(500) >= 500;
+    when 'escalate' then v_more := push.bypass(500) >= 500;
     when 'prune' then
       perform push.prune();
       -- push.prune has taken one bite of the events of webhooks. While a receiver is away, more may come.
-      v_more := push.trim_webhooks() >= 5000;
-      v_more := v_more or exists (select from push.prune_cursor c where c.after_id > 0);
-    when 'erase' then
-      v_more := push.finish_erasures();
-    when 'ensure_partitions' then
-      perform push.ensure_partitions();
-      v_more := false;
+      v_more := push.trim_webhooks() >= 5000 or exists (select from push.prune_cursor c where c.after_id > 0);
+    when 'erase' then v_more := push.finish_erasures();
+    when 'ensure_partitions' then perform push.ensure_partitions();
     when 'drop_partitions' then v_more := push.drop_partitions() > 0;
     -- The caller runs push.take_tally itself and adds the result to its counters.
     when 'tally' then return false;
@@ -6329,15 +6006,15 @@ begin
   for v_plan in
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
-      (c_index, 'announce_calls, answer_call, beat, call, check_recipient, compare_recipients, decline_call, '
-        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, register_device, report_lanes, '
+      (c_index, 'announce_calls, answer_call, beat, call, compare_recipients, decline_call, '
+        'device_token, drop_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, register_device, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call'),
-      (c_uncompiled, 'check_health, drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
-      (c_walk, 'claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
-        'lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
+      (c_uncompiled, 'end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
+        'miss, oldest_ringing, postpone_receipts, promote, '
         'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
-        'expire, free_claims, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
+        'expire, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
         'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
         'note_tokens'),
       (c_index || c_uncompiled, 'calls, enqueue_batch, minutes'),
@@ -6352,8 +6029,8 @@ begin
       ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
       (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
       -- They read a whole table on purpose.
-      (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'claimed_places, '
-        'erase_elsewhere')
+      (c_batch || '{"max_parallel_workers_per_gather": "0"}', 'free_claims'),
+      (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'erase_elsewhere')
     ) s(settings, names)) s
     full join (
       select p.proname as name, p.oid, coalesce(jsonb_object_agg(split_part(c, '=', 1), split_part(c, '=', 2)) filter (
@@ -6480,7 +6157,7 @@ CREATE FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    AS $$
+    AS $_$
 declare
   v_now     timestamptz := clock_timestamp();
   v_settled bigint := 0;
@@ -6526,7 +6203,7 @@ begin
         else coalesce(g.last_reason, case p_outcome[g.i] when 3 then 'DeadlinePassed' else 'Unknown' end) end,
       p_message_id[g.i],
       case when p_failures[g.i] is null then g.failures
-        else push.last_failures(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb) end,
+        else jsonb_path_query_array(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb, '$[last - 19 to last]') end,
       g.fallback_of
     from gone g;
     get diagnostics v_more = row_count;
@@ -6537,7 +6214,7 @@ begin
   end loop;
   return v_settled;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[]) IS 'ends claimed deliveries and writes their history. Returns how many it accepted; if that is fewer than were passed, leases were lost and those results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_call_id: unused, it stands for gateways of release 0.1.0. p_reason null: for a void delivery that of push.void_reason. Notes invites that failed for good and cancels that expired, for push.follow_up';
 
@@ -6554,23 +6231,21 @@ CREATE FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[
 declare
   v_settled bigint := 0;
   v_gone    record;
-  v_reason  text;
   -- A variable, so that older partitions are not read. The hour allows for a wrong clock of a gateway.
   v_since   timestamptz;
   v_failed  push.history;
 begin
-  for v_gone in select t.* from push.take_receipts(p_app, p_ticket) t loop
+  for v_gone in select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason from push.take_receipts(p_app, p_ticket) t loop
     v_settled := v_settled + 1;
-    v_reason := p_reason[array_position(p_ticket, v_gone.ticket)];
-    continue when v_reason is null;
+    continue when v_gone.reason is null;
     v_since := v_gone.sent_at - interval '1 hour';
-    update push.history h set receipt_reason = v_reason
+    update push.history h set receipt_reason = v_gone.reason
       where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
         and h.finished_at >= v_since
       returning h.* into v_failed;
     if found then
       perform push.announce_receipt(p_app, (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), v_failed.outbox_id,
-        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_reason);
+        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_gone.reason);
     end if;
   end loop;
   return v_settled;
@@ -6672,49 +6347,38 @@ begin
     from unnest(p_outbox_id, p_n, p_created_at) r(outbox_id, n, created_at)
     where (select true from push.history h
       where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= v_since
-        and (r.created_at is null or greatest(h.created_at, push.oldest_time()) = r.created_at) limit 1) is not null;
+        and (r.created_at is null or greatest(h.created_at, '2000-01-01 00:00:00+00') = r.created_at) limit 1) is not null;
 end
 $$;
 
 COMMENT ON FUNCTION push.settled(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_created_at timestamp with time zone[]) IS 'those of these deliveries that the gateway has settled within the last hour. For when push.settle accepted fewer than it was passed, or its answer was lost. p_gateway: what push.register_gateway returned. Arrays, by delivery: p_outbox_id, p_n; p_created_at: push.delivery.created_at; null for a gateway of an earlier release';
 
 CREATE FUNCTION push.shard_map_number() RETURNS integer
-    LANGUAGE plpgsql STABLE SECURITY DEFINER PARALLEL SAFE
+    LANGUAGE sql STABLE SECURITY DEFINER PARALLEL SAFE
     SET search_path TO 'push', 'pg_temp'
     AS $$
-begin
-  return (select m.generation from push.shard_map m where m.until is null);
-end
+  select m.generation from push.shard_map m where m.until is null
 $$;
 
 COMMENT ON FUNCTION push.shard_map_number() IS 'the number of the current map; null: this database stands alone';
 
 CREATE FUNCTION push.shard_of(p_call_id text) RETURNS integer
-    LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER PARALLEL SAFE
+    LANGUAGE sql STABLE STRICT SECURITY DEFINER PARALLEL SAFE
     SET search_path TO 'push', 'pg_temp'
     AS $$
-begin
-  return (select m.shards[push.slot_of(p_call_id) + 1] from push.shard_map m where m.until is null);
-end
+  select m.shards[push.slot_of(p_call_id) + 1] from push.shard_map m where m.until is null
 $$;
 
 COMMENT ON FUNCTION push.shard_of(p_call_id text) IS 'the shard in which a new call with this id is enqueued; null: this database stands alone. p_call_id: push.outbox.call_id';
 
 CREATE FUNCTION push.shards_of(p_call_id text, p_window interval DEFAULT NULL::interval) RETURNS integer[]
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-begin
-  return array(
-    select s.shard
-    from (
-      select m.shards[push.slot_of(p_call_id) + 1]::int as shard, max(m.generation) as generation
-      from push.shard_map m
-      where m.until is null or p_window is null or m.until > clock_timestamp() - p_window
-      group by 1
-    ) s
-    order by s.generation desc);
-end
+  select array(
+    select m.shards[push.slot_of(p_call_id) + 1]::int from push.shard_map m
+    where m.until is null or p_window is null or m.until > clock_timestamp() - p_window
+    group by 1 order by max(m.generation) desc)
 $$;
 
 COMMENT ON FUNCTION push.shards_of(p_call_id text, p_window interval) IS 'the shards in which a call with this id may be: the current owner of its slot, then earlier ones, the latest first. p_call_id: push.outbox.call_id; p_window: only those that owned it within this time; null: all that are known';
@@ -6759,21 +6423,6 @@ $_$;
 
 COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_is_call: as a VoIP push, which may be larger';
 
-CREATE FUNCTION push.skip_remedy(p_reason text, p_app text) RETURNS text
-    LANGUAGE sql STABLE
-    AS $_$
-  select case p_reason
-    when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
-    when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
-      p_app)
-    when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
-    when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
-      'configuration; add them', p_app)
-    else 'has no device for this; register one, or give a token' end
-$_$;
-
-COMMENT ON FUNCTION push.skip_remedy(p_reason text, p_app text) IS 'what to do when a user was skipped. p_reason: as push.skipped_recipients says; p_app: the app';
-
 CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text, field text, remedy text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6781,15 +6430,13 @@ CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_i
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_bitmapscan TO 'off'
-    AS $$
+    AS $_$
 #variable_conflict use_column
 declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
+  v_app   push.apps := (select a from push.apps a where a.app = v_call.app);
   v_since timestamptz := v_call.created_at;
   v_until timestamptz := clock_timestamp() + interval '1 minute';
-  v_providers text[] := (select a.providers from push.apps a where a.app = v_call.app);
-  v_is_unwanted boolean := v_call.kind = 'missed_call'
-    and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = v_call.app), false);
 begin
   if v_call.id is null or not push.acts_for_all() and not push.is_own(v_call.app)
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
@@ -6803,13 +6450,11 @@ begin
       union
       select h.user_id, h.token from push.history h
       where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.kind in (0, 3)
-    ), entry as materialized (
-      select push.entry_user(e) as user_id,
-        e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
-      from jsonb_array_elements(v_call.recipients) with ordinality r(e, i)
-      where push.is_recipient(e)
     ), missing as materialized (
-      select e.* from entry e
+      select e.* from (
+        select push.entry_user(e) as user_id, e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
+        from jsonb_array_elements(v_call.recipients) with ordinality r(e, i) where push.is_recipient(e) offset 0
+      ) e
       where not exists (select from reached r where r.user_id = e.user_id)
         and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
@@ -6817,18 +6462,18 @@ begin
       select m.user_id, t.token, m.is_off,
         (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
-        not push.serves(v_providers, t.provider) as is_unserved
+        not push.serves(v_app.providers, t.provider) as is_unserved
       from missing m cross join lateral push.entry_tokens(m.e, push.is_call(v_call.kind)) t
       where jsonb_typeof(m.e) = 'object'
       union all
       select m.user_id, d.token, m.is_off or not d.enabled,
-        d.invalidated_at is not null, not push.serves(v_providers, d.provider)
+        d.invalidated_at is not null, not push.serves(v_app.providers, d.provider)
       from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
       where not (jsonb_typeof(m.e) = 'object' and push.has_token_member(m.e))
         and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
     ), unreached as (
       select m.user_id, case
-          when v_is_unwanted then 'MissedCallsOff'
+          when v_call.kind = 'missed_call' and v_app.missed_calls = 'off' then 'MissedCallsOff'
           when bool_and(m.is_off) then 'NotificationsDisabled'
           when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
           when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
@@ -6839,13 +6484,19 @@ begin
       where not exists (select from token t join reached r on r.token = t.token where t.user_id = m.user_id)
       group by m.user_id
     )
-    select u.user_id, u.reason, format('recipients[%s]', u.i), push.skip_remedy(u.reason, v_call.app)
+    select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
+        when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
+        when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration', v_call.app)
+        when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
+        when 'ProviderNotConfigured' then format(
+          'app %s lacks the providers of this user''s devices in the gateway''s configuration; add them', v_call.app)
+        else 'has no device for this; register one, or give a token' end
     from unreached u
     union all
     select f.user_id, f.reason, f.field, f.remedy from fault f
     order by 1, 3;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.skipped_recipients(p_outbox_id bigint) IS 'users and parts of recipients that a call skipped, as far as is known now. Users without a delivery: TokenInvalid, NotificationsDisabled, ProviderNotConfigured, MissedCallsOff or NoDevice. Parts of recipients that could not be used: RecipientMalformed, TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is reached all the same). field: for example recipients[1].fcmToken; remedy: what to do. p_outbox_id: push.outbox.id';
 
@@ -6865,44 +6516,32 @@ CREATE FUNCTION push.spread_slots(p_shards integer[], p_now integer[] DEFAULT NU
     LANGUAGE plpgsql IMMUTABLE
     AS $$
 declare
-  v_count  int := cardinality(p_shards);
-  v_slots  int[] := coalesce(p_now, array_fill(-1, array[1024]));
-  v_quota  int[] := '{}';
-  v_extra  int;
-  v_number int;
+  v_count int := cardinality(p_shards);
 begin
   if coalesce(v_count, 0) not between 1 and 1024
     or v_count <> (select count(distinct s) from unnest(p_shards) s where s between 0 and 1023)
   then
     raise exception using errcode = 'invalid_parameter_value', message = 'p_shards: must name 1 to 1024 shards, numbers from 0 to 1023';
   end if;
-  -- Each shard gets 1024 / n slots, and the first in the list one more while there are any left; those that have more already
-  -- come first, so that the fewest slots move.
-  v_extra := 1024 % v_count;
-  for v_number in
-    select s from unnest(p_shards) with ordinality x(s, place) order by cardinality(array_positions(v_slots, s)) desc, place
-  loop
-    v_quota[v_number + 1] := 1024 / v_count + case when v_extra > 0 then 1 else 0 end;
-    v_extra := v_extra - 1;
-  end loop;
-  -- First, every slot that a shard has beyond its share is free, and so are those of shards that are not in the list.
-  for v_slot in 1..1024 loop
-    v_number := v_slots[v_slot] + 1;
-    if coalesce(v_quota[nullif(v_number, 0)], 0) > 0 then
-      v_quota[v_number] := v_quota[v_number] - 1;
-    else
-      v_slots[v_slot] := -1;
-    end if;
-  end loop;
-  -- Then the free slots go to the shard that lacks the most, in turn.
-  for v_slot in 1..1024 loop
-    if v_slots[v_slot] = -1 then
-      select s into v_number from unnest(p_shards) with ordinality x(s, place) order by v_quota[s + 1] desc, place limit 1;
-      v_slots[v_slot] := v_number;
-      v_quota[v_number + 1] := v_quota[v_number + 1] - 1;
-    end if;
-  end loop;
-  return v_slots;
+  return array(
+    with shard as (
+      -- Each shard gets 1024 / n slots, and some get one more: those that have more already, so that the fewest slots move.
+      select s, place, 1024 / v_count
+        + (row_number() over (order by cardinality(array_positions(p_now, s)) desc, place) <= 1024 % v_count)::int as quota
+      from unnest(p_shards) with ordinality x(s, place)
+    ), slot as (
+      -- Free is every slot that a shard has beyond its share, and those of shards that are not in the list.
+      select n, case when row_number() over (partition by p_now[n] order by n) <= h.quota then p_now[n] end as owner
+      from generate_series(1, 1024) n left join shard h on h.s = p_now[n]
+    ), lack as (
+      -- The free slots go to the shard that lacks the most, in turn.
+      select h.s, row_number() over (order by lacks desc, h.place) as turn
+      from shard h cross join lateral generate_series(1, h.quota - (select count(*) from slot x where x.owner = h.s)) lacks
+    )
+    select coalesce(x.owner, l.s)
+    from (select n, owner, row_number() over (partition by owner is null order by n) as turn from slot) x
+    left join lack l on x.owner is null and l.turn = x.turn
+    order by x.n);
 end
 $$;
 
@@ -6922,38 +6561,6 @@ CREATE FUNCTION push.stuck_lanes() RETURNS smallint[]
 $$;
 
 COMMENT ON FUNCTION push.stuck_lanes() IS 'lanes over which no living gateway sends now, because it has no connection, an open circuit, or a pause of more than 2 s that the provider asked for. Lanes of channels that none can replace (push.falls_back) and lanes paused by operators are left out';
-
-CREATE FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) RETURNS TABLE(changed boolean, message text)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-declare
-  v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
-  v_lane   push.lane;
-begin
-  p_note := left(p_note, 500);
-  select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
-  if not found then
-    raise exception using errcode = 'no_data_found',
-      message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
-  end if;
-  changed := v_lane.paused <> p_paused;
-  if changed or v_lane.note is distinct from p_note then
-    update push.lane l set paused = p_paused, note = p_note where l.id = v_lane.id;
-  end if;
-  message := v_target || case
-    when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
-    when p_paused then ' was paused already'
-    when changed then ' sends again'
-    else ' was not paused; nothing to do' end || coalesce('. Note: ' || p_note, '');
-  perform push.note_audit(p_action, v_target, jsonb_build_object('changed', changed, 'note', p_note));
-  return next;
-end
-$$;
-
-COMMENT ON FUNCTION push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'sets the pause and the note (at most 500 characters) of a lane, and records it in push.audit. For push.pause_lane, push.resume_lane and updates of push.lanes';
 
 CREATE FUNCTION push.sync(p_gateway integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7008,14 +6615,14 @@ begin
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
-        and coalesce(push.is_urgent(x.name) = p_urgent, true)
+        and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent')) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
     returning j.name into v_name;
   return v_name;
 end
 $$;
 
-COMMENT ON FUNCTION push.take_job(p_gateway integer, p_urgent boolean) IS 'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent (push.is_urgent), or one that is not; null: any';
+COMMENT ON FUNCTION push.take_job(p_gateway integer, p_urgent boolean) IS 'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent, or one that is not; null: any';
 
 CREATE FUNCTION push.take_receipts(p_app text, p_ticket text[]) RETURNS TABLE(batch bigint, ticket text, outbox_id bigint, n integer, user_id text, token text, sent_at timestamp with time zone, give_up_at timestamp with time zone, attempts integer)
     LANGUAGE plpgsql
@@ -7112,8 +6719,8 @@ begin
     select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
       g.seconds
     from gone g left join push.lane l on l.id = g.lane
-    group by 1, 2, 3, 4, 5, 6, 7, 9;
-  return query
+    group by 1, 2, 3, 4, 5, 6, 7, 9
+    union all
     select 'refused', r.app, null::text, null::smallint, null::smallint, null::text, null::boolean, r.count, null::double precision
     from push.take_refusals() r;
 end
@@ -7153,7 +6760,7 @@ $$;
 
 COMMENT ON FUNCTION push.tally_calls() IS 'notes how many calls were enqueued, also for the quota of their app, and when to look whether a phone of each user rings, for an app that escalates';
 
-CREATE FUNCTION push.tell_missed(p_calls bigint[]) RETURNS integer
+CREATE FUNCTION push.tell_missed(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -7161,7 +6768,6 @@ declare
   -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
   -- announced. Their missed calls expire (push.expire), and only history shows them.
   c_life constant interval := '4 hours';
-  v_made bigint[];
 begin
   with call as materialized (
     select o.*, a.providers, coalesce(a.missed_calls = 'all', false) as is_all, push.voip_tokens(o.recipients) as voip
@@ -7205,15 +6811,13 @@ begin
     from due d
     returning outbox_id, deadline_at
   )
-  select array_agg(m.outbox_id) filter (where m.deadline_at > clock_timestamp()) into v_made from made m;
   insert into push.tally (what, app, reason, count)
-    select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
-    from unnest(v_made) m(id) cross join lateral (select o.app, o.state from push.outbox o where o.id = m.id offset 0) o group by 2, 3;
-  return coalesce(cardinality(v_made), 0);
+  select 'missed', c.app, case c.state when 'missed' then 'deadline' else 'ended' end, count(*)
+  from made m join call c on c.id = m.outbox_id where m.deadline_at > clock_timestamp() group by 2, 3;
 end
 $$;
 
-COMMENT ON FUNCTION push.tell_missed(p_calls bigint[]) IS 'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed call for each user who has not declined, or by push.apps.missed_calls one for each phone, or none. It goes over APNs alert, else FCM, Expo or web push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if that is earlier. Run it after push.cancel_rings: it pairs the two. Returns how many were made. p_calls: push.outbox.id';
+COMMENT ON FUNCTION push.tell_missed(p_calls bigint[]) IS 'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed call for each user who has not declined, or by push.apps.missed_calls one for each phone, or none. It goes over APNs alert, else FCM, Expo or web push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if that is earlier. Run it after push.cancel_rings: it pairs the two. p_calls: push.outbox.id';
 
 CREATE FUNCTION push.tell_untold(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -7244,21 +6848,6 @@ $$;
 
 COMMENT ON FUNCTION push.tell_untold(p_calls bigint[]) IS 'for missed calls that a cancel to the same phone would have shown, when that cancel was not sent: one that is still owed no longer counts as shown by the cancel, and one that was void because of it (SaidByCancel) is made again. p_calls: push.outbox.id';
 
-CREATE FUNCTION push.tell_void(p_outbox_id bigint[]) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  if cardinality(p_outbox_id) > 100 then
-    perform push.notify('push_control', 'void *');
-  else
-    perform push.notify('push_control', 'void ' || c.id) from unnest(p_outbox_id) c(id);
-  end if;
-end
-$$;
-
-COMMENT ON FUNCTION push.tell_void(p_outbox_id bigint[]) IS 'tells gateways that calls have ended or were deleted: NOTIFY push_control with "void" and push.outbox.id, or with "void *" (any call may have ended) if there are more than 100';
-
 CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n integer DEFAULT NULL::integer, last_n integer DEFAULT NULL::integer) RETURNS TABLE(at timestamp with time zone, ms numeric, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text, trace_id text, field text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -7267,9 +6856,42 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
   with call as (
     select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
     from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
-  ), event as (
-    select c.id, p.*, null as field from call c
-    cross join lateral push.push_events(c.id, c.created_at, timeline.first_n, timeline.last_n) p
+  ), owed as (
+    select d.* from call c cross join lateral (select * from push.deliveries d
+      where d.outbox_id = c.id and d.n between coalesce(timeline.first_n, 0) and coalesce(timeline.last_n, 2147483647) offset 0) d
+  ), done as (
+    select h.* from call c cross join lateral (select * from push.delivery_history h where h.outbox_id = c.id
+      and h.finished_at >= c.created_at and h.n between coalesce(timeline.first_n, 0) and coalesce(timeline.last_n, 2147483647) offset 0) h
+  ), pushed as (
+    select d.outbox_id, d.created_at, d.n, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures from owed d
+    union all
+    select h.outbox_id, h.created_at, h.n, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures from done h
+  ), told (id, at, step, n, event, provider, kind, user_id, attempt, status, reason, device, field) as (
+    -- Another channel replaced one that failed, or one whose phones did not report that they ring.
+    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider, f.kind, f.user_id,
+      null::int, case when e.n is null then h.status end, case when e.n is null then h.reason else 'NotRinging' end, f.device, null
+    from pushed f left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
+    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
+    where f.fallback_of is not null
+    union all
+    -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
+    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider, d.kind, d.user_id,
+      d.attempt, null, d.last_reason, d.device, null
+    from owed d
+    union all
+    select p.outbox_id, (f ->> 'at')::timestamptz, 4, p.n, 'attempt failed', p.provider, p.kind, p.user_id, (f ->> 'attempt')::int,
+      (f ->> 'status')::int, f ->> 'reason', p.device, null
+    from pushed p cross join lateral jsonb_array_elements(p.failures) f
+    union all
+    -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
+    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, coalesce((
+        select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
+      ), h.attempts), null, null, h.device, null
+    from done h where h.sent_at is not null
+    union all
+    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind, h.user_id, h.attempts, h.status,
+      h.reason, h.device, null
+    from done h
     union all
     select c.id, e.at, e.step, -1, e.event, null, c.kind, e.user_id, e.attempt, null, e.reason, null, e.field
     from call c cross join lateral (
@@ -7289,7 +6911,7 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
-  from event e join call c on c.id = e.id
+  from told e join call c on c.id = e.id
   order by e.at, e.step, e.n, e.user_id
 $$;
 
@@ -7401,23 +7023,6 @@ $$;
 
 COMMENT ON FUNCTION push.trim_webhooks() IS 'turns off the webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had. Deletes events older than 24 hours, the oldest of an app with more than 100,000 (both are counted in push.webhook.dropped), and those of apps without a webhook, in bites of 5,000 of an app. Returns how many: 5,000 or more mean that there may be more';
 
-CREATE FUNCTION push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_user_id text, p_device text, p_hash bigint) RETURNS text
-    LANGUAGE sql STABLE
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-  select t.token from (
-    select t.token from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
-      cross join lateral push.entry_tokens(e, true) t
-    where o.id = p_outbox_id and push.is_recipient(e) and e ->> 'userId' = p_user_id and t.provider = p_provider
-    union all
-    select d.token from push.devices d
-    where d.user_id = p_user_id and d.app = p_app and d.provider = p_provider and d.enabled and d.invalidated_at is null
-  ) t
-  where hashtextextended(t.token, 0) = p_hash and push.mask(t.token) = p_device limit 1
-$$;
-
-COMMENT ON FUNCTION push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_user_id text, p_device text, p_hash bigint) IS 'the token of a push that a gateway of release 0.1.0 has settled, found among the recipients and devices by mask and hash. p_outbox_id, p_user_id, p_device, p_hash: columns of push.history; p_app, p_provider: of its lane';
-
 CREATE FUNCTION push.use_quota(p_app text[], p_counts bigint[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -7456,6 +7061,7 @@ CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_h
 declare
   v_now    push.shard_map;
   v_shards smallint[] := p_shards;
+  v_owns   int := cardinality(array_positions(v_shards, p_here::smallint));
   v_known  boolean;
 begin
   -- Waits for transactions that have enqueued under the current map, and keeps new ones waiting until this one ends.
@@ -7489,10 +7095,8 @@ begin
   if v_known then
     return format('shard %s has map %s already', p_here, p_generation);
   end if;
-  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation,
-    'slots', cardinality(array_positions(v_shards, p_here::smallint))));
-  return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation,
-    cardinality(array_positions(v_shards, p_here::smallint)));
+  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation, 'slots', v_owns));
+  return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation, v_owns);
 end
 $$;
 
@@ -7509,18 +7113,14 @@ declare
   v_id   bigint := push.find_call(void_call.call_id, void_call.app);
   v_done boolean;
 begin
-  voided := (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
   update push.outbox o set state = 'ended', end_reason = coalesce(void_call.reason, 'voided'), voided = true
     where o.id = v_id and o.ended_at is null;
   v_done := found;
+  voided := (select count(*) from push.delivery d where v_done and d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
   select o.* into v_call from push.outbox o where o.id = v_id;
-  if v_done then
-    message := format('call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call',
-      v_call.call_id, v_call.end_reason, voided);
-  else
-    voided := 0;
-    message := format('call %s had ended before (%s); nothing was done', v_call.call_id, v_call.end_reason);
-  end if;
+  message := format(case when v_done
+      then 'call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call'
+      else 'call %s had ended before (%s); nothing was done' end, v_call.call_id, v_call.end_reason, voided);
   perform push.note_audit('void_call', v_call.app || '/' || v_call.call_id,
     jsonb_build_object('reason', v_call.end_reason, 'done', v_done, 'voided', voided));
   return next;
@@ -7540,7 +7140,7 @@ $$;
 
 COMMENT ON FUNCTION push.void_reason(p_outbox_id bigint, p_user_id text) IS 'why an invite is void: CallAnswered, CallEnded or CallMissed, or while the call rings UserDeclined or UserBusy. p_outbox_id: the call; p_user_id: whose phone it was for';
 
-CREATE FUNCTION push.void_unsent(p_calls bigint[]) RETURNS bigint
+CREATE FUNCTION push.void_unsent(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -7549,7 +7149,6 @@ declare
   v_over   bigint[];
   v_missed bigint[];
   v_end    record;
-  v_done   bigint := 0;
 begin
   select array_agg(c.id), array_agg(c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state = 'missed')
     into v_calls, v_over, v_missed
@@ -7568,13 +7167,12 @@ begin
     from (select g.d, g.is_late, case when not g.is_late then push.void_reason((g.d).outbox_id, (g.d).user_id) end as reason from gone g) e
     group by e.is_late, e.reason
   loop
-    v_done := v_done + push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
+    perform push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
   end loop;
-  return v_done;
 end
 $$;
 
-COMMENT ON FUNCTION push.void_unsent(p_calls bigint[]) IS 'ends the ready and waiting invites of those of the calls that no longer ring, and of users who have declined: void, or expired if the call was missed and the deadline has passed. Returns how many. p_calls: push.outbox.id';
+COMMENT ON FUNCTION push.void_unsent(p_calls bigint[]) IS 'ends the ready and waiting invites of those of the calls that no longer ring, and of users who have declined: void, or expired if the call was missed and the deadline has passed. p_calls: push.outbox.id';
 
 CREATE FUNCTION push.voip_tokens(p_recipients jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -9649,7 +9247,7 @@ CREATE TRIGGER check_call BEFORE UPDATE ON push.outbox FOR EACH ROW EXECUTE FUNC
 
 CREATE TRIGGER check_device BEFORE INSERT OR UPDATE OF user_id, app, provider, token, environment, platform, locale ON push.devices FOR EACH ROW EXECUTE FUNCTION push.check_device();
 
-CREATE TRIGGER drop_all_calls AFTER TRUNCATE ON push.outbox FOR EACH STATEMENT EXECUTE FUNCTION push.drop_all_calls();
+CREATE TRIGGER drop_all_calls AFTER TRUNCATE ON push.outbox FOR EACH STATEMENT EXECUTE FUNCTION push.drop_calls();
 
 CREATE TRIGGER drop_calls AFTER DELETE ON push.outbox REFERENCING OLD TABLE AS gone_calls FOR EACH STATEMENT EXECUTE FUNCTION push.drop_calls();
 
@@ -9667,7 +9265,7 @@ CREATE TRIGGER note_tokens AFTER INSERT ON push.quarantined_tokens REFERENCING N
 
 CREATE TRIGGER note_tokens AFTER INSERT ON push.token_invalidations REFERENCING NEW TABLE AS tokens FOR EACH STATEMENT EXECUTE FUNCTION push.note_tokens('invalidated');
 
-CREATE TRIGGER put_away_restored AFTER INSERT OR UPDATE ON push.gateways FOR EACH STATEMENT EXECUTE FUNCTION push.put_away_restored();
+CREATE TRIGGER put_away_restored AFTER INSERT OR UPDATE ON push.gateways FOR EACH STATEMENT EXECUTE FUNCTION push.put_away();
 
 CREATE TRIGGER tally_calls AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.tally_calls();
 

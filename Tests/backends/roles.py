@@ -172,8 +172,7 @@ STATEMENTS = {
     "select push.ended_for('{1}')": {"gateway"},
     "select push.follow_up(true), push.follow_up()": {"gateway"},
     "select push.disown(1, '{1}', '{0}', '{1}')": {"gateway"},
-    "select push.free_rows('{}', '{1}', '{1}', true)": set(),
-    "select push.claimed_places('{1}')": set(),
+    "select push.free_rows('{}', '{1}')": set(),
     "select push.take_job(1, true)": {"gateway"},
     "select push.run_job(name) from "
     "unnest('{promote,miss,expire,expire_all,escalate,follow_up,follow_up_again,tally,prune,erase,ensure_partitions,drop_partitions}'"

@@ -1,17 +1,17 @@
 -- Which functions plan their queries with which settings: planner.sql has all of them, and no function is forgotten there.
--- Parts of push.follow_up, push.erase_user, push.claim and push.prune, and functions inside a statement of others: they run with the
--- settings of their callers.
+-- Parts of push.follow_up, push.erase_user, push.claim, push.prune and push.check_health, and functions inside a statement of others: they
+-- run with the settings of their callers.
 create temp table part as select unnest('{
-  follow, take_notes, put_off, pushes_of, void_unsent, void_reason, cancel_rings, own_tokens, unmask, tell_missed, tell_untold, end_declined,
-  invites_of, next_channels, fallback_devices, continue_erasure, look_further, hand_over, erase_from_call, mask_rows, pick, pick_suspect,
-  prune_others, nearest_owed, phones_of, alert_phones, reachable_devices, calls_that_skip, announce_deliveries, past_events}'::name[]) as name;
+  follow, take_notes, put_off, pushes_of, void_unsent, void_reason, cancel_rings, tell_missed, tell_untold, end_declined, invites_of,
+  next_channels, continue_erasure, look_further, hand_over, erase_from_call, mask_rows, pick, prune_others, health_of_replicas,
+  health_of_calls, phones_of, alert_phones, reachable_devices, calls_that_skip, announce_deliveries, past_events}'::name[]) as name;
 create temp view planned as select p.proname, regexp_replace(p.prosrc, '--[^\n]*', '', 'g') as source
   from pg_proc p where p.pronamespace = 'push'::regnamespace and coalesce(p.proconfig::text, '') !~ 'enable_seqscan=';
 select test.equal('each function that reads a table that grows uses indexes, whatever the tables'' size',
   (select string_agg(p.proname, ' ' order by p.proname) from planned p
     where p.source ~ '\m(from|join|update|using)\s+push\.(delivery|history|outbox|devices|follow_ups)\M' and p.proname not in (select name from part)
       -- For people, or once in the life of a database.
-      and p.proname not in ('health_of_calls', 'put_away', 'timeline', 'use_shard_map')), null);
+      and p.proname not in ('put_away', 'timeline', 'use_shard_map')), null);
 select test.equal('and so does each that calls its parts', (select string_agg(distinct p.proname, ' ') from planned p join part c
   on p.source ~ format('\mpush\.%s\(', c.name) where p.proname not in (select name from part)), null);
 select test.equal('no name is listed twice', (select string_agg(name, ' ') from (

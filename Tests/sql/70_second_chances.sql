@@ -171,8 +171,10 @@ select pg_temp.enqueue('r8', :'three'::jsonb || jsonb_build_array(jsonb_build_ob
   'chance-token-0123456789-vvv'))) as r8,
   pg_temp.claim_all(:g1) \gset
 update push.delivery set crashes = 2, ready_lane = null where outbox_id = :r8 and n = 0;
-select push.free_rows(array(select ctid from push.delivery where outbox_id = :r8 and n = 0), array[:g1], array[:g1], true),
-  pg_temp.settle('r8', '{1}', 4), test.follow();
+update push.gateways set alive = false, ended_at = now(), ended_reason = 'silent' where id = :g1;
+select push.free_rows(array(select ctid from push.delivery where outbox_id = :r8 and n = 0), array[:g1]);
+update push.gateways set alive = true, ended_at = null, ended_reason = null where id = :g1;
+select pg_temp.settle('r8', '{1}', 4), test.follow();
 select test.equal('nor is an invite with which three gateways died', pg_temp.invites('r8'), '0:apns:u:aaa:dead 1:fcm:v:vvv:dead');
 
 -- Failed tries.

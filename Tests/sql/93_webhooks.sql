@@ -514,7 +514,7 @@ update push.outbox set created_at = now() - interval '1 hour' where call_id = 'r
 set local session_replication_role = origin;
 insert into push.origin (made_at) values ('-infinity');
 insert into push.follow_ups (outbox_id, why, noted_at) values (-1, 'ended', now() - interval '1 minute');
-select push.put_away();
+update push.gateways set heartbeat_at = heartbeat_at where false;
 select test.equal('what a restored database puts away is told', pg_temp.waiting('restored'), 'delivery.finished:void:Restored call.missed:restored');
 select test.equal('no end of before is announced', (select count(*) from push.follow_ups where noted_at < now()), 0::bigint);
 delete from push.origin where made_at = '-infinity';

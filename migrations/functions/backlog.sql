@@ -5,35 +5,8 @@
 -- count is exact. Above the limit, a random sample of a few hundred pages of the table gives an estimate. The estimate is
 -- within about a tenth for the large groups. It is rounded to three digits, which shows that it is no exact count.
 
--- Three ranges of deadlines, as in push.claim: past, within ten minutes (calls), and later. A backlog of messages therefore hides no
--- calls. Waiting deliveries and suspects are ranges of their own, over all lanes.
-create or replace function push.nearest_owed(p_each int, p_most int, p_past timestamptz, p_near timestamptz, p_with_past boolean)
-returns table (lane smallint, range int, kind smallint, state smallint, owner int, created_at timestamptz, deadline_at timestamptz)
-language sql stable as $$
-  select l.id as lane, r.range, d.kind, d.state, d.owner, d.created_at, d.deadline_at
-  from (values (0, '-infinity', p_past), (1, p_past, p_near), (2, p_near, 'infinity')) r(range, after, until)
-  cross join push.lane l
-  cross join lateral (
-    select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-    where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
-    order by d.deadline_at
-    limit p_each
-  ) d
-  where r.range > 0 or p_with_past
-  union all
-  (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-    where d.ready_lane is null and d.due_at > case when p_with_past then '-infinity' else p_past end and d.crashes < 2
-    order by d.due_at
-    limit p_most)
-  union all
-  (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
-    where d.crashes >= 2
-    limit p_most)
-$$;
-comment on function push.nearest_owed is
-  'the deliveries with the earliest deadlines, for push.count_owed: at most p_each of each lane and range, and p_most that wait. range: 0 '
-  'past (only with p_with_past), 1 until p_near, 2 later, 3 waiting, 4 suspects';
-
+-- Three ranges of deadlines, as in push.claim: past (0), within ten minutes (1: calls), and later (2). A backlog of messages therefore
+-- hides no calls. Waiting deliveries (3) and suspects (4) are ranges of their own, over all lanes.
 create or replace function push.count_owed(p_most int default 30000, p_past boolean default true)
 returns table (
   lane smallint, kind smallint, state smallint, owner int, count bigint, oldest timestamptz, first_deadline timestamptz
@@ -50,20 +23,32 @@ declare
 begin
   return query
   with looked_at as materialized (
-    select n.* from push.nearest_owed(v_each, p_most, v_past, v_near, p_past) n
+    select l.id as lane, r.range, d.*
+    from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
+    cross join push.lane l
+    cross join lateral (
+      select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
+      order by d.deadline_at limit v_each
+    ) d
+    where r.range > 0 or p_past
+    union all
+    (select d.lane, 3, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      where d.ready_lane is null and d.due_at > case when p_past then '-infinity' else v_past end and d.crashes < 2
+      order by d.due_at limit p_most)
+    union all
+    (select d.lane, 4, d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d where d.crashes >= 2 limit p_most)
   ), counted as materialized (
-    select c.lane, c.range, c.kind, c.state, c.owner, count(*) as count, min(c.created_at) as oldest,
-      min(c.deadline_at) as first_deadline
-    from looked_at c
-    group by c.lane, c.range, c.kind, c.state, c.owner
+    select c.lane, c.range, c.kind, c.state, c.owner, count(*)::float as count, min(c.created_at) as oldest,
+      min(c.deadline_at) as first_deadline, false as is_drawn
+    from looked_at c group by c.lane, c.range, c.kind, c.state, c.owner
   ), cut as materialized (
     -- Lanes and ranges that have more than was counted. The range of waiting deliveries covers all lanes.
     select c.lane, c.range from counted c where c.range < 3 group by c.lane, c.range having sum(c.count) >= v_each
     union all
     select l.id, 3 from push.lane l where (select sum(c.count) from counted c where c.range = 3) >= p_most
   ), drawn as materialized (
-    select d.lane, d.range, d.kind, d.state, d.owner, count(*) * 100 / v_percent as count, min(d.created_at) as oldest,
-      min(d.deadline_at) as first_deadline
+    select d.lane, d.range, d.kind, d.state, d.owner, count(*) * 100 / v_percent, min(d.created_at), min(d.deadline_at), true
     from (select from cut limit 1) is_any
     cross join lateral (
       select d.lane, d.kind, d.state, d.owner, d.created_at, d.deadline_at,
@@ -74,22 +59,15 @@ begin
       where d.state <> 1
     ) d
     group by d.lane, d.range, d.kind, d.state, d.owner
-  ), both_ways as (
-    select c.lane, c.kind, c.state, c.owner, c.count, c.oldest, c.first_deadline, 0 as drawn
-    from counted c
-    union all
-    select d.lane, d.kind, d.state, d.owner, d.count - coalesce(c.count, 0), d.oldest, d.first_deadline, 1
-    from drawn d
-    join cut on cut.lane = d.lane and cut.range = d.range
-    left join counted c on c.lane = d.lane and c.range = d.range and c.kind = d.kind and c.state = d.state
-      and c.owner is not distinct from d.owner
-    where d.count > coalesce(c.count, 0)
+  ), best as (
+    select b.lane, b.kind, b.state, b.owner, max(b.count) as count, min(b.oldest) as oldest, min(b.first_deadline) as first_deadline,
+      max(b.count) > coalesce(max(b.count) filter (where not b.is_drawn), 0) as is_estimate
+    from (select c.* from counted c union all select d.* from drawn d join cut on cut.lane = d.lane and cut.range = d.range) b
+    group by b.lane, b.range, b.kind, b.state, b.owner
   )
-  select b.lane, b.kind, b.state, b.owner,
-    case max(b.drawn) when 0 then sum(b.count) else round(sum(b.count)::numeric, 2 - floor(log(sum(b.count)))::int) end::bigint,
-    min(b.oldest), min(b.first_deadline)
-  from both_ways b
-  group by b.lane, b.kind, b.state, b.owner;
+  select b.lane, b.kind, b.state, b.owner, case when bool_or(b.is_estimate)
+      then round(sum(b.count)::numeric, 2 - floor(log(sum(b.count)))::int) else sum(b.count) end::bigint, min(b.oldest), min(b.first_deadline)
+  from best b group by b.lane, b.kind, b.state, b.owner;
 end
 $$;
 comment on function push.count_owed is

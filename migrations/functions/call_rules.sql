@@ -55,20 +55,6 @@ comment on function push.check_call is
 
 create or replace trigger check_call before update on push.outbox for each row execute function push.check_call();
 
-create or replace function push.tell_void(p_outbox_id bigint[]) returns void
-language plpgsql volatile set search_path = push, pg_temp as $$
-begin
-  if cardinality(p_outbox_id) > 100 then
-    perform push.notify('push_control', 'void *');
-  else
-    perform push.notify('push_control', 'void ' || c.id) from unnest(p_outbox_id) c(id);
-  end if;
-end
-$$;
-comment on function push.tell_void is
-  'tells gateways that calls have ended or were deleted: NOTIFY push_control with "void" and push.outbox.id, or with "void '
-  '*" (any call may have ended) if there are more than 100';
-
 create or replace function push.end_calls() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -83,14 +69,14 @@ begin
   )
   -- After the deadline, gateways drop on their own the invites that they hold in memory.
   select array_agg(c.id) filter (where c.deadline_at > clock_timestamp()) into v_held from changed c;
-  if v_held is not null then
-    perform push.tell_void(v_held[:101]);
-  end if;
+  perform push.notify('push_control', 'void ' || c.id) from unnest(case when cardinality(v_held) <= 100 then v_held::text[] else '{*}' end) c(id)
+    where v_held is not null;
   return null;
 end
 $$;
 comment on function push.end_calls is
-  'runs when calls change: notes those that have ended, and those that a user has declined, for push.follow_up, and tells the gateways';
+  'runs when calls change: notes those that have ended, and those that a user has declined, for push.follow_up, and tells the gateways: '
+  'NOTIFY push_control with "void" and push.outbox.id, or with "void *" (any call may have ended) if there are more than 100';
 
 -- Not "update of state": PostgreSQL gives no transition tables to a trigger with a column list.
 create or replace trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls
@@ -119,7 +105,8 @@ comment on function push.own_calls is
   'numbers and apps of the calls with this id in the apps that the caller may act for. p_call_id: push.outbox.call_id; '
   'p_app: only this app; null: all of them';
 
-create or replace function push.find_call(p_call_id text, p_app text) returns bigint
+drop function if exists push.find_call(text, text);  -- of release 0.1.0
+create or replace function push.find_call(p_call_id text, p_app text, p_user_id text default null) returns bigint
 language plpgsql stable set search_path = push, pg_temp as $$
 declare
   v_ids  bigint[];
@@ -134,13 +121,20 @@ begin
   elsif cardinality(v_ids) > 1 then
     raise exception using errcode = 'cardinality_violation',
       message = format('app: call %s exists in several apps (%s); say in which', p_call_id, v_apps);
+  elsif p_user_id is not null and not exists (select from push.outbox o where o.id = v_ids[1]
+    and (o.recipients @> jsonb_build_array(p_user_id) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id))))
+  then
+    raise exception using errcode = 'invalid_parameter_value',
+      message = format('user_id: call %s does not ring this user', left(p_call_id, 128)),
+      hint = 'It must be the id that the recipients of the call gave.',
+      schema = 'push', table = 'ring_reports', column = 'user_id';
   end if;
   return v_ids[1];
 end
 $$;
 comment on function push.find_call is
-  'the number of a call in the apps that the caller may act for. Raises an error if there is none, or if p_app is null and '
-  'several apps have one. p_call_id, p_app: columns of push.outbox';
+  'the number of a call in the apps that the caller may act for. Raises an error if there is none, if p_app is null and several apps '
+  'have one, or if it does not name the user. p_call_id, p_app: columns of push.outbox; p_user_id: null: any user';
 
 create or replace function push.device_token(p_app text, p_device text) returns text
 language plpgsql stable set search_path = push, pg_temp as $$
@@ -194,17 +188,16 @@ create or replace function push.decline_call(
 ) returns boolean
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
-  v_id   bigint := push.find_call(call_id, app);
-  v_call push.outbox := (select o from push.outbox o where o.id = v_id);
+  v_id  bigint := push.find_call(call_id, app, coalesce(user_id, ''));
+  v_app text := (select o.app from push.outbox o where o.id = v_id);
 begin
-  perform push.check_recipient(v_id, v_call.call_id, user_id);
   if coalesce(reason not in ('declined', 'busy'), true) then
     raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
       schema = 'push', table = 'outbox', column = 'declined';
   end if;
   update push.outbox o
     set declined = coalesce(o.declined, '{}') || jsonb_build_object(decline_call.user_id, jsonb_build_object('reason', decline_call.reason,
-      'at', clock_timestamp(), 'device', push.device_token(v_call.app, decline_call.device)))
+      'at', clock_timestamp(), 'device', push.device_token(v_app, decline_call.device)))
     where o.id = v_id and o.ended_at is null and not coalesce(o.declined ? decline_call.user_id, false);
   return found;
 end

@@ -12,24 +12,6 @@ comment on function push.mask is
 
 -- What a call has sent --------------------------------------------------------------------------------------------------
 
--- Release 0.1.0 kept the mask and a hash. Calls that rang during the upgrade have such rows.
-create or replace function push.unmask(p_outbox_id bigint, p_app text, p_provider text, p_user_id text, p_device text, p_hash bigint)
-returns text
-language sql stable set search_path = push, pg_temp as $$
-  select t.token from (
-    select t.token from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
-      cross join lateral push.entry_tokens(e, true) t
-    where o.id = p_outbox_id and push.is_recipient(e) and e ->> 'userId' = p_user_id and t.provider = p_provider
-    union all
-    select d.token from push.devices d
-    where d.user_id = p_user_id and d.app = p_app and d.provider = p_provider and d.enabled and d.invalidated_at is null
-  ) t
-  where hashtextextended(t.token, 0) = p_hash and push.mask(t.token) = p_device limit 1
-$$;
-comment on function push.unmask is
-  'the token of a push that a gateway of release 0.1.0 has settled, found among the recipients and devices by mask and hash. '
-  'p_outbox_id, p_user_id, p_device, p_hash: columns of push.history; p_app, p_provider: of its lane';
-
 create or replace function push.pushes_of(p_calls bigint[]) returns table (
   id bigint, n int, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint,
   locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of int, deadline_at timestamptz,
@@ -44,11 +26,20 @@ declare
 begin
   return query
     select p.outbox_id, p.n, p.kind, p.lane, l.provider, p.user_id,
-      coalesce(p.token, case when p.hash is not null then push.unmask(p.outbox_id, l.app, l.provider, p.user_id, p.device, p.hash) end),
+      coalesce(p.token, case when p.hash is not null then (
+        -- Release 0.1.0 kept the mask and a hash. Calls that rang during the upgrade have such rows.
+        select t.token from (
+          select t.token from jsonb_array_elements(o.recipients) e cross join lateral push.entry_tokens(e, true) t
+          where push.is_recipient(e) and e ->> 'userId' = p.user_id and t.provider = l.provider
+          union all
+          select d.token from push.devices d
+          where d.user_id = p.user_id and d.app = l.app and d.provider = l.provider and d.enabled and d.invalidated_at is null
+        ) t
+        where hashtextextended(t.token, 0) = p.hash and push.mask(t.token) = p.device limit 1) end),
       p.environment, p.platform, p.locale, p.data, p.outcome, p.reason, p.may_ring, p.fallback_of, p.deadline_at, p.bypassed,
       max(p.n) over (partition by p.outbox_id)
     from unnest(p_calls) c(id)
-    cross join lateral (select o.created_at from push.outbox o where o.id = c.id offset 0) o
+    cross join lateral (select o.created_at, o.recipients from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
         d.locale, d.data, null::smallint as outcome, null::text as reason, d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
@@ -103,14 +94,13 @@ comment on function push.void_reason is
 
 -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
 drop function if exists push.void_unsent(bigint[], boolean);  -- of release 0.1.0
-create or replace function push.void_unsent(p_calls bigint[]) returns bigint
+create or replace function push.void_unsent(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_calls  bigint[];
   v_over   bigint[];
   v_missed bigint[];
   v_end    record;
-  v_done   bigint := 0;
 begin
   select array_agg(c.id), array_agg(c.id) filter (where o.state <> 'ringing'), array_agg(c.id) filter (where o.state = 'missed')
     into v_calls, v_over, v_missed
@@ -129,64 +119,50 @@ begin
     from (select g.d, g.is_late, case when not g.is_late then push.void_reason((g.d).outbox_id, (g.d).user_id) end as reason from gone g) e
     group by e.is_late, e.reason
   loop
-    v_done := v_done + push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
+    perform push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
   end loop;
-  return v_done;
 end
 $$;
 comment on function push.void_unsent is
   'ends the ready and waiting invites of those of the calls that no longer ring, and of users who have declined: void, or expired if '
-  'the call was missed and the deadline has passed. Returns how many. p_calls: push.outbox.id';
+  'the call was missed and the deadline has passed. p_calls: push.outbox.id';
 
 -- Cancels ---------------------------------------------------------------------------------------------------------------
-
--- An entry of recipients with tokens is one phone. Of a registered phone it is unknown which tokens of other providers it has: any of
--- the user's tokens on that platform may be its own. A browser has only one.
-create or replace function push.own_tokens(p_call bigint) returns text[]
-language plpgsql stable set search_path = push, pg_temp as $$
-declare
-  v_call push.outbox := (select o from push.outbox o where o.id = p_call);
-  v_own  text[] := array_remove(array(
-    select v_call.answered_device union select s.said ->> 'device' from jsonb_each(v_call.declined) s(user_id, said)), null);
-begin
-  return v_own || array(
-    select t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
-    where exists (select from push.entry_tokens(e, true) s where s.token = any (v_own))
-  ) || array(
-    select d.token
-    from unnest(v_own) o(token)
-    cross join lateral (
-      select x.user_id, x.provider, coalesce(x.platform, push.channel_platform(x.provider)) as platform from push.devices x
-      where sha256(x.token::bytea) = sha256(o.token::bytea) and x.app = v_call.app and x.provider <> 'webpush' offset 0
-    ) x
-    cross join lateral (
-      select d.token from push.devices d
-      where d.user_id = x.user_id and d.app = v_call.app and d.enabled and d.invalidated_at is null
-        and d.provider not in (x.provider, 'webpush') and (x.platform is null
-          or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform)
-      offset 0
-    ) d);
-end
-$$;
-comment on function push.own_tokens is
-  'the tokens of the phones that have answered or declined a call, as far as they are known. They get no cancel. p_call: push.outbox.id';
 
 -- Apple: the app must report a call for every VoIP push, so a VoIP token gets a cancel only if the app's phones take it for the end of
 -- a call (push.apps.voip_cancel), and never a phone that may have declined: that phone has no call left to report. A missed call rings
 -- no more, so it has no cancels.
-create or replace function push.cancel_rings(p_calls bigint[]) returns int
+create or replace function push.cancel_rings(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_made int;
 begin
   with call as materialized (
-    select o.id, o.ended_at, o.answered_by, o.answered_device, coalesce(o.declined, '{}') as declined,
+    select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device, coalesce(o.declined, '{}') as declined,
       coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel,
-      case when o.answered_device is not null or o.declined is not null then push.own_tokens(o.id) else '{}' end as own
+      -- The phones that have answered or declined.
+      array_remove(array(select o.answered_device union select s.said ->> 'device' from jsonb_each(o.declined) s(user_id, said)), null) as said
     from unnest(p_calls) c(id) cross join lateral (
       select * from push.outbox o
       where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null) offset 0
     ) o
+  ), own as materialized (
+    select c.id, s.token from call c cross join unnest(c.said) s(token)
+    union all
+    -- An entry of recipients with tokens is one phone.
+    select c.id, t.token from call c cross join lateral jsonb_array_elements(c.recipients) e cross join lateral push.entry_tokens(e, true) t
+    where c.said <> '{}' and exists (select from push.entry_tokens(e, true) s where s.token = any (c.said))
+    union all
+    -- Of a registered phone it is unknown which tokens of other providers it has: any of the user's tokens on that platform may be its own.
+    -- A browser has only one.
+    select c.id, d.token from call c cross join unnest(c.said) s(token)
+    cross join lateral (
+      select x.user_id, x.provider, coalesce(x.platform, push.channel_platform(x.provider)) as platform from push.devices x
+      where sha256(x.token::bytea) = sha256(s.token::bytea) and x.app = c.app and x.provider <> 'webpush' offset 0
+    ) x
+    cross join lateral (
+      select d.token from push.devices d
+      where d.user_id = x.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider not in (x.provider, 'webpush')
+        and (x.platform is null or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform) offset 0
+    ) d
   ), pushed as materialized (
     select * from push.pushes_of(array(select c.id from call c))
   ), target as (
@@ -194,7 +170,7 @@ begin
     from call c join pushed p on p.id = c.id
     where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or c.declined ? p.user_id)
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by)
-      and (p.id, p.token) not in (select o.id, t.token from call o cross join unnest(o.own) t(token))
+      and (p.id, p.token) not in (select o.id, o.token from own o)
       and (p.provider <> 'apns' or c.voip_cancel
         and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null or c.declined -> p.user_id ? 'erases'))
       and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
@@ -206,11 +182,9 @@ begin
     clock_timestamp() + interval '60 s', t.lane, t.lane, coalesce(t.environment, 0), coalesce(t.platform, 0), t.user_id, t.token,
     t.locale, t.data
   from target t;
-  get diagnostics v_made = row_count;
-  return v_made;
 end
 $$;
 comment on function push.cancel_rings is
   'for calls that were answered or ended: makes one cancel for each phone that may ring and has none. The user who answered gets none; '
   'if the phone that answered is known, only that phone gets none. For calls that still ring: the same for users who have declined. '
-  'Returns how many were made. p_calls: push.outbox.id';
+  'p_calls: push.outbox.id';

@@ -15,41 +15,7 @@
 -- nothing else that settles deliveries, joins a table that grows. A row is looked up with "cross join lateral (… offset 0)", and changed
 -- by its ctid; the condition (state, owner, lease) is part of the change itself, so it is checked on the row's newest version.
 
-create or replace function push.oldest_time() returns timestamptz language sql immutable parallel safe as
-$$ select '2000-01-01 00:00:00+00'::timestamptz $$;
-comment on function push.oldest_time is 'the earliest time that gateways are told of; an earlier one is passed as this one';
-
 -- Claiming ------------------------------------------------------------------------------------------------------------
-
--- Usually there is no suspect at all, which push.pick checks quickly.
-create or replace function push.pick_suspect(
-  p_gateway int, p_lanes smallint[], p_max int[], p_later_max int[], p_paused smallint[], p_first timestamptz, p_near timestamptz,
-  p_later bigint, out place tid, out lane smallint, out is_later boolean
-)
-language plpgsql volatile set search_path = push, pg_temp as $$
-#variable_conflict use_column
-begin
-  -- At most one at a time.
-  if exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
-    return;
-  end if;
-  select suspect.tid, u.lane, suspect.is_later into place, lane, is_later
-    from unnest(p_lanes, p_max, p_later_max) u(lane, most, later_most)
-    cross join lateral (
-      select d.ctid as tid, d.deadline_at > p_near as is_later from push.delivery d
-      where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
-        and (d.deadline_at <= p_near or least(u.most, u.later_most, p_later) > 0)
-      order by d.deadline_at
-      limit 1
-      for no key update skip locked
-    ) suspect
-    where u.most > 0 and u.lane <> all (p_paused)
-    limit 1;
-end
-$$;
-comment on function push.pick_suspect is
-  'locks a ready suspect, unless the gateway has one. p_paused: lanes that are left out; p_first, p_near: the earliest deadline, and the '
-  'latest one that is not p_later; the others: as for push.claim. is_later: whether it counts as p_background';
 
 -- Lanes are read in the order of p_lanes, and only until the claim is full, so a claim costs the same with six hundred
 -- lanes as with three: a lane without ready deliveries costs next to nothing. p_total limits the rows of the claim; p_max
@@ -71,17 +37,26 @@ declare
   v_ringing smallint[];
   v_tids    tid[];
   v_suspect tid;
-  v_of_lane smallint;
+  v_of_lane int;
   v_is_late boolean;
   v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
 begin
-  if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2) then
-    select s.place, s.lane, s.is_later into v_suspect, v_of_lane, v_is_late
-      from push.pick_suspect(p_gateway, p_lanes, p_max, p_later_max, v_paused, p_first, v_near, p_background) s;
-    if v_suspect is not null then
+  -- Usually there is no suspect at all. A gateway has at most one at a time.
+  if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
+    and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
+    select suspect.tid, u.i, suspect.is_late into v_suspect, v_of_lane, v_is_late
+    from unnest(p_lanes, p_max, p_later_max) with ordinality u(lane, most, later_most, i)
+    cross join lateral (
+      select d.ctid as tid, d.deadline_at > v_near as is_late from push.delivery d
+      where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
+        and (d.deadline_at <= v_near or least(u.most, u.later_most, p_background) > 0)
+      order by d.deadline_at limit 1 for no key update skip locked
+    ) suspect
+    where u.most > 0 and u.lane <> all (v_paused) limit 1;
+    if found then
       p_total := p_total - 1;
       p_background := p_background - v_is_late::int;
-      p_max[array_position(p_lanes, v_of_lane)] := p_max[array_position(p_lanes, v_of_lane)] - 1;
+      p_max[v_of_lane] := p_max[v_of_lane] - 1;
     end if;
   end if;
   -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
@@ -93,9 +68,7 @@ begin
       select d.ctid as tid from push.delivery d
       where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near
         and d.state = 0
-      order by d.deadline_at
-      limit u.most
-      for no key update skip locked
+      order by d.deadline_at limit u.most for no key update skip locked
     ) near
     where u.most > 0 and u.lane <> all (v_paused)
     limit p_total
@@ -109,9 +82,7 @@ begin
       cross join lateral (
         select d.ctid as tid from push.delivery d
         where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
-        order by d.deadline_at
-        limit least(u.most, u.later_most)
-        for no key update skip locked
+        order by d.deadline_at limit least(u.most, u.later_most) for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
       limit p_background
@@ -148,8 +119,9 @@ declare
   -- claim fast.
   v_first  timestamptz := statement_timestamp() + p_slack;
   -- The owner of the tables may write any time into them, infinity included. One such row must not fail the claim of all
-  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed.
-  v_oldest timestamptz := push.oldest_time();
+  -- the others, nor overflow the gateway's arithmetic. created_at is part of a delivery's identity, so its bound is fixed: it is the same in
+  -- push.claimed_by and push.settled.
+  c_oldest constant timestamptz := '2000-01-01 00:00:00+00';
   v_newest timestamptz := v_first + interval '1 year';
   v_tids   tid[];
 begin
@@ -178,7 +150,7 @@ begin
         d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data, d.paired
     )
     select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
-      greatest(t.created_at, v_oldest), least(t.deadline_at, v_newest),
+      greatest(t.created_at, c_oldest), least(t.deadline_at, v_newest),
       -- Not extract: it calculates in numeric, which costs half a microsecond a row.
       (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
       t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
@@ -212,25 +184,10 @@ comment on function push.claim is
 
 -- When an answer is lost ------------------------------------------------------------------------------------------------
 
-create or replace function push.claimed_places(p_gateways int[], p_claim int default null) returns tid[]
-language plpgsql stable set search_path = push, pg_temp as $$
-begin
-  -- Reads the whole table on purpose: an index on owner would cost every claim an entry.
-  if p_claim is null then
-    return array(select d.ctid from push.delivery d where d.state = 1 and d.owner = any (p_gateways));
-  end if;
-  return array(select d.ctid from push.delivery d where d.state = 1 and d.owner = p_gateways[1] and d.lease = p_claim);
-end
-$$;
-comment on function push.claimed_places is
-  'where the deliveries are stored that these gateways have claimed. p_gateways: push.gateways.id; p_claim: only the claim '
-  'with this number, of the first gateway. For push.forget and push.free_claims. Reads all of push.delivery';
-
 create or replace function push.forget(p_gateway int, p_claim int) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_places tid[];
-  v_given  bigint;
+  v_given bigint;
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
@@ -239,10 +196,10 @@ begin
     return 0;
   end if;
   update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
-  v_places := push.claimed_places(array[p_gateway], p_claim);
+  -- Reads the whole table: an index on owner would cost every claim an entry.
   update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
       due_at = clock_timestamp()
-    where d.ctid = any (v_places) and d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
+    where d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
   get diagnostics v_given = row_count;
   if v_given > 0 then
     perform push.ring_doorbell();
@@ -279,7 +236,7 @@ declare
   v_until tid := format('(%s,0)', greatest(p_from_page, 0) + greatest(p_pages, 1))::tid;
 begin
   select coalesce(array_agg(d.outbox_id), '{}'), coalesce(array_agg(d.n), '{}'), coalesce(array_agg(d.lease), '{}'),
-      coalesce(array_agg(greatest(d.created_at, push.oldest_time())), '{}')
+      coalesce(array_agg(greatest(d.created_at, '2000-01-01 00:00:00+00')), '{}')
     into outbox_id, n, lease, created_at
     from push.delivery d
     where d.ctid >= v_from and d.ctid < v_until and d.state = 1 and d.owner = p_gateway;
@@ -295,22 +252,14 @@ comment on function push.claimed_by is
   'outbox_id, n, lease, the claim''s number, and created_at; next_page: null at the end';
 
 create or replace function push.ended(p_outbox_id bigint[]) returns bigint[]
-language plpgsql stable security definer set search_path = push, pg_temp as $$
-begin
-  return array(
-    select c.id from unnest(p_outbox_id) c(id)
-    where c.id is not null and (
-      select true from push.outbox o
-      where o.id = c.id and o.ended_at is null
-        and (o.declined is null or not exists (
-          select from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state = 1 and o.declined ? d.user_id))
-      ) is null);
-end
+language sql stable security definer set search_path = push, pg_temp as $$
+  select array(select c.id from unnest(p_outbox_id) c(id) where exists (
+    select from push.ended_for(array[c.id]) e where e.user_id is null or exists (
+      select from push.delivery d where d.outbox_id = c.id and d.kind = 0 and d.state = 1 and d.user_id = e.user_id)))
 $$;
 comment on function push.ended is
-  'those of these calls that no longer ring, were deleted, or have claimed invites of a user who has declined. The gateway '
-  'must return the deliveries of these calls that it has not sent; those of users who have not declined become ready '
-  'again. A notification on push_control is only a hint, so gateways check with this function. p_outbox_id: push.outbox.id';
+  'for gateways of release 0.1.0: those of these calls that no longer ring, were deleted, or have claimed invites of a user who has '
+  'declined. p_outbox_id: push.outbox.id';
 
 create or replace function push.ended_for(p_outbox_id bigint[]) returns table (outbox_id bigint, user_id text)
 language plpgsql stable security definer set search_path = push, pg_temp as $$

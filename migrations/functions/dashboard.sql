@@ -40,48 +40,27 @@ create or replace function push.overview(p_max int default 50) returns jsonb
 language sql stable set search_path = push, pg_temp as $$
   select jsonb_build_object(
     'now', push.epoch_ms(clock_timestamp()),
-    'lanes', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'app', l.app, 'provider', l.provider, 'paused', l.paused, 'note', l.note, 'window', l.window_size,
-          'capacity', l.capacity, 'inFlight', l.in_flight, 'circuit', l.circuit,
-          'throttledUntil', push.epoch_ms(l.throttled_until), 'rate', l.rate_per_second, 'ready', l.ready,
-          'waiting', l.waiting, 'claimed', l.claimed, 'oldestMs', push.length_ms(l.oldest_age),
-          'heldSince', push.epoch_ms(l.invalidation_held_at), 'heldNote', l.invalidation_note)
-        order by l.app, l.provider), '[]')
-      from push.lanes l),
-    'health', (
-      select jsonb_agg(jsonb_build_object('item', h.item, 'value', h.value, 'state', h.state, 'hint', h.hint))
-      from push.health h),
-    'failures', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'app', f.app, 'provider', f.provider, 'kind', f.kind, 'outcome', f.outcome, 'reason', f.reason,
-          'count', f.count, 'lastAt', push.epoch_ms(f.last_at), 'callId', f.example_call_id,
-          'device', f.example_device)
-        order by f.count desc, f.last_at desc), '[]')
-      from (select * from push.failures f order by f.count desc, f.last_at desc limit p_max) f),
-    'stuck', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'app', s.app, 'provider', s.provider, 'kind', s.kind, 'callId', s.call_id, 'userId', s.user_id,
-          'why', s.why, 'ageMs', push.length_ms(s.age), 'leftMs', push.length_ms(s."left"),
-          'reason', s.last_reason, 'replica', s.gateway)
-        order by s."left"), '[]')
-      from (select * from push.stuck s order by s."left" limit p_max) s),
-    'replicas', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'id', r.id, 'name', r.name, 'version', r.version, 'alive', r.alive, 'startedAt', push.epoch_ms(r.started_at),
-          'silentMs', push.length_ms(r.silence), 'claimed', r.claimed, 'endedAt', push.epoch_ms(r.ended_at),
-          'endedReason', r.ended_reason)
-        order by r.alive desc, r.id desc), '[]')
-      from (
-        select * from push.replicas r where r.alive or r.ended_at > now() - interval '1 hour'
-        order by r.alive desc, r.id desc limit p_max
-      ) r),
-    'audit', (
-      select coalesce(jsonb_agg(jsonb_build_object(
-          'at', push.epoch_ms(a.at), 'who', a.who, 'via', a.via, 'operator', a.operator, 'action', a.action,
-          'target', a.target, 'note', a.detail ->> 'note')
-        order by a.at desc), '[]')
-      from (select * from push.audit a order by a.at desc limit 8) a))
+    'lanes', (select coalesce(jsonb_agg(x), '[]') from (
+      select l.app, l.provider, l.paused, l.note, l.window_size as "window", l.capacity, l.in_flight as "inFlight", l.circuit,
+        push.epoch_ms(l.throttled_until) as "throttledUntil", l.rate_per_second as rate, l.ready, l.waiting, l.claimed,
+        push.length_ms(l.oldest_age) as "oldestMs", push.epoch_ms(l.invalidation_held_at) as "heldSince", l.invalidation_note as "heldNote"
+      from push.lanes l order by l.app, l.provider) x),
+    'health', (select jsonb_agg(h) from push.health h),
+    'failures', (select coalesce(jsonb_agg(x), '[]') from (
+      select f.app, f.provider, f.kind, f.outcome, f.reason, f.count, push.epoch_ms(f.last_at) as "lastAt", f.example_call_id as "callId",
+        f.example_device as device
+      from push.failures f order by f.count desc, f.last_at desc limit p_max) x),
+    'stuck', (select coalesce(jsonb_agg(x), '[]') from (
+      select s.app, s.provider, s.kind, s.call_id as "callId", s.user_id as "userId", s.why, push.length_ms(s.age) as "ageMs",
+        push.length_ms(s."left") as "leftMs", s.last_reason as reason, s.gateway as replica
+      from push.stuck s order by s."left" limit p_max) x),
+    'replicas', (select coalesce(jsonb_agg(x), '[]') from (
+      select r.id, r.name, r.version, r.alive, push.epoch_ms(r.started_at) as "startedAt", push.length_ms(r.silence) as "silentMs", r.claimed,
+        push.epoch_ms(r.ended_at) as "endedAt", r.ended_reason as "endedReason"
+      from push.replicas r where r.alive or r.ended_at > now() - interval '1 hour' order by r.alive desc, r.id desc limit p_max) x),
+    'audit', (select coalesce(jsonb_agg(x), '[]') from (
+      select push.epoch_ms(a.at) as at, a.who, a.via, a.operator, a.action, a.target, a.detail ->> 'note' as note
+      from push.audit a order by a.at desc limit 8) x))
 $$;
 comment on function push.overview is
   'the overview for operators, as one JSON object: lanes, health, failures, stuck, replicas (alive, or ended in the last '

@@ -31,19 +31,14 @@ comment on function push.dead_tokens is
 
 create or replace function push.compare_recipients(call_id text, app text, user_ids text[])
 returns table (others int, absent text[])
-language plpgsql stable security definer set search_path = push, pg_temp as $$
-declare
-  v_id bigint := push.find_call(compare_recipients.call_id, compare_recipients.app);
-begin
-  return query
-    with there as materialized (
-      select push.entry_user(e) as user_id
-      from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
-      where o.id = v_id and push.is_recipient(e)
-    )
-    select (select count(*)::int from there t where t.user_id <> all (compare_recipients.user_ids)),
-      array(select distinct u from unnest(compare_recipients.user_ids) u where u not in (select t.user_id from there t));
-end
+language sql stable security definer set search_path = push, pg_temp as $$
+  with there as materialized (
+    select push.entry_user(e) as user_id
+    from push.outbox o cross join lateral jsonb_array_elements(o.recipients) e
+    where o.id = push.find_call(compare_recipients.call_id, compare_recipients.app) and push.is_recipient(e)
+  )
+  select (select count(*)::int from there t where t.user_id <> all (compare_recipients.user_ids)),
+    array(select distinct u from unnest(compare_recipients.user_ids) u where u not in (select t.user_id from there t))
 $$;
 comment on function push.compare_recipients is
   'compares users with the recipients of a call. call_id, app: columns of push.outbox; user_ids: the users. Returns others: '

@@ -5,21 +5,6 @@
 -- in flight may be sent twice. What a gateway has settled is on the disk. A push that people see is sent only after its claim is on the
 -- disk, too (push.sync).
 
--- Commits that must not get lost ----------------------------------------------------------------------------------------
-
-create or replace function push.commit_durably() returns void
-language plpgsql set search_path = push, pg_temp as $$
-begin
-  -- A session may have asked for more than "on"; that is kept.
-  if current_setting('synchronous_commit') in ('off', 'local') then
-    perform set_config('synchronous_commit', 'on', true);
-  end if;
-end
-$$;
-comment on function push.commit_durably is
-  'makes the commit of this transaction wait for the disk, whatever the session''s setting. For transactions that make '
-  'pushes visible to people, and for a new gateway';
-
 -- One gateway -----------------------------------------------------------------------------------------------------------
 
 create or replace function push.register_gateway(p_name text, p_version text) returns int
@@ -28,7 +13,8 @@ declare
   v_id int;
 begin
   insert into push.gateways (name, version) values (p_name, p_version) returning id into v_id;
-  perform push.commit_durably();
+  -- Waits for the disk. A session may have asked for more than "on"; that is kept.
+  perform set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
   return v_id;
 end
 $$;
@@ -47,30 +33,25 @@ create or replace function push.register_app(
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
   v_known text[] := coalesce(p_known, push.first_channels());
+  v_old   push.apps;
 begin
-  -- During an upgrade, gateways of two releases register the same app in turns. One that does not know a channel must not
-  -- remove it.
+  -- During an upgrade, gateways of two releases register the same app in turns. What one does not pass stays as it is, and one that does
+  -- not know a channel must not remove it.
+  select a.* into v_old from push.apps a where a.app = p_app for no key update;
   if p_providers is not null then
     p_providers := p_providers || array(
-      select c.name from push.apps a cross join lateral unnest(a.providers) c(name)
-      where a.app = p_app and c.name <> all (v_known) and c.name <> all (p_providers));
+      select c.name from unnest(v_old.providers) c(name) where c.name <> all (v_known) and c.name <> all (p_providers));
   end if;
-  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls,
-      voip_cancel)
-    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), p_providers,
-      nullif(p_missed_calls, 'default'), coalesce(p_voip_cancel, false))
-    on conflict (app) do update set ring_seconds = excluded.ring_seconds,
-        escalate_after_seconds = excluded.escalate_after_seconds, at_least_once = excluded.at_least_once,
-        -- A gateway of an older release does not pass this.
-        providers = coalesce(excluded.providers, a.providers),
-        missed_calls = case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
-        voip_cancel = coalesce(p_voip_cancel, a.voip_cancel),
-        updated_at = clock_timestamp()
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls, voip_cancel)
+    values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), coalesce(p_providers, v_old.providers),
+      case when p_missed_calls is null then v_old.missed_calls else nullif(p_missed_calls, 'default') end,
+      coalesce(p_voip_cancel, v_old.voip_cancel, false))
+    on conflict (app) do update set ring_seconds = excluded.ring_seconds, escalate_after_seconds = excluded.escalate_after_seconds,
+        at_least_once = excluded.at_least_once, providers = excluded.providers, missed_calls = excluded.missed_calls,
+        voip_cancel = excluded.voip_cancel, updated_at = clock_timestamp()
       where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel)
-        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once,
-          coalesce(excluded.providers, a.providers),
-          case when p_missed_calls is null then a.missed_calls else excluded.missed_calls end,
-          coalesce(p_voip_cancel, a.voip_cancel));
+        is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
+          excluded.missed_calls, excluded.voip_cancel);
   perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, push.first_channels())) p(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
@@ -93,7 +74,7 @@ comment on function push.register_app is
 -- claimed one at a time. If a gateway dies with a suspect, only the suspect counts that death, not the other deliveries of
 -- the gateway. After a third death the outcome is dead. There is no next channel for it: the cause is probably the call
 -- itself.
-create or replace function push.free_rows(p_places tid[], p_owners int[], p_silent int[], p_counts boolean) returns bigint
+create or replace function push.free_rows(p_places tid[], p_owners int[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_suspect  constant int := 2;
@@ -101,19 +82,22 @@ declare
   v_found bigint;
   v_dead  push.delivery[];
 begin
-  with lost as materialized (
+  with owner as materialized (
+    -- A gateway that lives has disowned its rows.
+    select g.id, g.alive or g.ended_reason = 'silent' as is_silent, not g.alive as counts from push.gateways g where g.id = any (p_owners)
+  ), lost as materialized (
     select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes from push.delivery d
     where d.ctid = any (p_places) and d.state = 1 and d.owner = any (p_owners)
     for no key update skip locked
   ), careful as materialized (
     select distinct l.owner from lost l where l.crashes >= c_suspect
   ), judged as materialized (
-    select l.tid, l.crashes + (p_counts and l.owner = any (p_silent)
+    select l.tid, l.crashes + (o.is_silent and o.counts
         and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
       -- Visible to people, and it is unknown whether it was sent.
-      l.owner = any (p_silent) and l.kind in (2, 3) and not coalesce((
+      o.is_silent and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_seen
-    from lost l
+    from lost l join owner o on o.id = l.owner
   ), gone as (
     delete from push.delivery d where d.ctid = any (array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless)) returning d
   ), freed as (
@@ -133,10 +117,9 @@ begin
 end
 $$;
 comment on function push.free_rows is
-  'makes claimed deliveries ready again. Attempts stay counted. Of gateways that were silent, missed calls and notifications, which people '
-  'see, end as dead (GatewayCrashed) unless the app is at_least_once. p_places: where they are stored; p_owners: the gateways that '
-  'have claimed them; p_silent: those of them that were silent; p_counts: whether the deliveries of these count a crash. Returns how '
-  'many were found; those that are locked are left';
+  'makes claimed deliveries ready again. Attempts stay counted. Those of gateways that were silent count a crash. Of these, and of '
+  'gateways that live and have disowned them, missed calls and notifications, which people see, end as dead (GatewayCrashed) unless the '
+  'app is at_least_once. p_places: where they are stored; p_owners: the gateways. Returns how many were found; those that are locked are left';
 
 -- Rows that are locked are found by a later run; so is a claim that was running when its gateway ended and commits afterwards.
 -- push.gateways.free_due_at is the time of that run. It is cleared by a run that found nothing while it held the gateway's row
@@ -160,9 +143,9 @@ begin
   if v_ended = '{}' then
     return 0;
   end if;
-  v_places := push.claimed_places(v_ended);
-  v_found := push.free_rows(v_places, v_ended,
-    array(select g.id from push.gateways g where g.id = any (v_ended) and g.ended_reason = 'silent'), true);
+  -- Reads the whole table: an index on owner would cost every claim an entry.
+  v_places := array(select d.ctid from push.delivery d where d.state = 1 and d.owner = any (v_ended));
+  v_found := push.free_rows(v_places, v_ended);
   -- At most a tenth of the time is spent on this search.
   update push.gateways g
     set free_due_at = case when g.id <> all (v_alone) or v_found < cardinality(v_places)
@@ -197,7 +180,8 @@ begin
     where id = p_gateway and alive;
   if found then
     perform push.free_claims(array[p_gateway]);
-    perform push.commit_durably();
+    -- As in push.register_gateway.
+    perform set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local');
   end if;
 end
 $$;
@@ -237,26 +221,23 @@ begin
     return;
   end if;
   if p_may_reap and v_steady <= v_now - p_silence then
-    with silent as materialized (
-      select g.id from push.gateways g
-      -- In the future: the clock was set back, and there was no heartbeat since.
-      where g.alive and (g.heartbeat_at < v_now - p_silence or g.heartbeat_at > clock_timestamp() + p_silence)
-        and g.doubted_at < v_now - p_silence / 6
-        and g.id <> p_gateway
-      order by g.id for no key update skip locked
-    ), ended as (
-      update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent',
-        free_due_at = clock_timestamp()
-      from silent s where g.id = s.id returning g.id
+    with ended as (
+      update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent', free_due_at = clock_timestamp()
+      where g.id = any (array(
+        select x.id from push.gateways x
+        -- In the future: the clock was set back, and there was no heartbeat since.
+        where x.alive and (x.heartbeat_at < v_now - p_silence or x.heartbeat_at > clock_timestamp() + p_silence)
+          and x.doubted_at < v_now - p_silence / 6 and x.id <> p_gateway
+        order by x.id for no key update skip locked))
+      returning g.id
     )
     select coalesce(array_agg(e.id), '{}') into v_silent from ended e;
-    with doubtful as materialized (
-      select g.id from push.gateways g
-      where g.alive and (g.heartbeat_at < v_now - p_silence * 2 / 3 or g.heartbeat_at > clock_timestamp() + p_silence)
-        and (g.doubted_at <= v_now) is not true and g.id <> p_gateway
-      order by g.id for no key update skip locked
-    )
-    update push.gateways g set doubted_at = v_now from doubtful d where g.id = d.id;
+    update push.gateways g set doubted_at = v_now
+    where g.id = any (array(
+      select x.id from push.gateways x
+      where x.alive and (x.heartbeat_at < v_now - p_silence * 2 / 3 or x.heartbeat_at > clock_timestamp() + p_silence)
+        and (x.doubted_at <= v_now) is not true and x.id <> p_gateway
+      order by x.id for no key update skip locked));
   end if;
   if p_may_reap then
     perform push.free_claims(v_silent);

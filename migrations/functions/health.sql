@@ -1,44 +1,6 @@
 -- push.health: one check a row, with the state that it is in and what to do. Two limits for a number: up to the first it is ok, up to
 -- the second a warning, above it bad.
 
--- Lanes that send nothing -----------------------------------------------------------------------------------------------
-
--- Reads one index entry for each lane that is paused or that no replica serves. The status of the other lanes is reported
--- by their replicas.
-create or replace function push.lane_troubles() returns table (app text, provider text, trouble text, is_bad boolean)
-language plpgsql stable security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-declare
-  v_any_alive boolean := exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s');
-begin
-  return query
-    select l.app, l.provider,
-      case when l.paused and s.lane is null and v_any_alive then 'paused, and no replica serves it'
-        when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
-        when t.until > now() then 'throttled until ' || date_trunc('second', t.until) else 'no connection' end,
-      case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end
-    from push.lane l
-    left join push.lane_conditions() s on s.lane = l.id
-    -- A lane whose provider asked for a pause sends nothing once each of its replicas waits.
-    left join lateral (
-      select min(coalesce(r.throttled_until, '-infinity')) as until
-      from push.lane_status r join push.gateways g on g.id = r.gateway
-      where s.throttled_until is not null and r.lane = l.id and g.alive and g.heartbeat_at > now() - interval '5 s'
-    ) t on true
-    cross join lateral (
-      select (l.paused or s.lane is null or t.until > now()) and exists (
-        select from push.delivery d
-        where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and d.state = 0) as is_waiting
-      offset 0
-    ) d
-    where l.paused or v_any_alive and s.lane is null and is_waiting or s.circuit = 'open' or t.until > now() or s.capacity = 0;
-end
-$$;
-comment on function push.lane_troubles is
-  'the lanes that send nothing: paused, not served by any replica though a delivery is ready, with an open circuit, '
-  'throttled (the provider asked for a pause), or without a connection. is_bad: false if the lane is paused or throttled '
-  'and no delivery is ready. For push.health';
-
 -- The checks ------------------------------------------------------------------------------------------------------------
 
 create or replace function push.first_few(p_names text[]) returns text language sql immutable parallel safe as $$
@@ -47,170 +9,189 @@ $$;
 comment on function push.first_few is 'the first five of a list, and how many more there are; null: the list is null';
 
 create or replace function push.health_of_server() returns table (item text, value text, state text, hint text)
-language plpgsql stable as $$
-#variable_conflict use_column
-begin
-  return query
-    (select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
-        case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn' else 'bad' end,
-        'A long transaction keeps vacuum from removing them: see "oldest transaction".'
-      from pg_stat_all_tables t
-      where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
-      order by t.relname)
-    union all
-    select 'oldest transaction',
-        case when t.pid is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', t.age), t.pid) end
-          || case when r.sees_all then '' else ', of this role only' end,
-        case when t.age > interval '5 minutes' then 'bad' when t.age > interval '30 s' then 'warn' else 'ok' end,
-        case when r.sees_all then 'End it with: select pg_terminate_backend(pid), as a role in pg_signal_backend, or a superuser.'
-          else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end
-      from (select pg_has_role(current_user, 'pg_read_all_stats', 'usage') as sees_all) r
-      left join (
-        select now() - a.xact_start as age, a.pid from pg_stat_activity a
-        where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
-        order by a.xact_start limit 1
-      ) t on true
-    union all
-    select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
-        'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
-      from (select count(*) from pg_prepared_xacts) p
-    union all
-    select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
-        case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
-        'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
-      from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d
-    union all
-    select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
-        case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
-        'Gateways are not notified and poll instead. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
-      from (select pg_notification_queue_usage() as usage) q
-    union all
-    select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
-          select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
-          from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
-            from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
-        case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
-        'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
-        'in pg_signal_backend, or a superuser.'
-      from (select push.lock_table_used() as used) l
-    union all
-    select 'other logins', coalesce(push.first_few(array_agg(r.rolname::text order by r.rolname)) || ' may connect', 'none may connect'),
-        case when count(*) = 0 then 'ok' else 'warn' end,
-        'These logins can use up all connections and locks, which stops calls. A superuser prevents that with deploy/psql/harden.sql.'
-      from pg_roles r cross join pg_database d
-      where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
-        -- Only logins that may connect through PUBLIC. A login that was granted the right itself has it on purpose.
-        and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
-          where a.grantee = 0 and a.privilege_type = 'CONNECT')
-        and not exists (select from pg_roles p
-          where (p.rolname in ('push_enqueuer', 'push_tenant', 'push_ops', 'push_keys', 'push_gateway', 'pg_monitor')
-              or p.oid = (select n.nspowner from pg_namespace n where n.nspname = 'push'))
-            and pg_has_role(r.oid, p.oid, 'member'));
-end
+language sql stable as $$
+  (select 'dead rows of push.' || t.relname, t.n_dead_tup::text || ' beside ' || t.n_live_tup,
+      case when t.n_dead_tup <= 200000 + t.n_live_tup then 'ok' when t.n_dead_tup <= 2000000 + t.n_live_tup then 'warn' else 'bad' end,
+      'A long transaction keeps vacuum from removing them: see "oldest transaction".'
+    from pg_stat_all_tables t
+    where t.schemaname = 'push' and t.relname in ('delivery', 'outbox', 'lane_status', 'gateways')
+    order by t.relname)
+  union all
+  select 'oldest transaction',
+      case when t.pid is null then 'none' else format('%s (pid %s)', date_trunc('milliseconds', t.age), t.pid) end
+        || case when r.sees_all then '' else ', of this role only' end,
+      case when t.age > interval '5 minutes' then 'bad' when t.age > interval '30 s' then 'warn' else 'ok' end,
+      case when r.sees_all then 'End it with: select pg_terminate_backend(pid), as a role in pg_signal_backend, or a superuser.'
+        else format('To see those of other roles, an administrator calls: grant pg_read_all_stats to %I.', current_user) end
+    from (select pg_has_role(current_user, 'pg_read_all_stats', 'usage') as sees_all) r
+    left join (
+      select now() - a.xact_start as age, a.pid from pg_stat_activity a
+      where a.xact_start is not null and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+      order by a.xact_start limit 1
+    ) t on true
+  union all
+  select 'prepared transactions', p.count::text, case when p.count = 0 then 'ok' else 'warn' end,
+      'Forgotten ones hold back vacuum for ever: pg_prepared_xacts shows them; their owner or a superuser ends them (commit or rollback prepared).'
+    from (select count(*) from pg_prepared_xacts) p
+  union all
+  select 'transaction ids used', round(d.age / 21474836.47, 1) || ' %',
+      case when d.age < 500000000 then 'ok' when d.age < 1200000000 then 'warn' else 'bad' end,
+      'At 100 % the database stops. Its owner calls vacuum (freeze), after ending what holds it back.'
+    from (select age(d.datfrozenxid)::numeric as age from pg_database d where d.datname = current_database()) d
+  union all
+  select 'notify queue', round(100 * q.usage::numeric, 2) || ' %',
+      case when q.usage < 0.0001 then 'ok' when q.usage < 0.5 then 'warn' else 'bad' end,
+      'Gateways are not notified and poll instead. A session listens and does not read: look for "idle in transaction" in pg_stat_activity.'
+    from (select pg_notification_queue_usage() as usage) q
+  union all
+  select 'lock table', round(100 * l.used::numeric) || ' %' || case when l.used < 0.25 then '' else (
+        select format(', most by pid %s (%s)', h.pid, coalesce(h.login, 'unknown'))
+        from (select k.pid, (select r.rolname from pg_stat_activity a join pg_roles r on r.oid = a.usesysid where a.pid = k.pid) as login
+          from pg_locks k where k.pid is not null group by k.pid order by count(*) desc limit 1) h) end,
+      case when l.used < 0.25 then 'ok' when l.used < 0.5 then 'warn' else 'bad' end,
+      'When it is full, calls are refused and nothing is sent (53200). End that session: select pg_terminate_backend(pid), as a role '
+      'in pg_signal_backend, or a superuser.'
+    from (select push.lock_table_used() as used) l
+  union all
+  select 'other logins', coalesce(push.first_few(array_agg(r.rolname::text order by r.rolname)) || ' may connect', 'none may connect'),
+      case when count(*) = 0 then 'ok' else 'warn' end,
+      'These logins can use up all connections and locks, which stops calls. A superuser prevents that with deploy/psql/harden.sql.'
+    from pg_roles r cross join pg_database d
+    where r.rolcanlogin and not r.rolsuper and d.datname = current_database() and r.oid <> d.datdba
+      -- Only logins that may connect through PUBLIC. A login that was granted the right itself has it on purpose.
+      and exists (select from aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
+        where a.grantee = 0 and a.privilege_type = 'CONNECT')
+      and not exists (select from pg_roles p
+        where (p.rolname in ('push_enqueuer', 'push_tenant', 'push_ops', 'push_keys', 'push_gateway', 'pg_monitor')
+            or p.oid = (select n.nspowner from pg_namespace n where n.nspname = 'push'))
+          and pg_has_role(r.oid, p.oid, 'member'))
 $$;
 comment on function push.health_of_server is 'checks of the server that all apps share; for push.health';
 
 create or replace function push.health_of_replicas() returns table (item text, value text, state text, hint text)
-language plpgsql stable as $$
-#variable_conflict use_column
-begin
-  return query
-    select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
-        'Nothing is sent without one: push.replicas says how the last ones ended.'
-      from (select count(*) from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
-    union all
-    select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
-        case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
-        'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
-      from push.restored_at() r(at)
-    union all
-    select 'lanes',
-        coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.provider, t.trouble) order by not t.is_bad, t.app, t.provider)),
-          case when exists (select from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') then 'all send'
-            else 'wait for a replica' end),
-        case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
-        'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
-        'the configuration of a replica; a throttled one sends again by itself; for the others see push.lanes, push.failures and the '
-        'replicas'' logs.'
-      from push.lane_troubles() t
-    union all
-    -- Overdue since the due time, but not from before there was a gateway.
-    select 'housekeeping',
-        case when m.names is not null then format('no row in push.job: %s', m.names)
-          when g.since is null then 'waits for a replica'
-          when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
-        case when m.names is null and j.late is null then 'ok' else 'bad' end,
-        case when m.names is null
-          then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
-          else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
-      from (select min(g.started_at) as since from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s') g
-      cross join (
-        select string_agg(n.name, ', ') as names
-        from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire',
-          'prune', 'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
-        where not exists (select from push.job j where j.name = n.name)
-      ) m
-      left join lateral (
-        select j.name, now() - greatest(j.due_at, g.since) as late from push.job j
-        where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
-        order by 2 desc limit 1
-      ) j on g.since is not null
-    union all
-    select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
-        case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
-        'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
-      from (select push.oldest_ringing() as age) o;
-end
+language sql stable as $$
+  with living as materialized (
+    select g.id, g.started_at from push.gateways g where g.alive and g.heartbeat_at > now() - interval '5 s'
+  ), trouble as materialized (
+    -- The lanes that send nothing. Reads one index entry for each lane that is paused or that no replica serves. The status of the others
+    -- is reported by their replicas.
+    select l.app, l.provider,
+      case when l.paused and s.lane is null and exists (select from living) then 'paused, and no replica serves it'
+        when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
+        when t.until > now() then 'throttled until ' || date_trunc('second', t.until) else 'no connection' end as what,
+      case when l.paused or t.until > now() and s.circuit <> 'open' then is_waiting else true end as is_bad
+    from push.lane l
+    left join push.lane_conditions() s on s.lane = l.id
+    -- A lane whose provider asked for a pause sends nothing once each of its replicas waits.
+    left join lateral (
+      select min(coalesce(r.throttled_until, '-infinity')) as until from push.lane_status r join living g on g.id = r.gateway
+      where s.throttled_until is not null and r.lane = l.id
+    ) t on true
+    cross join lateral (
+      select (l.paused or s.lane is null or t.until > now()) and exists (
+        select from push.delivery d where d.ready_lane = l.id and d.deadline_at > statement_timestamp() and d.state = 0) as is_waiting
+      offset 0
+    ) d
+    where l.paused or exists (select from living) and s.lane is null and is_waiting or s.circuit = 'open' or t.until > now()
+      or s.capacity = 0
+  )
+  select 'replicas alive', g.count::text, case when g.count = 0 then 'bad' else 'ok' end,
+      'Nothing is sent without one: push.replicas says how the last ones ended.'
+    from (select count(*) from living) g
+  union all
+  select 'claims', case when r.at is null then 'open' else format('closed: restored %s ago', date_trunc('second', now() - r.at)) end,
+      case when r.at is null then 'ok' when r.at > now() - interval '10 s' then 'warn' else 'bad' end,
+      'In a restored database nothing is sent until a replica has ended what was owed when the dump was made: a few seconds.'
+    from push.restored_at() r(at)
+  union all
+  select 'lanes',
+      coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.provider, t.what) order by not t.is_bad, t.app, t.provider)),
+        case when exists (select from living) then 'all send' else 'wait for a replica' end),
+      case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
+      'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
+      'the configuration of a replica; a throttled one sends again by itself; for the others see push.lanes, push.failures and the '
+      'replicas'' logs.'
+    from trouble t
+  union all
+  -- Overdue since the due time, but not from before there was a gateway.
+  select 'housekeeping',
+      case when m.names is not null then format('no row in push.job: %s', m.names)
+        when g.since is null then 'waits for a replica'
+        when j.late is null then 'in time' else format('%s overdue for %s', j.name, date_trunc('second', j.late)) end,
+      case when m.names is null and j.late is null then 'ok' else 'bad' end,
+      case when m.names is null
+        then 'push.job says what is due; any replica takes it. What fails is in the replicas'' logs.'
+        else 'A job without a row never runs. The owner of the schema adds it: docs/operations.md, "A job has no row".' end
+    from (select min(g.started_at) as since from living g) g
+    cross join (
+      select string_agg(n.name, ', ') as names
+      from unnest(array['promote', 'miss', 'follow_up_urgent', 'follow_up', 'follow_up_again', 'follow_up_all', 'escalate', 'tally', 'expire',
+        'prune', 'expire_all', 'erase', 'ensure_partitions', 'drop_partitions']) n(name)
+      where not exists (select from push.job j where j.name = n.name)
+    ) m
+    left join lateral (
+      select j.name, now() - greatest(j.due_at, g.since) as late from push.job j
+      where now() - greatest(j.due_at, g.since) > greatest(interval '10 s', 5 * j.every)
+      order by 2 desc limit 1
+    ) j on g.since is not null
 $$;
 comment on function push.health_of_replicas is 'checks of the replicas and of what they send; for push.health';
 
 create or replace function push.health_of_calls() returns table (item text, value text, state text, hint text)
-language plpgsql stable as $$
-#variable_conflict use_column
-begin
-  return query
-    select 'ends that failed',
-        coalesce(push.first_few(array_agg(format('%s/%s', o.app, o.call_id) order by e.noted_at, e.outbox_id)), 'none'),
-        case when count(*) = 0 then 'ok' else 'bad' end,
-        'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
-        'See docs/operations.md, "Ends that failed".'
-      from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 0 group by x.outbox_id) e
-      -- A call that was deleted has nobody to tell. Its row is removed at its next try.
-      cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
-    union all
-    -- Calls from before a restore are left as they are.
-    select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
-          c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
-        case when c.count = 0 then 'ok' else 'bad' end,
-        'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
+language sql stable as $$
+  select 'oldest ready invite', coalesce(date_trunc('milliseconds', o.age)::text, 'none'),
+      case when o.age > interval '5 s' then 'bad' when o.age > interval '1 s' then 'warn' else 'ok' end,
+      'Calls ring late: push.lanes shows which lane is full or has no capacity, push.stuck which deliveries wait.'
+    from (select push.oldest_ringing() as age) o
+  union all
+  select 'ends that failed',
+      coalesce(push.first_few(array_agg(format('%s/%s', o.app, o.call_id) order by e.noted_at, e.outbox_id)), 'none'),
+      case when count(*) = 0 then 'ok' else 'bad' end,
+      'Their missed calls are not announced yet. Each is tried again for 4 hours: push.timeline says when, the log of Postgres what failed. '
+      'See docs/operations.md, "Ends that failed".'
+    from (select x.outbox_id, min(x.noted_at) as noted_at from push.follow_ups x where x.tries > 0 group by x.outbox_id) e
+    -- A call that was deleted has nobody to tell. Its row is removed at its next try.
+    cross join lateral (select b.app, b.call_id from push.outbox b where b.id = e.outbox_id offset 0) o
+  union all
+  -- Calls from before a restore are left as they are.
+  select 'calls past their deadline', case when c.count = 0 then 'none' else format('%s, the oldest for %s',
+        c.count || case when c.count = 1000 then ' or more' else '' end, date_trunc('second', c.age)) end,
+      case when c.count = 0 then 'ok' else 'bad' end,
+      'They are not marked as missed: a replica runs the job miss (push.job). What fails is in its log, and in that of Postgres.'
+    from (
+      select count(*) as count, max(now() - o.deadline_at) as age
       from (
-        select count(*) as count, max(now() - o.deadline_at) as age
-        from (
-          select o.deadline_at from push.outbox o
-          where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
-          order by o.deadline_at limit 1000
-        ) o
-      ) c
-    union all
-    select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn' else 'bad' end,
-        'A replica makes them every hour. What fails is in the replicas'' logs.'
-      from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
-        where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
-          and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p
-    union all
-    select 'history without a partition', case when h.some then 'some' else 'none' end, case when h.some then 'bad' else 'ok' end,
-        'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
-        '"History without a partition".'
-      from (select exists (select from push.history_default) as some) h;
-end
+        select o.deadline_at from push.outbox o
+        where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
+        order by o.deadline_at limit 1000
+      ) o
+    ) c
+  union all
+  select 'partitions ahead', p.count || ' days', case when p.count >= 7 then 'ok' when p.count >= 1 then 'warn' else 'bad' end,
+      'A replica makes them every hour. What fails is in the replicas'' logs.'
+    from (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+      where i.inhparent = 'push.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+        and right(c.relname, 8) > to_char(now() at time zone 'UTC', 'YYYYMMDD')) p
+  union all
+  select 'history without a partition', case when h.some then 'some' else 'none' end, case when h.some then 'bad' else 'ok' end,
+      'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
+      '"History without a partition".'
+    from (select exists (select from push.history_default) as some) h
 $$;
 comment on function push.health_of_calls is 'checks of calls and their history; for push.health';
 
-create or replace function push.health_of_apps() returns table (item text, value text, state text, hint text)
-language plpgsql stable as $$
+-- The planner puts the others into this one, whose plan is made once a session.
+create or replace function push.check_health() returns table (item text, value text, state text, hint text)
+language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 begin
   return query
+    select * from push.health_of_server()
+    union all
+    select * from push.health_of_replicas()
+    union all
+    select * from push.health_of_calls()
+    union all
     select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
         case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
         'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
@@ -247,15 +228,6 @@ begin
         'a minute; the one that registered last is right.'
       from push.quota_troubles() q;
 end
-$$;
-comment on function push.health_of_apps is 'checks of receipts, tokens, webhooks, keys and quotas; for push.health';
-
-create or replace function push.check_health() returns table (item text, value text, state text, hint text)
-language sql stable security definer set search_path = push, pg_temp as $$
-  select * from push.health_of_server()
-  union all select * from push.health_of_replicas()
-  union all select * from push.health_of_calls()
-  union all select * from push.health_of_apps()
 $$;
 comment on function push.check_health is 'checks conditions that could make calls ring late; for push.health';
 

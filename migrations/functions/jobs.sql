@@ -7,14 +7,9 @@ insert into push.job (name, every) values
   ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_again', '250 ms'), ('follow_up_all', '5 s') on conflict do nothing;
 delete from push.job j where j.name = 'check_ends';  -- of release 0.1.0
 
--- Jobs that rings wait for, push.is_urgent, run beside the others: a gateway takes one of each kind at a time, so that a call
--- whose end takes seconds delays no ring.
-create or replace function push.is_urgent(p_job text) returns boolean language sql immutable parallel safe as
-$$ select p_job in ('promote', 'escalate', 'follow_up_urgent') $$;
-comment on function push.is_urgent is
-  'whether rings wait for a job: retries that are due, and next channels. p_job: push.job.name';
-
 drop function if exists push.take_job(int);  -- of release 0.1.0
+-- Jobs that rings wait for (retries that are due, and next channels) are urgent. They run beside the others: a gateway takes one of each
+-- kind at a time, so that a call whose end takes seconds delays no ring.
 create or replace function push.take_job(p_gateway int, p_urgent boolean default null) returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -26,7 +21,7 @@ begin
   update push.job j set due_at = clock_timestamp() + j.every, taken_at = clock_timestamp(), gateway = p_gateway
     -- No job is due later than one interval from now, unless the clock was set back.
     where j.name = (select x.name from push.job x where x.due_at not between clock_timestamp() and clock_timestamp() + x.every
-        and coalesce(push.is_urgent(x.name) = p_urgent, true)
+        and coalesce((x.name in ('promote', 'escalate', 'follow_up_urgent')) = p_urgent, true)
       order by x.due_at limit 1 for update skip locked)
     returning j.name into v_name;
   return v_name;
@@ -34,13 +29,13 @@ end
 $$;
 comment on function push.take_job is
   'the job that is due first, for push.run_job, or for push.take_tally if the name is tally. Null: no job is due, or the '
-  'gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent '
-  '(push.is_urgent), or one that is not; null: any';
+  'gateway was declared dead. p_gateway: what push.register_gateway returned; p_urgent: only one that is urgent, '
+  'or one that is not; null: any';
 
 create or replace function push.run_job(p_name text) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_more boolean;
+  v_more boolean := false;
 begin
   case p_name
     when 'promote' then v_more := push.promote(2000) >= 2000;
@@ -53,18 +48,13 @@ begin
     -- Deliveries that expired recently: cheap, even while vacuum is held back. expire_all finds the rest.
     when 'expire' then v_more := push.expire(5000, p_since => now() - interval '1 minute') >= 5000;
     when 'expire_all' then v_more := push.expire(5000) >= 5000;
-    when 'escalate' then
-      v_more := push.bypass(500) >= 500;
+    when 'escalate' then v_more := push.bypass(500) >= 500;
     when 'prune' then
       perform push.prune();
       -- push.prune has taken one bite of the events of webhooks. While a receiver is away, more may come.
-      v_more := push.trim_webhooks() >= 5000;
-      v_more := v_more or exists (select from push.prune_cursor c where c.after_id > 0);
-    when 'erase' then
-      v_more := push.finish_erasures();
-    when 'ensure_partitions' then
-      perform push.ensure_partitions();
-      v_more := false;
+      v_more := push.trim_webhooks() >= 5000 or exists (select from push.prune_cursor c where c.after_id > 0);
+    when 'erase' then v_more := push.finish_erasures();
+    when 'ensure_partitions' then perform push.ensure_partitions();
     when 'drop_partitions' then v_more := push.drop_partitions() > 0;
     -- The caller runs push.take_tally itself and adds the result to its counters.
     when 'tally' then return false;

@@ -8,15 +8,11 @@ drop function if exists push.notify(text, text, double precision);
 
 create or replace function push.register_lane(p_app text, p_provider text) returns smallint
 language plpgsql security definer set search_path = push, pg_temp as $$
-declare
-  v_lane smallint;
 begin
-  loop
-    select l.id into v_lane from push.lane l where l.app = p_app and l.provider = p_provider;
-    exit when found;
+  if not exists (select from push.lane l where l.app = p_app and l.provider = p_provider) then
     insert into push.lane (app, provider) values (p_app, p_provider) on conflict (app, provider) do nothing;
-  end loop;
-  return v_lane;
+  end if;
+  return (select l.id from push.lane l where l.app = p_app and l.provider = p_provider);
 end
 $$;
 comment on function push.register_lane is
@@ -29,11 +25,9 @@ comment on function push.register_lane is
 -- lock for seconds, or if a session listens and does not read. With a full queue, commits that notify would even fail.
 create or replace function push.notify(p_channel text, p_payload text) returns boolean
 language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  -- 0.1 ‰ of 8 GiB, which is more than gateways ever leave unread.
-  c_full constant double precision := 0.0001;
 begin
-  if pg_notification_queue_usage() >= c_full or exists (
+  -- 0.1 ‰ of 8 GiB, which is more than gateways ever leave unread.
+  if pg_notification_queue_usage() >= 0.0001 or exists (
     select from pg_locks l
     where l.locktype = 'object' and l.database = 0 and l.classid = 'pg_database'::regclass and l.objid = 0 and not l.granted)
   then
@@ -169,16 +163,18 @@ comment on column push.lanes.updated_at is 'when the pause, the note or the hold
 
 -- Pausing -------------------------------------------------------------------------------------------------------------
 
--- A note is removed when the lane is resumed; push.audit keeps it.
-create or replace function push.switch_lane(p_action text, p_app text, p_provider text, p_paused boolean, p_note text)
+-- A note is removed when the lane is resumed; push.audit keeps it. Only the service may pass an operator's name: any other role could
+-- record somebody else's.
+create or replace function push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text)
 returns table (changed boolean, message text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
+  v_said   text := left(p_note, 500);
+  v_note   text;
   v_lane   push.lane;
 begin
-  p_note := left(p_note, 500);
   select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
   if not found then
     raise exception using errcode = 'no_data_found',
@@ -186,28 +182,27 @@ begin
       hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
   end if;
   changed := v_lane.paused <> p_paused;
-  if changed or v_lane.note is distinct from p_note then
-    update push.lane l set paused = p_paused, note = p_note where l.id = v_lane.id;
+  v_note := case when p_paused then coalesce(v_said, case when v_lane.paused then v_lane.note end) end;
+  if changed or v_lane.note is distinct from v_note then
+    update push.lane l set paused = p_paused, note = v_note where l.id = v_lane.id;
   end if;
   message := v_target || case
     when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
     when p_paused then ' was paused already'
     when changed then ' sends again'
-    else ' was not paused; nothing to do' end || coalesce('. Note: ' || p_note, '');
-  perform push.note_audit(p_action, v_target, jsonb_build_object('changed', changed, 'note', p_note));
+    else ' was not paused; nothing to do' end || coalesce('. Note: ' || v_note, '');
+  insert into push.audit (action, target, detail, operator) values (case when p_paused then 'pause_lane' else 'resume_lane' end, v_target,
+    jsonb_build_object('changed', changed, 'note', coalesce(v_note, v_said)), left(p_operator, 128));
   return next;
 end
 $$;
-comment on function push.switch_lane is
-  'sets the pause and the note (at most 500 characters) of a lane, and records it in push.audit. For push.pause_lane, '
-  'push.resume_lane and updates of push.lanes';
+comment on function push.operate_lane is
+  'push.pause_lane or push.resume_lane for a user who is logged in to the dashboard, recorded in push.audit. p_operator: the user, for '
+  'push.audit.operator; p_app, p_provider: the lane; p_paused: whether to pause or resume it; p_note: the reason, at most 500 characters';
 
 create or replace function push.pause_lane(app text, provider text, note text default null)
 returns table (changed boolean, message text)
-language sql volatile security definer set search_path = push, pg_temp as $$
-  select s.changed, s.message from push.switch_lane('pause_lane', app, provider, true, coalesce(note,
-    (select l.note from push.lane l where l.app = pause_lane.app and l.provider = pause_lane.provider and l.paused))) s
-$$;
+language sql volatile security definer set search_path = push, pg_temp as $$ select * from push.operate_lane(null, app, provider, true, note) $$;
 comment on function push.pause_lane is
   'nothing more is claimed from this lane until push.resume_lane; deliveries that a replica holds are still sent. app, '
   'provider: the lane; note: the reason. Returns whether this changed anything, and a sentence that says what was done. '
@@ -215,39 +210,10 @@ comment on function push.pause_lane is
 
 create or replace function push.resume_lane(app text, provider text, note text default null)
 returns table (changed boolean, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-begin
-  return query
-    select s.changed, s.message from push.switch_lane('resume_lane', resume_lane.app, resume_lane.provider, false, null) s;
-  if resume_lane.note is not null then
-    update push.audit a set detail = a.detail || jsonb_build_object('note', left(resume_lane.note, 500))
-      where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
-  end if;
-end
-$$;
+language sql volatile security definer set search_path = push, pg_temp as $$ select * from push.operate_lane(null, app, provider, false, note) $$;
 comment on function push.resume_lane is
   'a paused lane sends again at once, and its note is removed. app, provider: the lane; note: the reason, kept in '
   'push.audit. Returns whether this changed anything, and a sentence that says what was done. Running it twice is harmless';
-
--- Only the service may pass an operator's name: any other role could record somebody else's.
-create or replace function push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text)
-returns table (changed boolean, message text)
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-#variable_conflict use_column
-begin
-  if p_paused then
-    return query select s.changed, s.message from push.pause_lane(p_app, p_provider, p_note) s;
-  else
-    return query select s.changed, s.message from push.resume_lane(p_app, p_provider, p_note) s;
-  end if;
-  update push.audit a set operator = left(p_operator, 128)
-    where a.id = currval(pg_get_serial_sequence('push.audit', 'id'));
-end
-$$;
-comment on function push.operate_lane is
-  'push.pause_lane or push.resume_lane for a user who is logged in to the dashboard. p_operator: the user, for '
-  'push.audit.operator; p_app, p_provider: the lane; p_paused: whether to pause or resume it; p_note: the reason';
 
 create or replace function push.change_lane() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
@@ -259,12 +225,12 @@ begin
       message = 'push.lanes: only paused and note can be changed',
       hint = 'push.resume_invalidation ends a hold of invalidation.';
   end if;
-  perform from push.switch_lane(case when new.paused then 'pause_lane' else 'resume_lane' end, old.app, old.provider,
-    new.paused, new.note);
+  perform from push.operate_lane(null, old.app, old.provider, new.paused, new.note);
+  update push.lane l set note = new.note where l.id = old.id and l.note is distinct from new.note;
   return new;
 end
 $$;
 comment on function push.change_lane is
-  'an update of paused or note in push.lanes does the same as push.pause_lane or push.resume_lane';
+  'an update of paused or note in push.lanes does the same as push.pause_lane or push.resume_lane, and the note is as it was given';
 
 create or replace trigger change_lane instead of update on push.lanes for each row execute function push.change_lane();

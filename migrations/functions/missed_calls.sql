@@ -77,13 +77,12 @@ comment on function push.alert_phones is
   'place: the lowest is the best';
 
 -- A call is announced once: a call that has a missed call gets no other one.
-create or replace function push.tell_missed(p_calls bigint[]) returns int
+create or replace function push.tell_missed(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
   -- announced. Their missed calls expire (push.expire), and only history shows them.
   c_life constant interval := '4 hours';
-  v_made bigint[];
 begin
   with call as materialized (
     select o.*, a.providers, coalesce(a.missed_calls = 'all', false) as is_all, push.voip_tokens(o.recipients) as voip
@@ -127,18 +126,16 @@ begin
     from due d
     returning outbox_id, deadline_at
   )
-  select array_agg(m.outbox_id) filter (where m.deadline_at > clock_timestamp()) into v_made from made m;
   insert into push.tally (what, app, reason, count)
-    select 'missed', o.app, case o.state when 'missed' then 'deadline' else 'ended' end, count(*)
-    from unnest(v_made) m(id) cross join lateral (select o.app, o.state from push.outbox o where o.id = m.id offset 0) o group by 2, 3;
-  return coalesce(cardinality(v_made), 0);
+  select 'missed', c.app, case c.state when 'missed' then 'deadline' else 'ended' end, count(*)
+  from made m join call c on c.id = m.outbox_id where m.deadline_at > clock_timestamp() group by 2, 3;
 end
 $$;
 comment on function push.tell_missed is
   'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed call for each '
   'user who has not declined, or by push.apps.missed_calls one for each phone, or none. It goes over APNs alert, else FCM, Expo or web '
   'push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if that is earlier. Run it after '
-  'push.cancel_rings: it pairs the two. Returns how many were made. p_calls: push.outbox.id';
+  'push.cancel_rings: it pairs the two. p_calls: push.outbox.id';
 
 create or replace function push.tell_untold(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$

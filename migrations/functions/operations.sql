@@ -158,7 +158,7 @@ comment on column push.failures.example_device is 'the device of the last one, i
 -- Replicas ------------------------------------------------------------------------------------------------------------
 
 -- Only a living gateway declares others dead, so push.gateways.alive stays true for the last one that dies. Whoever looks from
--- outside goes by the heartbeat, too: here, in push.lane_conditions, push.lane_troubles, push.oldest_ringing and push.health.
+-- outside goes by the heartbeat, too: here, in push.lane_conditions, push.oldest_ringing and push.health.
 create or replace view push.replicas as
 select g.id, g.name, g.version, h.is_heard as alive, g.started_at, g.heartbeat_at,
   case when h.is_heard then now() - g.heartbeat_at end as silence, coalesce(d.claimed, 0) as claimed,
@@ -186,11 +186,8 @@ comment on column push.replicas.ended_reason is 'retired (clean shutdown) or sil
 -- Interventions -------------------------------------------------------------------------------------------------------
 
 create or replace function push.note_audit(p_action text, p_target text, p_detail jsonb default null) returns void
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  insert into push.audit (action, target, detail) values (p_action, p_target, p_detail);
-end
-$$;
+language sql security definer set search_path = push, pg_temp as
+$$ insert into push.audit (action, target, detail) values (p_action, p_target, p_detail) $$;
 comment on function push.note_audit is 'records an intervention in push.audit, in the transaction of the intervention';
 
 create or replace function push.void_call(call_id text, reason text default 'voided', app text default null)
@@ -202,18 +199,14 @@ declare
   v_id   bigint := push.find_call(void_call.call_id, void_call.app);
   v_done boolean;
 begin
-  voided := (select count(*) from push.delivery d where d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
   update push.outbox o set state = 'ended', end_reason = coalesce(void_call.reason, 'voided'), voided = true
     where o.id = v_id and o.ended_at is null;
   v_done := found;
+  voided := (select count(*) from push.delivery d where v_done and d.outbox_id = v_id and d.kind = 0 and d.state in (0, 2));
   select o.* into v_call from push.outbox o where o.id = v_id;
-  if v_done then
-    message := format('call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call',
-      v_call.call_id, v_call.end_reason, voided);
-  else
-    voided := 0;
-    message := format('call %s had ended before (%s); nothing was done', v_call.call_id, v_call.end_reason);
-  end if;
+  message := format(case when v_done
+      then 'call %s was ended (%s): %s invites are taken back unsent, phones that may ring are told, nobody gets a missed call'
+      else 'call %s had ended before (%s); nothing was done' end, v_call.call_id, v_call.end_reason, voided);
   perform push.note_audit('void_call', v_call.app || '/' || v_call.call_id,
     jsonb_build_object('reason', v_call.end_reason, 'done', v_done, 'voided', voided));
   return next;
@@ -262,13 +255,6 @@ begin
       p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
     from last p
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
-      -- Its user may have logged out since.
-      and ((p.user_id, p.token) in (
-          select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
-          where push.is_recipient(e))
-        or (select true from push.devices d
-          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.token = p.token and d.enabled
-            and d.invalidated_at is null))
       -- Its user may have logged out since.
       and ((p.user_id, p.token) in (
           select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t

@@ -28,15 +28,15 @@ begin
   for v_plan in
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
-      (c_index, 'announce_calls, answer_call, beat, call, check_recipient, compare_recipients, decline_call, '
-        'device_token, drop_device, end_call, enqueue_call, fill_call, keep_receipts, register_device, report_lanes, '
+      (c_index, 'announce_calls, answer_call, beat, call, compare_recipients, decline_call, '
+        'device_token, drop_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, register_device, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call'),
-      (c_uncompiled, 'check_health, drop_all_calls, end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
-      (c_walk, 'claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
-        'lane_troubles, miss, oldest_ringing, postpone_receipts, promote, '
+      (c_uncompiled, 'end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+      (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
+        'miss, oldest_ringing, postpone_receipts, promote, '
         'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
-        'expire, free_claims, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
+        'expire, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
         'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
         'note_tokens'),
       (c_index || c_uncompiled, 'calls, enqueue_batch, minutes'),
@@ -51,8 +51,8 @@ begin
       ('{"enable_nestloop": "off", "enable_hashjoin": "on"}', 'next_channels'),
       (c_batch || '{"enable_hashjoin": "on"}', 'take_receipts'),
       -- They read a whole table on purpose.
-      (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'claimed_places, '
-        'erase_elsewhere')
+      (c_batch || '{"max_parallel_workers_per_gather": "0"}', 'free_claims'),
+      (c_walk - 'enable_bitmapscan' || '{"enable_seqscan": "on", "max_parallel_workers_per_gather": "0"}', 'erase_elsewhere')
     ) s(settings, names)) s
     full join (
       select p.proname as name, p.oid, coalesce(jsonb_object_agg(split_part(c, '=', 1), split_part(c, '=', 2)) filter (

@@ -25,21 +25,13 @@ begin
         values (v_batch.sent_at, v_batch.due_at, v_batch.give_up_at, v_batch.attempts, v_batch.claimed, v_batch.app,
           v_batch.ticket[v_room + 1:], v_batch.outbox_id[v_room + 1:], v_batch.n[v_room + 1:],
           v_batch.user_id[v_room + 1:], v_batch.token[v_room + 1:]);
-      v_batch.ticket := v_batch.ticket[:v_room];
-      v_batch.outbox_id := v_batch.outbox_id[:v_room];
-      v_batch.n := v_batch.n[:v_room];
-      v_batch.user_id := v_batch.user_id[:v_room];
-      v_batch.token := v_batch.token[:v_room];
-      update push.receipt_batch r
-        set ticket = v_batch.ticket, outbox_id = v_batch.outbox_id, n = v_batch.n, user_id = v_batch.user_id,
-          token = v_batch.token
-        where r.id = v_batch.id;
+      perform push.keep_receipts(v_batch.id, array(select generate_series(1, v_room)));
     end if;
     -- The due time is the lease: if the gateway dies, the tickets are due again.
     update push.receipt_batch r
       set attempts = r.attempts + 1, claimed = true,
         due_at = least(clock_timestamp() + p_lease_ms * interval '1 ms', r.give_up_at)
-      where r.id = v_batch.id;
+      where r.id = v_batch.id returning r.* into v_batch;
     v_room := v_room - cardinality(v_batch.ticket);
     return query
       select t.ticket, t.outbox_id, t.n, t.token, v_batch.sent_at
@@ -103,17 +95,15 @@ begin
     delete from push.receipt_batch r where r.id = p_batch;
   else
     update push.receipt_batch r
-      set ticket = array(select r.ticket[k] from unnest(p_kept) with ordinality u(k, i) order by i),
-        outbox_id = array(select r.outbox_id[k] from unnest(p_kept) with ordinality u(k, i) order by i),
-        n = array(select r.n[k] from unnest(p_kept) with ordinality u(k, i) order by i),
-        user_id = array(select r.user_id[k] from unnest(p_kept) with ordinality u(k, i) order by i),
-        token = array(select r.token[k] from unnest(p_kept) with ordinality u(k, i) order by i)
+      set (ticket, outbox_id, n, user_id, token) = (
+        select array_agg(r.ticket[k]), array_agg(r.outbox_id[k]), array_agg(r.n[k]), array_agg(r.user_id[k]), array_agg(r.token[k])
+        from unnest(p_kept) k)
       where r.id = p_batch;
   end if;
 end
 $$;
 comment on function push.keep_receipts is
-  'keeps only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts; if empty, the batch is '
+  'keeps only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts, in order; if empty, the batch is '
   'deleted';
 
 create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
@@ -121,23 +111,21 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_settled bigint := 0;
   v_gone    record;
-  v_reason  text;
   -- A variable, so that older partitions are not read. The hour allows for a wrong clock of a gateway.
   v_since   timestamptz;
   v_failed  push.history;
 begin
-  for v_gone in select t.* from push.take_receipts(p_app, p_ticket) t loop
+  for v_gone in select t.*, p_reason[array_position(p_ticket, t.ticket)] as reason from push.take_receipts(p_app, p_ticket) t loop
     v_settled := v_settled + 1;
-    v_reason := p_reason[array_position(p_ticket, v_gone.ticket)];
-    continue when v_reason is null;
+    continue when v_gone.reason is null;
     v_since := v_gone.sent_at - interval '1 hour';
-    update push.history h set receipt_reason = v_reason
+    update push.history h set receipt_reason = v_gone.reason
       where h.outbox_id = v_gone.outbox_id and h.n = v_gone.n and h.provider_message_id = v_gone.ticket
         and h.finished_at >= v_since
       returning h.* into v_failed;
     if found then
       perform push.announce_receipt(p_app, (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), v_failed.outbox_id,
-        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_reason);
+        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_gone.reason);
     end if;
   end loop;
   return v_settled;

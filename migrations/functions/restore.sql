@@ -41,18 +41,24 @@ comment on function push.mark_restored is
 
 -- What was owed then ----------------------------------------------------------------------------------------------------
 
-create or replace function push.put_away(p_max int default 20000) returns boolean
+drop function if exists push.put_away(int);  -- of release 0.1.0
+create or replace function push.put_away() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_restored timestamptz;
+  c_most     constant int := 20000;
+  v_restored timestamptz := push.restored_at();
   v_calls    int;
   v_owed     int;
 begin
+  -- This function itself updates push.gateways.
+  if v_restored is null or pg_trigger_depth() > 1 then
+    return null;
+  end if;
   -- One session at a time; the others skip this.
   perform from push.origin o for update skip locked;
   v_restored := push.restored_at();
   if not found or v_restored is null then
-    return false;
+    return null;
   end if;
   -- Gateways from before the restore do not run here.
   update push.gateways g set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent'
@@ -62,42 +68,29 @@ begin
   with gone as (
     delete from push.delivery d
     where d.ctid = any (array(
-      select x.ctid from push.delivery x where x.created_at < v_restored limit p_max for update skip locked))
+      select x.ctid from push.delivery x where x.created_at < v_restored limit c_most for update skip locked))
     returning d
   )
   select coalesce(push.bury(array_agg(g.d), 2, 'Restored'), 0) into v_owed from gone g;
-  if v_owed = p_max then
-    return true;
+  if v_owed = c_most then
+    return null;
   end if;
   -- Missed and voided: no device gets a push for this.
   update push.outbox o set state = 'missed', end_reason = 'restored', voided = true
     where o.id = any (array(
       select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
-      limit p_max / 4 for update skip locked));
+      limit c_most / 4 for update skip locked));
   get diagnostics v_calls = row_count;
   if v_calls = 0 and v_owed = 0 then
     delete from push.origin;
     insert into push.origin default values;
-    return false;
-  end if;
-  return true;
-end
-$$;
-comment on function push.put_away is
-  'in a database restored from a dump: makes at most p_max deliveries from before the restore void (Restored), ends the '
-  'calls that rang then without a push to any device, and marks their gateways as ended. Returns true if there may be more';
-
-create or replace function push.put_away_restored() returns trigger
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-begin
-  -- push.put_away itself updates push.gateways.
-  if pg_trigger_depth() = 1 and push.restored_at() is not null then
-    perform push.put_away();
   end if;
   return null;
 end
 $$;
-comment on function push.put_away_restored is 'runs push.put_away when a gateway registers or sends a heartbeat';
+comment on function push.put_away is
+  'in a database restored from a dump, when a gateway registers or sends a heartbeat: makes some of the deliveries from before the restore '
+  'void (Restored), ends the calls that rang then without a push to any device, and marks their gateways as ended';
 
 create or replace trigger put_away_restored after insert or update on push.gateways
-  for each statement execute function push.put_away_restored();
+  for each statement execute function push.put_away();

@@ -5,20 +5,30 @@
 create or replace function push.drop_calls() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  -- Retention deletes no call with deliveries, so these calls were deleted by hand.
-  v_owing bigint[] := array(
-    select g.id from gone_calls g
-    where (select true from push.delivery d where d.outbox_id = g.id limit 1)
-      -- An older snapshot may not show them.
-      or current_setting('transaction_isolation') in ('repeatable read', 'serializable')
-    order by g.id);
+  -- It may not show deliveries that have been made since.
+  v_is_old constant boolean := current_setting('transaction_isolation') in ('repeatable read', 'serializable');
+  v_table  text;
+  v_owing  bigint[];
 begin
-  -- An older snapshot does not show what has been made since.
-  insert into push.follow_ups (outbox_id, why)
-    select g.id, 'gone' from gone_calls g
-    where g.id = any (v_owing) or current_setting('transaction_isolation') in ('repeatable read', 'serializable');
+  if tg_op = 'TRUNCATE' then
+    foreach v_table in array '{delivery,ring_reports,escalations,follow_ups,call_key}'::text[] loop
+      begin
+        execute format('truncate push.%I', v_table);
+      exception when object_in_use then
+        -- Usually the same TRUNCATE includes this table, which is then empty.
+        execute format('delete from push.%I', v_table);
+      end;
+    end loop;
+    perform push.note_audit('truncate_calls', 'push.outbox');
+    perform push.notify('push_control', 'void *');
+    return null;
+  end if;
+  -- Retention deletes no call with deliveries, so these calls were deleted by hand.
+  v_owing := array(select g.id from gone_calls g where v_is_old or (select true from push.delivery d where d.outbox_id = g.id limit 1));
   if v_owing <> '{}' then
-    perform push.tell_void(v_owing[:101]);
+    insert into push.follow_ups (outbox_id, why) select c.id, 'gone' from unnest(v_owing) c(id);
+    perform push.notify('push_control', 'void ' || c.id)
+      from unnest(case when cardinality(v_owing) <= 100 then v_owing::text[] else '{*}' end) c(id);
     perform push.note_audit('delete_calls', (select min(g.call_id) || case when count(*) > 1 then ', …' else '' end from gone_calls g),
       jsonb_build_object('calls', (select count(*) from gone_calls), 'owed',
         (select count(*) from push.delivery d where d.outbox_id = any (v_owing))));
@@ -36,56 +46,32 @@ end
 $$;
 comment on function push.drop_calls is
   'runs when calls are deleted: deletes their other rows, and notes their deliveries for push.follow_up, which deletes them. Their history '
-  'stays';
+  'stays. After a TRUNCATE, all of these go at once';
 
 create or replace trigger drop_calls after delete on push.outbox referencing old table as gone_calls
   for each statement execute function push.drop_calls();
-
-create or replace function push.drop_all_calls() returns trigger
-language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  v_table text;
-begin
-  foreach v_table in array '{delivery,ring_reports,escalations,follow_ups,call_key}'::text[] loop
-    begin
-      execute format('truncate push.%I', v_table);
-    exception when object_in_use then
-      -- Usually the same TRUNCATE includes this table, which is then empty.
-      execute format('delete from push.%I', v_table);
-    end;
-  end loop;
-  perform push.note_audit('truncate_calls', 'push.outbox');
-  perform push.notify('push_control', 'void *');
-  return null;
-end
-$$;
-comment on function push.drop_all_calls is 'does after a TRUNCATE what push.drop_calls does after a DELETE';
-
 create or replace trigger drop_all_calls after truncate on push.outbox
-  for each statement execute function push.drop_all_calls();
+  for each statement execute function push.drop_calls();
 
 -- What is too old -----------------------------------------------------------------------------------------------------
 
 create or replace function push.prune_others() returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
-  c_keep_tokens constant interval := '90 days';
+  v_table text;
+  v_time  text;
+  v_keep  interval;
 begin
-  delete from push.audit a where a.id = any (array(
-    select x.id from push.audit x where x.at < now() - interval '90 days' order by x.at limit 250
-    for update skip locked));
-  -- Dead tokens. A token that is tried again is found dead again.
-  delete from push.token_invalidations t where t.ctid = any (array(
-    select x.ctid from push.token_invalidations x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
-    for update skip locked));
-  delete from push.devices d where d.ctid = any (array(
-    select x.ctid from push.devices x where x.invalidated_at < now() - c_keep_tokens order by x.invalidated_at limit 250
-    for update skip locked));
-  delete from push.quarantined_tokens q where q.ctid = any (array(
-    select x.ctid from push.quarantined_tokens x where x.quarantined_at < now() - c_keep_tokens order by x.quarantined_at limit 250
-    for update skip locked));
-  delete from push.provider_tokens t where t.ctid = any (array(
-    select x.ctid from push.provider_tokens x where x.expires_at < now() - interval '1 day' limit 250 for update skip locked));
+  for v_table, v_time, v_keep in values
+    ('audit', 'at', interval '90 days'),
+    -- Dead tokens. A token that is tried again is found dead again.
+    ('token_invalidations', 'invalidated_at', '90 days'), ('devices', 'invalidated_at', '90 days'),
+    ('quarantined_tokens', 'quarantined_at', '90 days'), ('provider_tokens', 'expires_at', '1 day'),
+    ('erasure', 'coalesce(finished_at, asked_at)', '90 days')
+  loop
+    execute format('delete from push.%I where ctid = any (array('
+      'select ctid from push.%1$I where %s < now() - %L::interval order by %2$s limit 250 for update skip locked))', v_table, v_time, v_keep);
+  end loop;
   -- Expo no longer has these receipts. Usually the app's gateway has given them up; an app that is no longer configured has
   -- no gateway.
   delete from push.receipt_batch r where r.ctid = any (array(
@@ -97,8 +83,6 @@ begin
     where l.provider = 'expo'));
   -- Events that no receiver has acknowledged.
   perform push.trim_webhooks();
-  delete from push.erasure e where e.id = any (array(
-    select x.id from push.erasure x where coalesce(x.finished_at, x.asked_at) < now() - interval '90 days' limit 250 for update skip locked));
   delete from push.lane_status s where s.ctid = any (array(
     select x.ctid from push.lane_status x where not exists (select from push.gateways g
       where g.id = x.gateway and (g.alive or g.ended_at > now() - interval '1 day')) limit 250 for update skip locked));

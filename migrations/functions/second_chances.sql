@@ -38,10 +38,8 @@ comment on function push.invites_of is
   'last_n: the highest n of the call. p_calls: push.outbox.id';
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
-create or replace function push.next_channels(p_calls bigint[], p_why text) returns int
+create or replace function push.next_channels(p_calls bigint[], p_why text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
-declare
-  v_made int;
 begin
   with invite as materialized (
     select i.* from push.invites_of(p_calls, p_why) i
@@ -64,12 +62,19 @@ begin
     select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
     from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and push.is_fallback(push.channel_of(t.rank))
     union all
-    -- A registered user: the devices of the next channel on the same platform, once the last token of this one has failed.
+    -- A registered user: the ten newest devices of the next channel on the same platform, once the last token of this one has failed.
     select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
       -- A device of unknown platform counts as being on the platform of the phone that failed.
       case d.platform when 0 then f.platform else d.platform end, d.locale, f.data
     from failed f join call c on c.id = f.id
-    cross join lateral push.fallback_devices(c.app, f.user_id, f.rank, f.platform) d
+    cross join lateral (
+      select x.* from (
+        select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
+          push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
+        from push.devices d
+        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and push.is_fallback(d.provider) offset 0
+      ) x where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
+    ) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
   ), used as materialized (
     select i.id, i.lane, i.token, bool_and(coalesce(i.outcome in (3, 4), false)) as has_failed from invite i group by i.id, i.lane, i.token
@@ -92,60 +97,21 @@ begin
       order by b.id, b.lane, b.token, b.n desc
     ) b join failed f on f.id = b.id and f.n = b.n
     returning outbox_id, n, user_id
-  ), escalated as (
-    insert into push.escalations (outbox_id, n, user_id) select m.outbox_id, m.n, m.user_id from made m where p_why = 'unheard'
   )
-  select count(*) into v_made from made;
-  return v_made;
+  insert into push.escalations (outbox_id, n, user_id) select m.outbox_id, m.n, m.user_id from made m where p_why = 'unheard';
 end
 $$;
 comment on function push.next_channels is
   'makes an invite over the next channel for each of push.invites_of that has failed: never to an APNs token, twice to one token in a call, '
-  'or to a user who has declined. Returns how many were made. p_calls: push.outbox.id; p_why: as for push.invites_of';
-
-create or replace function push.fallback_devices(p_app text, p_user_id text, p_rank int, p_platform smallint)
-returns table (rank int, token text, locale text, platform smallint)
-language sql stable as $$
-  select x.rank, x.token, x.locale, x.platform
-  from (
-    select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
-      push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
-    from push.devices d
-    where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null and push.is_fallback(d.provider)
-    offset 0
-  ) x
-  where x.rank > p_rank and x.platform in (0, p_platform)
-  order by x.registered_at desc
-  limit 10
-$$;
-comment on function push.fallback_devices is
-  'the ten newest devices of a user that may replace one of a channel on a platform; platform 0: unknown. p_rank: of that channel';
+  'or to a user who has declined. p_calls: push.outbox.id; p_why: as for push.invites_of';
 
 -- The phone says that it rings ----------------------------------------------------------------------------------------
-
-create or replace function push.check_recipient(p_outbox_id bigint, p_call_id text, p_user_id text) returns void
-language plpgsql stable set search_path = push, pg_temp as $$
-begin
-  if not exists (select from push.outbox o where o.id = p_outbox_id
-    and (o.recipients @> jsonb_build_array(p_user_id)
-      or o.recipients @> jsonb_build_array(jsonb_build_object('userId', p_user_id)))) then
-    raise exception using errcode = 'invalid_parameter_value',
-      message = format('user_id: call %s does not ring this user', left(p_call_id, 128)),
-      hint = 'It must be the id that the recipients of the call gave.',
-      schema = 'push', table = 'ring_reports', column = 'user_id';
-  end if;
-end
-$$;
-comment on function push.check_recipient is
-  'raises an error if a call does not name this user. p_outbox_id: push.outbox.id; p_call_id: for the error message; '
-  'p_user_id: the user';
 
 create or replace function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_id bigint := push.find_call(call_id, app);
+  v_id bigint := push.find_call(call_id, app, coalesce(user_id, ''));
 begin
-  perform push.check_recipient(v_id, call_id, user_id);
   with made as (
     insert into push.ring_reports as r (outbox_id, user_id) values (v_id, report_ringing.user_id)
       on conflict on constraint ring_reports_pkey do nothing
@@ -190,7 +156,7 @@ declare
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
   v_due     timestamptz := clock_timestamp() + interval '10 minutes';
-  v_looked  push.delivery[];
+  v_looked  bigint;
 begin
   if push.restored_at() is not null then
     return 0;
@@ -210,25 +176,21 @@ begin
         and (d.last_reason is not null or d.lane = any (v_lanes))
       order by d.due_at limit c_scanned
     ) w
-  ), wanted as materialized (
-    select n.tid from (
-      select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
-      where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= v_waited and s.deadline_at > v_soon
-    ) n
-    order by n.place limit p_max
   ), pick as materialized (
-    select d.ctid as tid from push.delivery d where d.ctid = any (array(select w.tid from wanted w))
+    select d.ctid as tid from push.delivery d where d.ctid = any (array(
+      select n.tid from (
+        select s.tid, row_number() over (partition by s.lane order by s.deadline_at desc) as place from seen s
+        where s.bypassed_at is null and s.state in (0, 2) and s.created_at <= v_waited and s.deadline_at > v_soon
+      ) n
+      order by n.place limit p_max))
     for no key update skip locked
   ), looked as (
-    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(select p.tid from pick p))
-    returning d
+    update push.delivery d set bypassed_at = clock_timestamp() where d.ctid = any (array(select p.tid from pick p)) returning d.outbox_id
+  ), noted as (
+    insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from looked l
   )
-  select array_agg(l.d) into v_looked from looked l;
-  if v_looked is null then
-    return 0;
-  end if;
-  insert into push.follow_ups (outbox_id, why, is_urgent) select distinct l.outbox_id, 'stuck', true from unnest(v_looked) l;
-  return cardinality(v_looked);
+  select count(*) into v_looked from looked;
+  return v_looked;
 end
 $$;
 comment on function push.bypass is

@@ -1,14 +1,6 @@
 -- The end of a claim: deliveries are settled, parked for a later attempt, or released. Locks, the condition on the lease,
 -- and plans are described in claims.sql.
 
-create or replace function push.last_failures(p_failures jsonb) returns jsonb language sql immutable parallel safe as $$
-  select case when jsonb_array_length(p_failures) <= 20 then p_failures else (
-    select jsonb_agg(f.failure order by f.ordinal)
-    from jsonb_array_elements(p_failures) with ordinality f(failure, ordinal)
-    where f.ordinal > jsonb_array_length(p_failures) - 20) end
-$$;
-comment on function push.last_failures is 'the last 20 elements of p_failures, a list of failed attempts';
-
 create or replace function push.places(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns tid[]
 language plpgsql stable set search_path = push, pg_temp as $$
 begin
@@ -85,7 +77,7 @@ begin
         else coalesce(g.last_reason, case p_outcome[g.i] when 3 then 'DeadlinePassed' else 'Unknown' end) end,
       p_message_id[g.i],
       case when p_failures[g.i] is null then g.failures
-        else push.last_failures(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb) end,
+        else jsonb_path_query_array(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb, '$[last - 19 to last]') end,
       g.fallback_of
     from gone g;
     get diagnostics v_more = row_count;
@@ -123,7 +115,7 @@ begin
     from unnest(p_outbox_id, p_n, p_created_at) r(outbox_id, n, created_at)
     where (select true from push.history h
       where h.outbox_id = r.outbox_id and h.n = r.n and h.owner = p_gateway and h.finished_at >= v_since
-        and (r.created_at is null or greatest(h.created_at, push.oldest_time()) = r.created_at) limit 1) is not null;
+        and (r.created_at is null or greatest(h.created_at, '2000-01-01 00:00:00+00') = r.created_at) limit 1) is not null;
 end
 $$;
 comment on function push.settled is
@@ -148,7 +140,7 @@ begin
     attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
     due_at = least(clock_timestamp() + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
     failures = case when p_failures[r.i] is null then d.failures
-      else push.last_failures(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb) end
+      else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end
   from generate_series(1, cardinality(p_outbox_id)) r(i)
   where d.ctid = v_places[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i];
   get diagnostics v_parked = row_count;
@@ -181,10 +173,8 @@ comment on function push.release is
 
 create or replace function push.disown(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
-declare
-  v_places tid[] := push.places(p_gateway, p_outbox_id, p_n, p_lease);
 begin
-  return push.free_rows(array_remove(v_places, null), array[p_gateway], array[p_gateway], false);
+  return push.free_rows(array_remove(push.places(p_gateway, p_outbox_id, p_n, p_lease), null), array[p_gateway]);
 end
 $$;
 comment on function push.disown is

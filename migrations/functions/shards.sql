@@ -60,61 +60,45 @@ comment on function push.slot_of is
   'the slot of a call id, 0 to 1023: the first ten bits of the SHA-256 of its UTF-8 bytes. p_call_id: push.outbox.call_id';
 
 create or replace function push.shard_of(p_call_id text) returns int
-language plpgsql stable strict parallel safe security definer set search_path = push, pg_temp as $$
-begin
-  return (select m.shards[push.slot_of(p_call_id) + 1] from push.shard_map m where m.until is null);
-end
+language sql stable strict parallel safe security definer set search_path = push, pg_temp as $$
+  select m.shards[push.slot_of(p_call_id) + 1] from push.shard_map m where m.until is null
 $$;
 comment on function push.shard_of is
   'the shard in which a new call with this id is enqueued; null: this database stands alone. p_call_id: push.outbox.call_id';
 
 create or replace function push.shards_of(p_call_id text, p_window interval default null) returns int[]
-language plpgsql stable security definer set search_path = push, pg_temp as $$
-begin
-  return array(
-    select s.shard
-    from (
-      select m.shards[push.slot_of(p_call_id) + 1]::int as shard, max(m.generation) as generation
-      from push.shard_map m
-      where m.until is null or p_window is null or m.until > clock_timestamp() - p_window
-      group by 1
-    ) s
-    order by s.generation desc);
-end
+language sql stable security definer set search_path = push, pg_temp as $$
+  select array(
+    select m.shards[push.slot_of(p_call_id) + 1]::int from push.shard_map m
+    where m.until is null or p_window is null or m.until > clock_timestamp() - p_window
+    group by 1 order by max(m.generation) desc)
 $$;
 comment on function push.shards_of is
   'the shards in which a call with this id may be: the current owner of its slot, then earlier ones, the latest first. '
   'p_call_id: push.outbox.call_id; p_window: only those that owned it within this time; null: all that are known';
 
 create or replace function push.own_shard() returns int
-language plpgsql stable parallel safe security definer set search_path = push, pg_temp as $$
-begin
-  return (select h.shard from push.shard_here h);
-end
+language sql stable parallel safe security definer set search_path = push, pg_temp as $$
+  select h.shard from push.shard_here h
 $$;
 comment on function push.own_shard is 'the number of this shard; null: this database stands alone';
 
 create or replace function push.shard_map_number() returns int
-language plpgsql stable parallel safe security definer set search_path = push, pg_temp as $$
-begin
-  return (select m.generation from push.shard_map m where m.until is null);
-end
+language sql stable parallel safe security definer set search_path = push, pg_temp as $$
+  select m.generation from push.shard_map m where m.until is null
 $$;
 comment on function push.shard_map_number is 'the number of the current map; null: this database stands alone';
 
 create or replace function push.new_call_id() returns text
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_here int := (select h.shard from push.shard_here h);
-  v_map  smallint[];
+  v_here smallint := (select h.shard from push.shard_here h);
+  v_map  smallint[] := (select m.shards from push.shard_map m where m.until is null);
   v_id   text;
 begin
-  if v_here is not null then
-    v_map := (select m.shards from push.shard_map m where m.until is null);
-    if array_position(v_map, v_here::smallint) is null then
-      raise exception using errcode = 'object_not_in_prerequisite_state',
-        message = format('shard %s owns no slot', v_here), hint = 'Enqueue in another shard, or through the router.';
-    end if;
+  if v_here is not null and array_position(v_map, v_here) is null then
+    raise exception using errcode = 'object_not_in_prerequisite_state',
+      message = format('shard %s owns no slot', v_here), hint = 'Enqueue in another shard, or through the router.';
   end if;
   loop
     v_id := gen_random_uuid();
@@ -164,6 +148,7 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_now    push.shard_map;
   v_shards smallint[] := p_shards;
+  v_owns   int := cardinality(array_positions(v_shards, p_here::smallint));
   v_known  boolean;
 begin
   -- Waits for transactions that have enqueued under the current map, and keeps new ones waiting until this one ends.
@@ -197,10 +182,8 @@ begin
   if v_known then
     return format('shard %s has map %s already', p_here, p_generation);
   end if;
-  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation,
-    'slots', cardinality(array_positions(v_shards, p_here::smallint))));
-  return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation,
-    cardinality(array_positions(v_shards, p_here::smallint)));
+  perform push.note_audit('use_shard_map', 'shard ' || p_here, jsonb_build_object('generation', p_generation, 'slots', v_owns));
+  return format('shard %s has map %s: %s of 1024 slots are its own', p_here, p_generation, v_owns);
 end
 $$;
 comment on function push.use_shard_map is
@@ -213,44 +196,32 @@ comment on function push.use_shard_map is
 create or replace function push.spread_slots(p_shards int[], p_now int[] default null) returns int[]
 language plpgsql immutable as $$
 declare
-  v_count  int := cardinality(p_shards);
-  v_slots  int[] := coalesce(p_now, array_fill(-1, array[1024]));
-  v_quota  int[] := '{}';
-  v_extra  int;
-  v_number int;
+  v_count int := cardinality(p_shards);
 begin
   if coalesce(v_count, 0) not between 1 and 1024
     or v_count <> (select count(distinct s) from unnest(p_shards) s where s between 0 and 1023)
   then
     raise exception using errcode = 'invalid_parameter_value', message = 'p_shards: must name 1 to 1024 shards, numbers from 0 to 1023';
   end if;
-  -- Each shard gets 1024 / n slots, and the first in the list one more while there are any left; those that have more already
-  -- come first, so that the fewest slots move.
-  v_extra := 1024 % v_count;
-  for v_number in
-    select s from unnest(p_shards) with ordinality x(s, place) order by cardinality(array_positions(v_slots, s)) desc, place
-  loop
-    v_quota[v_number + 1] := 1024 / v_count + case when v_extra > 0 then 1 else 0 end;
-    v_extra := v_extra - 1;
-  end loop;
-  -- First, every slot that a shard has beyond its share is free, and so are those of shards that are not in the list.
-  for v_slot in 1..1024 loop
-    v_number := v_slots[v_slot] + 1;
-    if coalesce(v_quota[nullif(v_number, 0)], 0) > 0 then
-      v_quota[v_number] := v_quota[v_number] - 1;
-    else
-      v_slots[v_slot] := -1;
-    end if;
-  end loop;
-  -- Then the free slots go to the shard that lacks the most, in turn.
-  for v_slot in 1..1024 loop
-    if v_slots[v_slot] = -1 then
-      select s into v_number from unnest(p_shards) with ordinality x(s, place) order by v_quota[s + 1] desc, place limit 1;
-      v_slots[v_slot] := v_number;
-      v_quota[v_number + 1] := v_quota[v_number + 1] - 1;
-    end if;
-  end loop;
-  return v_slots;
+  return array(
+    with shard as (
+      -- Each shard gets 1024 / n slots, and some get one more: those that have more already, so that the fewest slots move.
+      select s, place, 1024 / v_count
+        + (row_number() over (order by cardinality(array_positions(p_now, s)) desc, place) <= 1024 % v_count)::int as quota
+      from unnest(p_shards) with ordinality x(s, place)
+    ), slot as (
+      -- Free is every slot that a shard has beyond its share, and those of shards that are not in the list.
+      select n, case when row_number() over (partition by p_now[n] order by n) <= h.quota then p_now[n] end as owner
+      from generate_series(1, 1024) n left join shard h on h.s = p_now[n]
+    ), lack as (
+      -- The free slots go to the shard that lacks the most, in turn.
+      select h.s, row_number() over (order by lacks desc, h.place) as turn
+      from shard h cross join lateral generate_series(1, h.quota - (select count(*) from slot x where x.owner = h.s)) lacks
+    )
+    select coalesce(x.owner, l.s)
+    from (select n, owner, row_number() over (partition by owner is null order by n) as turn from slot) x
+    left join lack l on x.owner is null and l.turn = x.turn
+    order by x.n);
 end
 $$;
 comment on function push.spread_slots is
@@ -298,12 +269,9 @@ comment on function push.enqueue_batch is
   'call_id, and whether it had been enqueued before';
 
 create or replace function push.find_calls(p_call_ids text[], p_apps text[]) returns setof int
-language plpgsql stable security definer set search_path = push, pg_temp as $$
-begin
-  return query
-    select a.ordinal::int - 1 from unnest(p_call_ids, p_apps) with ordinality a(call_id, app, ordinal)
-    where exists (select from push.own_calls(a.call_id, a.app));
-end
+language sql stable security definer set search_path = push, pg_temp as $$
+  select a.ordinal::int - 1 from unnest(p_call_ids, p_apps) with ordinality a(call_id, app, ordinal)
+  where exists (select from push.own_calls(a.call_id, a.app))
 $$;
 comment on function push.find_calls is
   'which of these calls this database has, of the apps that the caller may act for: their positions from 0. p_call_ids, p_apps: '

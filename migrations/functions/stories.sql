@@ -10,7 +10,7 @@ select d.outbox_id, l.app, o.call_id, l.provider,
   case d.state when 0 then 'ready' when 1 then 'claimed' else 'waiting' end as state,
   d.attempt::int as attempt, d.due_at, d.deadline_at, d.last_reason, d.created_at, d.n, d.owner as gateway, d.lease,
   case d.environment when 0 then 'production' else 'sandbox' end as environment,
-  -- As push.platform_name and push.mask, which readers of the views may not call.
+  -- As push.mask, which readers of the views may not call.
   case d.platform when 1 then 'ios' when 2 then 'android' when 3 then 'web' end as platform,
   d.locale, left(d.token, 4) || '…' || right(d.token, 4) as device, d.failures, d.fallback_of
 from push.delivery d
@@ -88,18 +88,6 @@ comment on column push.delivery_history.trace_id is 'the trace that the call bel
 
 -- Whom a call skipped -------------------------------------------------------------------------------------------------
 
-create or replace function push.skip_remedy(p_reason text, p_app text) returns text language sql stable as $$
-  select case p_reason
-    when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
-    when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration',
-      p_app)
-    when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
-    when 'ProviderNotConfigured' then format('app %s lacks the providers of this user''s devices in the gateway''s '
-      'configuration; add them', p_app)
-    else 'has no device for this; register one, or give a token' end
-$$;
-comment on function push.skip_remedy is 'what to do when a user was skipped. p_reason: as push.skipped_recipients says; p_app: the app';
-
 -- Skipped recipients are not stored: that would be a row for every user without a phone. They are computed from what the
 -- backend wrote, the deliveries made, and what is known of the tokens now. Once the history of the call's day is dropped,
 -- they are unknown, and the result is empty.
@@ -109,11 +97,9 @@ language plpgsql stable security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
   v_call  push.outbox := (select o from push.outbox o where o.id = p_outbox_id);
+  v_app   push.apps := (select a from push.apps a where a.app = v_call.app);
   v_since timestamptz := v_call.created_at;
   v_until timestamptz := clock_timestamp() + interval '1 minute';
-  v_providers text[] := (select a.providers from push.apps a where a.app = v_call.app);
-  v_is_unwanted boolean := v_call.kind = 'missed_call'
-    and coalesce((select a.missed_calls = 'off' from push.apps a where a.app = v_call.app), false);
 begin
   if v_call.id is null or not push.acts_for_all() and not push.is_own(v_call.app)
     or to_regclass('push.history_' || to_char(v_call.created_at at time zone 'UTC', 'YYYYMMDD')) is null then
@@ -127,13 +113,11 @@ begin
       union
       select h.user_id, h.token from push.history h
       where h.outbox_id = p_outbox_id and h.finished_at between v_since and v_until and h.kind in (0, 3)
-    ), entry as materialized (
-      select push.entry_user(e) as user_id,
-        e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
-      from jsonb_array_elements(v_call.recipients) with ordinality r(e, i)
-      where push.is_recipient(e)
     ), missing as materialized (
-      select e.* from entry e
+      select e.* from (
+        select push.entry_user(e) as user_id, e -> 'notificationEnabled' is not distinct from 'false' as is_off, e, r.i - 1 as i
+        from jsonb_array_elements(v_call.recipients) with ordinality r(e, i) where push.is_recipient(e) offset 0
+      ) e
       where not exists (select from reached r where r.user_id = e.user_id)
         and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
@@ -141,18 +125,18 @@ begin
       select m.user_id, t.token, m.is_off,
         (select true from push.token_invalidations x
           where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
-        not push.serves(v_providers, t.provider) as is_unserved
+        not push.serves(v_app.providers, t.provider) as is_unserved
       from missing m cross join lateral push.entry_tokens(m.e, push.is_call(v_call.kind)) t
       where jsonb_typeof(m.e) = 'object'
       union all
       select m.user_id, d.token, m.is_off or not d.enabled,
-        d.invalidated_at is not null, not push.serves(v_providers, d.provider)
+        d.invalidated_at is not null, not push.serves(v_app.providers, d.provider)
       from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
       where not (jsonb_typeof(m.e) = 'object' and push.has_token_member(m.e))
         and (d.provider <> 'apns' or d.voip = push.is_call(v_call.kind))
     ), unreached as (
       select m.user_id, case
-          when v_is_unwanted then 'MissedCallsOff'
+          when v_call.kind = 'missed_call' and v_app.missed_calls = 'off' then 'MissedCallsOff'
           when bool_and(m.is_off) then 'NotificationsDisabled'
           when exists (select from token t where t.user_id = m.user_id and t.is_dead and not t.is_off) then 'TokenInvalid'
           when exists (select from token t where t.user_id = m.user_id and t.is_off) then 'NotificationsDisabled'
@@ -163,7 +147,13 @@ begin
       where not exists (select from token t join reached r on r.token = t.token where t.user_id = m.user_id)
       group by m.user_id
     )
-    select u.user_id, u.reason, format('recipients[%s]', u.i), push.skip_remedy(u.reason, v_call.app)
+    select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
+        when 'NotificationsDisabled' then 'the user wants no notifications; nothing to do'
+        when 'MissedCallsOff' then format('app %s shows no missed calls: apps.%1$s.missed_calls is off in the gateway''s configuration', v_call.app)
+        when 'TokenInvalid' then 'the provider reported every token as dead; the phone must register a new one'
+        when 'ProviderNotConfigured' then format(
+          'app %s lacks the providers of this user''s devices in the gateway''s configuration; add them', v_call.app)
+        else 'has no device for this; register one, or give a token' end
     from unreached u
     union all
     select f.user_id, f.reason, f.field, f.remedy from fault f
@@ -179,51 +169,6 @@ comment on function push.skipped_recipients is
 
 -- The story of a call -------------------------------------------------------------------------------------------------
 
-create or replace function push.push_events(p_outbox_id bigint, p_since timestamptz, p_first_n int, p_last_n int) returns table (
-  at timestamptz, step int, n int, event text, provider text, kind text, user_id text, attempt int, status int, reason text, device text
-)
-language sql stable as $$
-  with owed as (
-    select d.* from push.deliveries d
-    where d.outbox_id = p_outbox_id and (p_first_n is null or d.n >= p_first_n) and (p_last_n is null or d.n <= p_last_n)
-  ), done as (
-    select h.* from push.delivery_history h
-    where h.outbox_id = p_outbox_id and h.finished_at >= p_since
-      and (p_first_n is null or h.n >= p_first_n) and (p_last_n is null or h.n <= p_last_n)
-  ), push as (
-    select d.created_at, d.n, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures from owed d
-    union all
-    select h.created_at, h.n, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures from done h
-  )
-  -- Another channel replaced one that failed, or one whose phones did not report that they ring.
-  select f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider, f.kind, f.user_id, null::int,
-    case when e.n is null then h.status end, case when e.n is null then h.reason else 'NotRinging' end, f.device
-  from push f left join done h on h.n = f.fallback_of left join push.escalations e on e.outbox_id = p_outbox_id and e.n = f.n
-  where f.fallback_of is not null
-  union all
-  -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
-  select case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider, d.kind, d.user_id, d.attempt, null,
-    d.last_reason, d.device
-  from owed d
-  union all
-  select (f ->> 'at')::timestamptz, 4, p.n, 'attempt failed', p.provider, p.kind, p.user_id, (f ->> 'attempt')::int, (f ->> 'status')::int,
-    f ->> 'reason', p.device
-  from push p cross join lateral jsonb_array_elements(p.failures) f
-  union all
-  -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
-  select h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id,
-    coalesce((
-      select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
-    ), h.attempts), null, null, h.device
-  from done h where h.sent_at is not null
-  union all
-  select coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind, h.user_id, h.attempts, h.status, h.reason, h.device
-  from done h
-$$;
-comment on function push.push_events is
-  'the events of the pushes of a call, for push.timeline. p_outbox_id: push.outbox.id; p_since: when it was created; p_first_n, p_last_n: '
-  'as there. step: the order of events of one time';
-
 create or replace function push.timeline(
   call_id text, app text default null, first_n int default null, last_n int default null
 ) returns table (
@@ -234,9 +179,42 @@ language sql stable security definer set search_path = push, pg_temp as $$
   with call as (
     select o.id, o.kind, o.created_at, o.declined, substr(o.traceparent, 4, 32) as trace_id
     from push.own_calls(timeline.call_id, timeline.app) c join push.outbox o on o.id = c.id
-  ), event as (
-    select c.id, p.*, null as field from call c
-    cross join lateral push.push_events(c.id, c.created_at, timeline.first_n, timeline.last_n) p
+  ), owed as (
+    select d.* from call c cross join lateral (select * from push.deliveries d
+      where d.outbox_id = c.id and d.n between coalesce(timeline.first_n, 0) and coalesce(timeline.last_n, 2147483647) offset 0) d
+  ), done as (
+    select h.* from call c cross join lateral (select * from push.delivery_history h where h.outbox_id = c.id
+      and h.finished_at >= c.created_at and h.n between coalesce(timeline.first_n, 0) and coalesce(timeline.last_n, 2147483647) offset 0) h
+  ), pushed as (
+    select d.outbox_id, d.created_at, d.n, d.provider, d.kind, d.user_id, d.device, d.fallback_of, d.failures from owed d
+    union all
+    select h.outbox_id, h.created_at, h.n, h.provider, h.kind, h.user_id, h.device, h.fallback_of, h.failures from done h
+  ), told (id, at, step, n, event, provider, kind, user_id, attempt, status, reason, device, field) as (
+    -- Another channel replaced one that failed, or one whose phones did not report that they ring.
+    select f.outbox_id, f.created_at, 2, f.n, case when e.n is null then 'fallback' else 'escalation' end, f.provider, f.kind, f.user_id,
+      null::int, case when e.n is null then h.status end, case when e.n is null then h.reason else 'NotRinging' end, f.device, null
+    from pushed f left join done h on h.outbox_id = f.outbox_id and h.n = f.fallback_of
+    left join push.escalations e on e.outbox_id = f.outbox_id and e.n = f.n
+    where f.fallback_of is not null
+    union all
+    -- A ready or claimed delivery has no time of its own; it is listed at the time when it was created.
+    select d.outbox_id, case d.state when 'waiting' then d.due_at else d.created_at end, 3, d.n, d.state, d.provider, d.kind, d.user_id,
+      d.attempt, null, d.last_reason, d.device, null
+    from owed d
+    union all
+    select p.outbox_id, (f ->> 'at')::timestamptz, 4, p.n, 'attempt failed', p.provider, p.kind, p.user_id, (f ->> 'attempt')::int,
+      (f ->> 'status')::int, f ->> 'reason', p.device, null
+    from pushed p cross join lateral jsonb_array_elements(p.failures) f
+    union all
+    -- The last attempt may not have been sent. The one that was is the first to fail after it was sent, if any did.
+    select h.outbox_id, h.sent_at, 5, h.n, 'sent', h.provider, h.kind, h.user_id, coalesce((
+        select min((f ->> 'attempt')::int) from jsonb_array_elements(h.failures) f where (f ->> 'at')::timestamptz >= h.sent_at
+      ), h.attempts), null, null, h.device, null
+    from done h where h.sent_at is not null
+    union all
+    select h.outbox_id, coalesce(h.answered_at, h.finished_at), 6, h.n, h.outcome, h.provider, h.kind, h.user_id, h.attempts, h.status,
+      h.reason, h.device, null
+    from done h
     union all
     select c.id, e.at, e.step, -1, e.event, null, c.kind, e.user_id, e.attempt, null, e.reason, null, e.field
     from call c cross join lateral (
@@ -256,7 +234,7 @@ language sql stable security definer set search_path = push, pg_temp as $$
   )
   select e.at, round((extract(epoch from e.at - c.created_at) * 1000)::numeric, 1), e.event, e.provider, e.kind,
     e.user_id, e.attempt, e.status, e.reason, e.device, c.trace_id, e.field
-  from event e join call c on c.id = e.id
+  from told e join call c on c.id = e.id
   order by e.at, e.step, e.n, e.user_id
 $$;
 comment on function push.timeline is
@@ -278,14 +256,12 @@ create or replace function push.call(
 ) returns jsonb
 language plpgsql stable security definer set search_path = push, pg_temp as $$
 declare
-  v_call  push.outbox;
-  v_id    bigint := push.find_call(call_id, app);
-  v_since timestamptz;
+  v_id   bigint := push.find_call(call_id, app);
+  v_call push.outbox := (select o from push.outbox o where o.id = v_id);
+  -- A variable, so that older partitions are not read.
+  v_since timestamptz := v_call.created_at;
   v_last  int;
 begin
-  select o.* into v_call from push.outbox o where o.id = v_id;
-  -- A variable, so that older partitions are not read.
-  v_since := v_call.created_at;
   -- The last number on this page, if another page follows.
   if devices is not null then
     select case when count(*) > devices then max(page.n) filter (where page.place <= devices) end into v_last
@@ -310,23 +286,18 @@ begin
       from jsonb_each(v_call.declined) s(user_id, said)), '[]'),
     'traceId', substr(v_call.traceparent, 4, 32), 'next', v_last,
     'devices', coalesce((
-      select jsonb_agg(jsonb_build_object('userId', d.user_id, 'provider', d.provider, 'kind', d.kind,
-          'state', d.state, 'reason', d.reason, 'sentAt', push.iso_time(d.sent_at),
-          'answeredAt', push.iso_time(d.answered_at), 'device', d.device, 'rangAt', push.iso_time(r.rang_at))
-        order by d.n)
+      select jsonb_agg(to_jsonb(d) - 'n' || jsonb_build_object('rangAt', push.iso_time(r.rang_at)) order by d.n)
       from (
-        select d.n, d.user_id, d.provider, d.kind, d.state, d.last_reason as reason, null::timestamptz as sent_at,
-          null::timestamptz as answered_at, d.device
+        select d.n, d.user_id as "userId", d.provider, d.kind, d.state, d.last_reason as reason, null as "sentAt", null as "answeredAt", d.device
         from push.deliveries d
         where d.outbox_id = v_id and d.n > coalesce(after_n, -1) and (v_last is null or d.n <= v_last)
         union all
-        select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), h.sent_at,
-          h.answered_at, h.device
+        select h.n, h.user_id, h.provider, h.kind, h.outcome, coalesce(h.receipt_reason, h.reason), push.iso_time(h.sent_at),
+          push.iso_time(h.answered_at), h.device
         from push.delivery_history h
-        where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1)
-          and (v_last is null or h.n <= v_last)
+        where h.outbox_id = v_id and h.finished_at >= v_since and h.n > coalesce(after_n, -1) and (v_last is null or h.n <= v_last)
       ) d
-      left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d.user_id and d.kind = 'invite'), '[]'));
+      left join push.ring_reports r on r.outbox_id = v_id and r.user_id = d."userId" and d.kind = 'invite'), '[]'));
 end
 $$;
 comment on function push.call is

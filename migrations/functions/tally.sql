@@ -58,8 +58,8 @@ begin
     select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
       g.seconds
     from gone g left join push.lane l on l.id = g.lane
-    group by 1, 2, 3, 4, 5, 6, 7, 9;
-  return query
+    group by 1, 2, 3, 4, 5, 6, 7, 9
+    union all
     select 'refused', r.app, null::text, null::smallint, null::smallint, null::text, null::boolean, r.count, null::double precision
     from push.take_refusals() r;
 end
@@ -115,9 +115,8 @@ language sql stable security definer set search_path = push, pg_temp as $$
     from owed d join push.lane l on l.id = d.lane
     where d.state = 0
   union all
-  select 'paused', l.app, l.provider, null, null, l.paused::int from push.lane l
-  union all
-  select 'held', l.app, l.provider, null, null, (l.invalidation_held_at is not null)::int from push.lane l
+  select x.what, l.app, l.provider, null, null, x.is_so::int
+    from push.lane l cross join lateral (values ('paused', l.paused), ('held', l.invalidation_held_at is not null)) x(what, is_so)
   union all
   select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
   union all
