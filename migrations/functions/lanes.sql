@@ -138,11 +138,6 @@ left join (
 comment on view push.lanes is
   'one app and provider: what it may send, what it has sent, what is owed. push.pause_lane stops it and push.resume_lane '
   'starts it again';
-comment on column push.lanes.id is 'small number of the lane';
-comment on column push.lanes.app is 'name of the app';
-comment on column push.lanes.provider is 'apns, fcm or another of push.channels()';
-comment on column push.lanes.paused is 'true: nothing is claimed from this lane';
-comment on column push.lanes.note is 'why it is paused, or any other note';
 comment on column push.lanes.window_size is
   'number of requests that may be in flight now, in all living replicas; null: no replica serves the lane';
 comment on column push.lanes.capacity is 'number of requests that the connections could carry';
@@ -158,8 +153,6 @@ comment on column push.lanes.claimed is 'deliveries that a replica holds';
 comment on column push.lanes.oldest_age is 'age of the oldest of these deliveries';
 comment on column push.lanes.invalidation_held_at is
   'since this time dead tokens are quarantined instead of invalidated; push.resume_invalidation ends this';
-comment on column push.lanes.invalidation_note is 'why invalidation is on hold';
-comment on column push.lanes.updated_at is 'when the pause, the note or the hold last changed';
 
 -- Pausing -------------------------------------------------------------------------------------------------------------
 

@@ -214,8 +214,5 @@ left join lateral (
 ) t on true;
 comment on view push.app_grants is
   'one row for each role that is bound to apps and each of its apps; members of the role are bound with it';
-comment on column push.app_grants.role is 'the database role';
 comment on column push.app_grants.app is 'an app that it may act for; null: none was granted to it';
-comment on column push.app_grants.granted_at is 'when the app was granted';
-comment on column push.app_grants.granted_by is 'the login that granted it';
 comment on column push.app_grants.fault is 'why the grant does not work as it seems to; null: it works';
