@@ -60,6 +60,26 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_held bigint[];
 begin
+  if exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('decline', n.app, n.id::text, extract(epoch from n.created_at)::text, s.user_id), n.app, 'call.declined', n.id, s.user_id,
+      coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
+      jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
+    from new_calls n join old_calls o on o.id = n.id
+    cross join lateral jsonb_each(n.declined) s(user_id, said)
+    where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
+      -- A user who is erased has not declined, or not now.
+      and s.user_id <> '[erased]' and not s.said ? 'erases'
+      and push.wants_event(n.app, 'call.declined')
+    on conflict do nothing;
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
+      'call.' || n.state, n.id, n.answered_by, n.ended_at,
+      push.call_data(row(n.*)::push.outbox)
+    from new_calls n join old_calls o on o.id = n.id
+    where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
+    on conflict do nothing;
+  end if;
   with changed as materialized (
     select n.id, n.deadline_at, n.state <> o.state as has_ended
     from new_calls n join old_calls o on o.id = n.id
@@ -75,8 +95,7 @@ begin
 end
 $$;
 comment on function push.end_calls is
-  'runs when calls change: notes those that have ended, and those that a user has declined, for push.follow_up, and tells the gateways: '
-  'NOTIFY push_control with "void" and push.outbox.id, or with "void *" (any call may have ended) if there are more than 100';
+  'runs when calls change: records events for webhooks, notes ends and declines for push.follow_up, and tells the gateways (push_control)';
 
 -- Not "update of state": PostgreSQL gives no transition tables to a trigger with a column list.
 create or replace trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls

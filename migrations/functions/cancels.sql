@@ -155,7 +155,8 @@ begin
     -- A browser has only one.
     select c.id, d.token from call c cross join unnest(c.said) s(token)
     cross join lateral (
-      select x.user_id, x.provider, coalesce(x.platform, push.channel_platform(x.provider)) as platform from push.devices x
+      select x.user_id, x.provider, coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+      from push.devices x
       where sha256(x.token::bytea) = sha256(s.token::bytea) and x.app = c.app and x.provider <> 'webpush' offset 0
     ) x
     cross join lateral (

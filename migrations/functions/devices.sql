@@ -17,7 +17,7 @@ begin
     when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
     when not coalesce(push.is_app(new.app), false)
       then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
-    when not coalesce(push.is_channel(new.provider), false) then 'provider: must be ' || push.channel_words()
+    when not coalesce(push.is_channel(new.provider), false) then 'provider: must be one of ' || array_to_string(push.channels(), ', ')
     when push.channel_token(new.provider, new.token) is distinct from new.token
       then format('token: must have the form of a token of provider %s', new.provider)
     when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'

@@ -32,7 +32,7 @@ create or replace function push.register_app(
 ) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
-  v_known text[] := coalesce(p_known, push.first_channels());
+  v_known text[] := coalesce(p_known, '{apns,fcm,expo}');
   v_old   push.apps;
 begin
   -- During an upgrade, gateways of two releases register the same app in turns. What one does not pass stays as it is, and one that does
@@ -52,7 +52,7 @@ begin
       where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel)
         is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
           excluded.missed_calls, excluded.voip_cancel);
-  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, push.first_channels())) p(name);
+  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
   end if;
@@ -62,11 +62,11 @@ comment on function push.register_app is
   'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds: '
   'its ring window; p_escalate_after: seconds after which a user is tried on the next channel if no phone has reported '
   'that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent '
-  'again; p_providers: which channels the app has; null: unchanged, and a lane for each of push.first_channels(); '
+  'again; p_providers: which channels the app has; null: unchanged, and lanes for apns, fcm and expo; '
   'p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as '
   'push.apps.voip_cancel; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; '
   'null as a whole: unchanged; p_replica: name of the gateway, as for push.register_gateway; '
-  'p_known: the channels that the gateway knows; null: push.first_channels(). Channels that it does not know stay as they are';
+  'p_known: the channels that the gateway knows; null: apns, fcm and expo. Channels that it does not know stay as they are';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
 

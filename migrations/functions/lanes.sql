@@ -63,20 +63,6 @@ comment on function push.ring_doorbell is
   'wakes the gateways at commit. It is a hint: they poll as well. Does nothing in the sessions of gateways, which have set '
   'push.is_gateway';
 
-create or replace function push.touch_lane() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  new.updated_at := clock_timestamp();
-  if old.paused and not new.paused then
-    perform push.ring_doorbell();
-  end if;
-  return new;
-end
-$$;
-comment on function push.touch_lane is 'sets updated_at, and wakes the gateways when a lane is resumed';
-
-create or replace trigger touch_lane before update on push.lane for each row execute function push.touch_lane();
-
 -- How they are doing --------------------------------------------------------------------------------------------------
 
 create or replace function push.report_lanes(
@@ -172,12 +158,15 @@ begin
   if not found then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
+      hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
   changed := v_lane.paused <> p_paused;
   v_note := case when p_paused then coalesce(v_said, case when v_lane.paused then v_lane.note end) end;
   if changed or v_lane.note is distinct from v_note then
-    update push.lane l set paused = p_paused, note = v_note where l.id = v_lane.id;
+    update push.lane l set paused = p_paused, note = v_note, updated_at = clock_timestamp() where l.id = v_lane.id;
+  end if;
+  if changed and not p_paused then
+    perform push.ring_doorbell();
   end if;
   message := v_target || case
     when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
@@ -219,7 +208,8 @@ begin
       hint = 'push.resume_invalidation ends a hold of invalidation.';
   end if;
   perform from push.operate_lane(null, old.app, old.provider, new.paused, new.note);
-  update push.lane l set note = new.note where l.id = old.id and l.note is distinct from new.note;
+  update push.lane l set note = new.note, updated_at = clock_timestamp()
+    where l.id = old.id and l.note is distinct from new.note;
   return new;
 end
 $$;

@@ -58,15 +58,16 @@ language sql stable as $$
         where sha256(x.token::bytea) = sha256(t.token::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
     union all
     select d.* from (
-      select push.channel_rank(d.provider), d.provider, d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-        push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale, d.registered_at
+      select array_position(push.channels(), d.provider), d.provider, d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
+        -- A device of fcm that names no platform may be an iPhone, which does not show a data message alone.
+        push.platform_code(d.platform, nullif(d.provider, 'fcm')), d.locale, d.registered_at
       from push.devices d
       where not e.inline and not p_all and d.user_id = e.user_id and d.app = p_app and d.enabled and d.invalidated_at is null
         and (d.provider <> 'apns' or not d.voip) and push.serves(p_providers, d.provider)
       offset 0
     ) d
     union all
-    select d.rank, push.channel_of(d.rank), d.token, d.environment, d.platform, d.locale, null
+    select d.rank, (push.channels())[d.rank], d.token, d.environment, d.platform, d.locale, null
     from push.reachable_devices(p_app, e.user_id, false, p_providers) d
     where not e.inline and p_all
   ) v

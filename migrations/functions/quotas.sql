@@ -130,10 +130,6 @@ comment on function push.count_on_meter is
 
 -- Asking, refusing, counting --------------------------------------------------------------------------------------------
 
-create or replace function push.recipients_in(p_recipients jsonb) returns int language sql immutable parallel safe as
-$$ select case jsonb_typeof(p_recipients) when 'array' then jsonb_array_length(p_recipients) else 0 end $$;
-comment on function push.recipients_in is 'how many entries a quota counts for recipients. p_recipients: push.outbox.recipients';
-
 create or replace function push.refuse_quota(p_quota push.quota, p_place int, p_count bigint) returns boolean
 language plpgsql set search_path = push, pg_temp as $$
 declare
@@ -353,60 +349,3 @@ comment on column push.quotas.set_to is 'the limit that push.set_quota has set, 
 comment on column push.quotas.set_at is 'when push.set_quota was called; null: nothing is set';
 comment on column push.quotas.set_by is 'the login that called it';
 comment on column push.quotas.note is 'why, as given to push.set_quota';
-
-create or replace function push.quota_troubles() returns table (app text, trouble text)
-language sql stable security definer set search_path = push, pg_temp as $$
-  with used as (
-    select u.*, 0 = any (array_agg(u."limit") over (partition by u.app)) as is_shut,
-      case when u.refusals > 0 then format('; %s refusals in the last minute', u.refusals) else '' end as refused
-    from push.quota_uses() u where u."limit" is not null
-  ), said as (
-    select r.* from push.quota_of_replica r where exists (select from push.gateways g where g.name = r.replica and g.alive)
-  )
-  select u.app, format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')) || max(u.refused)
-    from used u
-    where u."limit" > 0 and (u.used >= u."limit" or u.refusals > 0 and not u.is_shut)
-    group by u.app
-  union all
-  select u.app, format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no ')) || max(u.refused)
-    from used u where u."limit" = 0 group by u.app
-  union all
-  select s.app, format('replicas differ on %s: %s', s.app, string_agg(format('%s (%s)', array_to_string(s.limits, '/', 'none'), s.names), ', '))
-    from (select s.app, s.limits, string_agg(s.replica, ', ' order by s.replica) as names from said s group by s.app, s.limits) s
-    group by s.app having count(*) > 1
-  union all
-  select s.app, format('the quota of %s is not the one that %s has: register it again, by a restart', s.app, s.replica)
-    from (select distinct on (s.app) s.* from said s order by s.app, s.said_at desc) s left join push.quota q on q.app = s.app
-    where s.limits <> coalesce(q.configured, '{null,null,null}')
-$$;
-comment on function push.quota_troubles is
-  'apps at their quota, or with one of 0, or with different ones by living replicas, or whose last one was not taken over; for push.health';
-
--- Each refusal is counted by one gateway: the job tally adds them to its metrics.
-create or replace function push.take_refusals() returns table (app text, count bigint)
-language plpgsql volatile set search_path = push, pg_temp as $$
-#variable_conflict use_column
-declare
-  v_id    int;
-  v_value bigint;
-  v_seen  bigint;
-begin
-  for v_id, app in select q.id, q.app from push.quota q loop
-    v_value := pg_sequence_last_value(push.meter(v_id, 'refusals'));
-    continue when v_value is null or v_value = pg_sequence_last_value(push.meter(v_id, 'refusals_seen'));
-    perform from push.quota q where q.id = v_id for no key update skip locked;
-    continue when not found;
-    v_seen := coalesce(pg_sequence_last_value(push.meter(v_id, 'refusals_seen')), 0);
-    perform setval(push.meter(v_id, 'refusals_seen'), v_value);
-    count := greatest(0, (v_value & 4194303) + case ((v_value >> 44) - (v_seen >> 44)) & 524287
-      when 0 then - (v_seen & 4194303)
-      when 1 then ((v_value >> 22) & 4194303) - (v_seen & 4194303)
-      else (v_value >> 22) & 4194303 end);
-    if count > 0 then
-      return next;
-    end if;
-  end loop;
-end
-$$;
-comment on function push.take_refusals is
-  'how many statements of each app its quota has refused since the last call, at most of the last two minutes; for push.take_tally';

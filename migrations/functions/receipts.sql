@@ -124,8 +124,13 @@ begin
         and h.finished_at >= v_since
       returning h.* into v_failed;
     if found then
-      perform push.announce_receipt(p_app, (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), v_failed.outbox_id,
-        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_gone.reason);
+      insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+      select push.webhook_id('receipt', p_app, v_failed.outbox_id::text, v_failed.n::text, v_gone.ticket), p_app, 'delivery.receipt',
+        v_failed.outbox_id, v_failed.user_id, clock_timestamp(), jsonb_build_object('app', p_app,
+          'callId', (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), 'n', v_failed.n, 'userId', v_failed.user_id,
+          'device', coalesce(push.mask(v_failed.token), v_failed.device), 'provider', 'expo', 'reason', v_gone.reason)
+      where push.wants_event(p_app, 'delivery.receipt')
+      on conflict do nothing;
     end if;
   end loop;
   return v_settled;

@@ -120,7 +120,7 @@ declare
   v_moved    bigint;
 begin
   -- Waits for running invalidations, which hold a share lock on the lane: the next statement sees their changes.
-  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note
+  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note, updated_at = clock_timestamp()
     where l.id = p_lane and l.invalidation_held_at is null
     returning l.app, l.provider into v_app, v_provider;
   if not found then
@@ -172,10 +172,11 @@ begin
   if not found then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
+      hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
   was_held := v_held_at is not null;
-  update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;
+  update push.lane l set invalidation_held_at = null, invalidation_note = null, updated_at = clock_timestamp()
+    where l.id = lane and was_held;
   with gone as (
     delete from push.quarantined_tokens q
     where q.ctid = any (array(

@@ -169,55 +169,8 @@ comment on function push.announce_deliveries is 'records delivery.finished for t
 create or replace trigger announce_deliveries after insert on push.history referencing new table as new_rows
   for each statement execute function push.announce_deliveries();
 
-create or replace function push.announce_calls() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  if exists (select from push.webhook w where w.is_on) then
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('decline', n.app, n.id::text, extract(epoch from n.created_at)::text, s.user_id), n.app, 'call.declined', n.id, s.user_id,
-      coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
-      jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
-    from new_calls n join old_calls o on o.id = n.id
-    cross join lateral jsonb_each(n.declined) s(user_id, said)
-    where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
-      -- A user who is erased has not declined, or not now.
-      and s.user_id <> '[erased]' and not s.said ? 'erases'
-      and push.wants_event(n.app, 'call.declined')
-    on conflict do nothing;
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
-      'call.' || n.state, n.id, n.answered_by, n.ended_at,
-      push.call_data(row(n.*)::push.outbox)
-    from new_calls n join old_calls o on o.id = n.id
-    where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
-    on conflict do nothing;
-  end if;
-  return null;
-end
-$$;
-comment on function push.announce_calls is
-  'records call.answered, call.ended and call.missed for the calls that a statement has ended, and call.declined for users';
-
--- Triggers run in the order of their names, so this one runs before end_calls: the end of a call is recorded before the
--- deliveries that it makes void.
-create or replace trigger announce_calls after update on push.outbox referencing old table as old_calls new table as new_calls
-  for each statement execute function push.announce_calls();
-
--- push.note_tokens (tokens.sql) records token.dead, and takes it back.
-
-create or replace function push.announce_receipt(
-  p_app text, p_call_id text, p_outbox_id bigint, p_n int, p_user_id text, p_device text, p_ticket text, p_reason text
-) returns void language sql security definer set search_path = push, pg_temp as $$
-  insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-  select push.webhook_id('receipt', p_app, p_outbox_id::text, p_n::text, p_ticket), p_app, 'delivery.receipt', p_outbox_id,
-    p_user_id, clock_timestamp(),
-    jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n, 'userId', p_user_id, 'device', p_device,
-      'provider', 'expo', 'reason', p_reason)
-  where push.wants_event(p_app, 'delivery.receipt')
-  on conflict do nothing
-$$;
-comment on function push.announce_receipt is
-  'records delivery.receipt: Expo''s receipt says that a delivered push failed later. Arguments: as columns of push.history';
+-- push.end_calls (call_rules.sql) records call.answered, call.declined, call.ended and call.missed, push.settle_receipts (receipts.sql)
+-- delivery.receipt. push.note_tokens (tokens.sql) records token.dead, and takes it back.
 
 -- What gateways do ----------------------------------------------------------------------------------------------------
 
