@@ -9,8 +9,7 @@
 
 create or replace function push.channels() returns text[] language sql immutable parallel safe as
 $$ select '{apns,fcm,expo,webpush}'::text[] $$;
-comment on function push.channels is
-  'the names of all channels, best first. The place in this list is the rank of a channel: 1 apns, 2 fcm, 3 expo, 4 webpush';
+comment on function push.channels is 'the names of all channels, best first: the place in this list is the rank of a channel';
 
 create or replace function push.is_channel(p_provider text) returns boolean language sql immutable parallel safe as
 $$ select p_provider in ('apns', 'fcm', 'expo', 'webpush') $$;
@@ -30,14 +29,17 @@ create or replace function push.is_platform(p_platform text) returns boolean lan
 $$ select p_platform in ('ios', 'android', 'web') $$;
 comment on function push.is_platform is 'whether a text is the name of a platform. For the CHECKs of tables';
 
-create or replace function push.platform_code(p_platform text, p_provider text) returns smallint language sql immutable parallel safe as $$
+create or replace function push.platform_code(p_platform text, p_provider text) returns smallint
+language sql immutable parallel safe as $$
   select case coalesce(p_platform, case p_provider when 'apns' then 'ios' when 'fcm' then 'android' when 'webpush' then 'web' end)
     when 'ios' then 1 when 'android' then 2 when 'web' then 3 else 0 end::smallint
 $$;
-comment on function push.platform_code is 'push.delivery.platform of a device; of one that names no platform, by its channel. 0: it may be any phone';
+comment on function push.platform_code is 'push.delivery.platform of a device, by its channel if it names none; 0: unknown';
 
 -- Tokens --------------------------------------------------------------------------------------------------------------
 
+-- An APNs token loses <, > and blanks, with which phones print it, others the blanks around them. The subscription of a browser gets
+-- its canonical form.
 create or replace function push.channel_token(p_provider text, p_token text) returns text
 language sql immutable parallel safe as $$
   select case p_provider
@@ -48,14 +50,11 @@ language sql immutable parallel safe as $$
     when 'webpush' then push.webpush_token(p_token)
   end
 $$;
-comment on function push.channel_token is
-  'a token as it is used: an APNs token without <, > and blanks, with which phones print it, a web push subscription in its canonical '
-  'form, others without blanks around them. Null: it does not have the form of a token of this provider';
+comment on function push.channel_token is 'a token as it is used; null: it does not have the form of a token of this provider';
 
 create or replace function push.has_token_member(p_entry jsonb) returns boolean language sql immutable parallel safe as
 $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;
-comment on function push.has_token_member is
-  'whether an entry of recipients has a member for a token. Such an entry is one device; others name a user';
+comment on function push.has_token_member is 'whether an entry of recipients has a token: it is one device; others name a user';
 
 create or replace function push.entry_user(p_entry jsonb) returns text language sql immutable parallel safe as
 $$ select case jsonb_typeof(p_entry) when 'string' then p_entry #>> '{}' else p_entry ->> 'userId' end $$;
@@ -71,8 +70,7 @@ returns table (rank int, provider text, token text) language sql immutable paral
     (4, 'webpush', push.channel_token('webpush', p_entry ->> 'webPushSubscription'))) t(rank, provider, token)
   where t.token is not null
 $$;
-comment on function push.entry_tokens is
-  'the tokens of an entry of recipients that have the right form: with p_is_call the VoIP token, else the alert token. rank: of the channel';
+comment on function push.entry_tokens is 'the usable tokens of an entry of recipients: for a call the VoIP token, else the alert token';
 
 -- An entry with an APNs token is an iPhone, even if it is reached over another channel. An Android phone rings on a data message alone, and
 -- an iPhone does not show one.
@@ -82,8 +80,7 @@ language sql immutable parallel safe as $$
     case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
       when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end end::smallint
 $$;
-comment on function push.entry_platform is
-  'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel';
+comment on function push.entry_platform is 'push.delivery.platform of an entry of recipients that is reached over a channel';
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 

@@ -33,8 +33,7 @@ begin
   return new;
 end
 $$;
-comment on function push.check_device is
-  'refuses a malformed device with an error that names the column and contains no token';
+comment on function push.check_device is 'refuses a malformed device with an error that contains no token';
 
 create or replace trigger check_device before insert or update of user_id, app, provider, token, environment, platform, locale
   on push.devices for each row execute function push.check_device();
@@ -72,8 +71,7 @@ begin
 end
 $$;
 comment on function push.note_devices is
-  'puts aside the devices that were registered longest ago if a user has more than 100 living ones in an app, and removes tokens of '
-  'living devices from push.token_invalidations';
+  'puts aside devices beyond the newest 100 of a user, and forgets that tokens of living devices were dead';
 
 create or replace trigger note_new_devices after insert on push.devices referencing new table as changed
   for each statement execute function push.note_devices();

@@ -32,8 +32,7 @@ begin
   return found and not exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app);
 end
 $$;
-comment on function push.take_call_key is
-  'reserves the key of a call for this transaction, and waits for others that have it. Returns false if the call exists';
+comment on function push.take_call_key is 'reserves the key of a call, and waits for others that have it; false: the call exists';
 
 -- Plans must use indexes: a plan made while the tables are small would scan them for the rest of the session. A new call
 -- always rings; a notification is ended from the start. A chat message needs no callId. An invalid traceparent becomes an
@@ -98,13 +97,13 @@ begin
   return new;
 end
 $$;
-comment on function push.fill_call is
-  'fills in the columns that the backend leaves out and skips a call that exists. Does not change calls restored from a dump';
+comment on function push.fill_call is 'fills in what the backend leaves out, and skips a call that exists';
 
 create or replace trigger fill_call before insert on push.outbox for each row execute function push.fill_call();
 
 -- Refusing and fanning out --------------------------------------------------------------------------------------------
 
+-- On each platform those of the best channel, at most the ten newest in all, phones before browsers.
 create or replace function push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[])
 returns table (rank int, token text, environment smallint, platform smallint, locale text)
 language sql stable as $$
@@ -132,9 +131,7 @@ language sql stable as $$
   order by best.platform = 3, best.registered_at desc
   limit 10
 $$;
-comment on function push.reachable_devices is
-  'the devices that receive a call, or a notification, to this user: on each platform those of the best channel, at most '
-  'the ten newest in all, phones before browsers. rank: of the channel. p_providers: push.apps.providers';
+comment on function push.reachable_devices is 'the devices that receive a call, or a notification, to this user';
 
 -- Chooses as push.tell_missed does: the best channel, and in it the first entry or the newest token.
 create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
@@ -157,11 +154,12 @@ language sql volatile set search_path = push, pg_temp as $$
   )
   select count(*) from dropped
 $$;
-comment on function push.keep_newest is
-  'removes new deliveries of notifications until each user has one phone left. p_outbox_id: push.outbox.id. Returns how many';
+comment on function push.keep_newest is 'removes new deliveries of notifications until each user has one phone left';
 
 -- The planner puts this function and the next one into push.fan_out. "offset 0" keeps a subquery from being merged into the query around
 -- it: its columns are computed once, and its rows are checked before they are used.
+--
+-- is_unwanted: a missed call of an app that shows none. voip_tokens: only of a notification.
 create or replace function push.accept(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int, p_traceparent text
 ) returns table (is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
@@ -191,9 +189,7 @@ language sql stable as $$
     else true end
   offset 0
 $$;
-comment on function push.accept is
-  'raises an error for a call with a fault. Arguments: columns of push.outbox. Else what its entries need: is_unwanted: a missed call of '
-  'an app that shows none; providers: push.apps.providers; voip_tokens: of a notification; size_faults: push.size_faults';
+comment on function push.accept is 'raises an error for a call with a fault, else gives what its entries need';
 
 -- An entry with tokens is one device. If its best token is dead, the next one is used. An entry that only names a user stands for the
 -- user's registered devices.
@@ -243,8 +239,7 @@ language sql stable as $$
   from push.reachable_devices(p_app, push.entry_user(p_entry), p_is_call, p_providers) d
   where not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry))
 $$;
-comment on function push.phones_of is
-  'the phones that an entry of recipients stands for. p_entry: the entry; the others: as push.accept gives them. rank: of the channel';
+comment on function push.phones_of is 'the phones that an entry of recipients stands for';
 
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
@@ -305,9 +300,7 @@ begin
   return null;
 end
 $$;
-comment on function push.fan_out is
-  'refuses invalid calls and notifications, and those of apps that the caller may not act for. Makes one delivery for each '
-  'device of the others, and skips recipients that cannot be used';
+comment on function push.fan_out is 'refuses invalid calls, and those of other tenants; makes a delivery for each device of the others';
 
 create or replace trigger fan_out after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.fan_out();

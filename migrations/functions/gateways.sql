@@ -74,6 +74,10 @@ comment on function push.register_app is
 -- claimed one at a time. If a gateway dies with a suspect, only the suspect counts that death, not the other deliveries of
 -- the gateway. After a third death the outcome is dead. There is no next channel for it: the cause is probably the call
 -- itself.
+--
+-- Attempts stay counted, and those of silent gateways count a crash. Of these, and of gateways that live and have disowned them, missed
+-- calls and notifications, which people see, end as dead (GatewayCrashed) unless the app is at_least_once. Those that are locked are
+-- left.
 create or replace function push.free_rows(p_places tid[], p_owners int[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
@@ -116,10 +120,7 @@ begin
   return v_found;
 end
 $$;
-comment on function push.free_rows is
-  'makes claimed deliveries ready again. Attempts stay counted. Those of gateways that were silent count a crash. Of these, and of '
-  'gateways that live and have disowned them, missed calls and notifications, which people see, end as dead (GatewayCrashed) unless the '
-  'app is at_least_once. p_places: where they are stored; p_owners: the gateways. Returns how many were found; those that are locked are left';
+comment on function push.free_rows is 'makes claimed deliveries ready again; returns how many were found';
 
 -- Rows that are locked are found by a later run; so is a claim that was running when its gateway ended and commits afterwards.
 -- push.gateways.free_due_at is the time of that run. It is cleared by a run that found nothing while it held the gateway's row
@@ -154,9 +155,7 @@ begin
   return v_found;
 end
 $$;
-comment on function push.free_claims is
-  'frees the deliveries claimed by gateways that have ended (push.free_rows), and those still to be freed of other gateways. p_gateways: '
-  'gateways that ended in this transaction. Returns how many were found';
+comment on function push.free_claims is 'frees the deliveries of gateways that have ended now or, with some left, before; returns how many';
 
 -- The update changes nothing, but a transaction that writes nothing would flush nothing.
 create or replace function push.sync(p_gateway int) returns void

@@ -37,9 +37,7 @@ begin
   return true;
 end
 $$;
-comment on function push.notify is
-  'NOTIFY, unless the commit might wait for the notifications of other sessions. p_channel, p_payload: as for NOTIFY. '
-  'Returns false if nothing was notified';
+comment on function push.notify is 'NOTIFY, unless the commit might wait for those of other sessions; false: nothing was notified';
 
 create or replace function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
 declare
@@ -59,9 +57,7 @@ begin
   end if;
 end
 $$;
-comment on function push.ring_doorbell is
-  'wakes the gateways at commit. It is a hint: they poll as well. Does nothing in the sessions of gateways, which have set '
-  'push.is_gateway';
+comment on function push.ring_doorbell is 'wakes the gateways at commit; in the sessions of gateways (push.is_gateway) it does nothing';
 
 -- How they are doing --------------------------------------------------------------------------------------------------
 
@@ -213,7 +209,6 @@ begin
   return new;
 end
 $$;
-comment on function push.change_lane is
-  'an update of paused or note in push.lanes does the same as push.pause_lane or push.resume_lane, and the note is as it was given';
+comment on function push.change_lane is 'an update of push.lanes does the same as push.pause_lane or push.resume_lane';
 
 create or replace trigger change_lane instead of update on push.lanes for each row execute function push.change_lane();

@@ -64,15 +64,15 @@ comment on column push.quota_of_replica.said_at is 'when the replica registered 
 -- The functions that run for each statement have no settings of their own: they are called by functions that have, and a
 -- setting costs as much as a query.
 
+-- refusals_seen: what the meter of refusals was when it was last read.
 create or replace function push.meter_names() returns text[] language sql immutable parallel safe as
 $$ select '{calls,notifications,recipients,calls_returned,notifications_returned,recipients_returned,refusals,refusals_seen}'::text[] $$;
-comment on function push.meter_names is
-  'what the meters of a quota count; the first three are its limits. refusals_seen: what the meter of refusals was when it was last read';
+comment on function push.meter_names is 'what the meters of a quota count; the first three are its limits';
 
+-- It is missing after a restore of data alone, until push.register_app makes it.
 create or replace function push.meter(p_id int, p_what text) returns regclass language sql stable as
 $$ select to_regclass('push.meter_' || p_id || '_' || p_what) $$;
-comment on function push.meter is
-  'the sequence that counts for a quota. Null: it is missing, as after a restore of data alone; push.register_app makes it';
+comment on function push.meter is 'the sequence that counts for a quota; null: it is missing';
 
 create or replace function push.meter_at(p_value bigint, p_minute bigint) returns bigint
 language sql immutable parallel safe as $$
@@ -83,9 +83,10 @@ language sql immutable parallel safe as $$
     when 1 then ((p_minute & 524287) << 44) | ((p_value & 4194303) << 22)
     else (p_minute & 524287) << 44 end
 $$;
-comment on function push.meter_at is
-  'the value that a meter has in a minute if nothing more is counted. p_value: its value; p_minute: minutes since 1970';
+comment on function push.meter_at is 'the value that a meter has in a minute (since 1970) if nothing more is counted';
 
+-- The number is an estimate, the seconds are at least 1 and hold if nothing more is counted. What was returned is read before what was
+-- counted, so that the difference is never too small.
 create or replace function push.read_meter(p_returned bigint, p_counted bigint, p_room int default null, out used int, out wait int)
 language plpgsql volatile parallel safe as $$
 declare
@@ -103,9 +104,7 @@ begin
     else 1 - v_part + 1 - p_room / v_count end)));
 end
 $$;
-comment on function push.read_meter is
-  'used: what a meter has counted in the last minute, an estimate; wait: seconds, at least 1, until that is down to p_room if nothing '
-  'more is counted. p_returned: what was returned, read before p_counted, so that the difference is never too small';
+comment on function push.read_meter is 'what a meter has counted in the last minute, and seconds until that is down to p_room';
 
 create or replace function push.count_on_meter(p_meter regclass, p_count bigint) returns bigint
 language plpgsql volatile as $$
@@ -125,8 +124,7 @@ begin
   return nextval(p_meter);
 end
 $$;
-comment on function push.count_on_meter is
-  'adds p_count, at least 1, to a meter, and returns its value. Takes effect at once, whatever becomes of the transaction';
+comment on function push.count_on_meter is 'adds p_count, at least 1, to a meter at once, whatever becomes of the transaction';
 
 -- Asking, refusing, counting --------------------------------------------------------------------------------------------
 
@@ -158,8 +156,7 @@ begin
       else format('Enqueue less, and try again in %s s. push.quotas shows what is used, and push.set_quota changes the quota.', v_wait) end;
 end
 $$;
-comment on function push.refuse_quota is
-  'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota';
+comment on function push.refuse_quota is 'counts a refusal and raises its error: 53Q01, or 22023 for more than the quota of a minute';
 
 create or replace function push.has_room(p_app text, p_counts bigint[], p_refuses boolean default false) returns boolean
 language plpgsql volatile as $$
@@ -173,9 +170,7 @@ begin
       then not p_refuses or push.refuse_quota(q, k.place::int, k.count) end);
 end
 $$;
-comment on function push.has_room is
-  'whether the quota of an app has room for the calls, notifications and recipients of a statement. Counts nothing. p_refuses: it raises '
-  'the error instead of returning false';
+comment on function push.has_room is 'whether a quota has room for a statement; with p_refuses it raises the error. Counts nothing';
 
 create or replace function push.use_quota(p_app text[], p_counts bigint[]) returns void
 language plpgsql volatile as $$
@@ -204,8 +199,7 @@ begin
   end loop;
 end
 $$;
-comment on function push.use_quota is
-  'counts what a statement enqueues, by app. Raises the error of push.has_room, and counts nothing, if others have used up a quota meanwhile';
+comment on function push.use_quota is 'counts what a statement enqueues, by app, or raises the error of push.has_room';
 
 -- Who sets it -----------------------------------------------------------------------------------------------------------
 
@@ -224,6 +218,7 @@ end
 $$;
 comment on function push.lock_quota is 'the row of an app in push.quota, locked, and made if it is missing, like its meters';
 
+-- The gateway that registers last is right, unless an operator is setting the quota; push.health reports both.
 create or replace function push.configure_quota(p_app text, p_quota int[], p_replica text) returns void
 language plpgsql volatile set search_path = push, pg_temp set lock_timeout = '200ms' as $$
 declare
@@ -257,9 +252,7 @@ begin
   end;
 end
 $$;
-comment on function push.configure_quota is
-  'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, unless '
-  'an operator is setting the quota; push.health reports both';
+comment on function push.configure_quota is 'stores the quota that the configuration of a gateway gives an app';
 
 create or replace function push.set_quota(
   app text, calls_per_minute int default null, notifications_per_minute int default null,

@@ -84,9 +84,7 @@ begin
   end loop;
 end
 $$;
-comment on function push.take_receipts is
-  'removes tickets from their batches and returns them. p_app: the app; p_ticket: the tickets. For push.settle_receipts '
-  'and push.postpone_receipts';
+comment on function push.take_receipts is 'removes tickets from their batches and returns them';
 
 create or replace function push.keep_receipts(p_batch bigint, p_kept bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
@@ -102,9 +100,7 @@ begin
   end if;
 end
 $$;
-comment on function push.keep_receipts is
-  'keeps only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts, in order; if empty, the batch is '
-  'deleted';
+comment on function push.keep_receipts is 'keeps the tickets of a batch with these subscripts, or deletes the batch if there are none';
 
 create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -206,6 +202,4 @@ begin
   return v_erased;
 end
 $$;
-comment on function push.erase_receipts is
-  'deletes the tickets of these calls, with their tokens; returns how many. p_outbox_id: push.outbox.id. Reads all '
-  'batches. For removing calls by hand';
+comment on function push.erase_receipts is 'deletes the tickets of these calls; for removing calls by hand, as it reads all batches';

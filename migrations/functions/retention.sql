@@ -2,6 +2,7 @@
 
 -- Calls that are deleted ----------------------------------------------------------------------------------------------
 
+-- Their history stays. After a TRUNCATE, all of these go at once.
 create or replace function push.drop_calls() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -44,9 +45,7 @@ begin
   return null;
 end
 $$;
-comment on function push.drop_calls is
-  'runs when calls are deleted: deletes their other rows, and notes their deliveries for push.follow_up, which deletes them. Their history '
-  'stays. After a TRUNCATE, all of these go at once';
+comment on function push.drop_calls is 'when calls are deleted: deletes their other rows, and notes their deliveries for push.follow_up';
 
 create or replace trigger drop_calls after delete on push.outbox referencing old table as gone_calls
   for each statement execute function push.drop_calls();
@@ -92,8 +91,7 @@ begin
     limit 250 for update skip locked));
 end
 $$;
-comment on function push.prune_others is
-  'deletes what is too old in other tables than that of calls, at most 250 rows of each and 25 batches of tickets of an app. For push.prune';
+comment on function push.prune_others is 'deletes what is too old in other tables than that of calls, in small bites';
 
 -- A step reads calls in the order of their numbers, which nearly follow time. No index on a time is needed, and the pass
 -- ends at a step in which every call is too young. The next step continues after the last number, so an old call that is

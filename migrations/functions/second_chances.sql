@@ -5,6 +5,9 @@
 -- For the same phone, fcm or expo replaces apns, and expo replaces fcm. A browser is a device beside the phones: it never stands in for
 -- one, and none stands in for it.
 
+-- By p_why: failed: the invite has failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has
+-- reported that it rings; stuck: it waits on a lane that sends nothing (push.bypass). Not for a user who has declined. is_last: no
+-- other invite of the user over this channel and platform is owed or was delivered. last_n: the highest n of the call.
 create or replace function push.invites_of(p_calls bigint[], p_why text) returns table (
   id bigint, n int, lane smallint, rank int, user_id text, token text, platform smallint, data jsonb, outcome smallint, last_n int,
   has_failed boolean, is_last boolean
@@ -33,14 +36,11 @@ begin
     ) o;
 end
 $$;
-comment on function push.invites_of is
-  'the invites of those of these calls that ring. has_failed: the next channel is to be tried, once. By p_why: failed: the invite has '
-  'failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: it '
-  'waits on a lane that sends nothing (push.bypass). Not for a user who has declined. is_last: no other invite of the user over this '
-  'channel and platform is owed or was delivered. '
-  'last_n: the highest n of the call. p_calls: push.outbox.id';
+comment on function push.invites_of is 'the invites of those of these calls that ring; has_failed: the next channel is to be tried, once';
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
+--
+-- Never to an APNs token, twice to one token in a call, or to a user who has declined.
 create or replace function push.next_channels(p_calls bigint[], p_why text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
@@ -104,9 +104,7 @@ begin
   insert into push.escalations (outbox_id, n, user_id) select m.outbox_id, m.n, m.user_id from made m where p_why = 'unheard';
 end
 $$;
-comment on function push.next_channels is
-  'makes an invite over the next channel for each of push.invites_of that has failed: never to an APNs token, twice to one token in a call, '
-  'or to a user who has declined. p_calls: push.outbox.id; p_why: as for push.invites_of';
+comment on function push.next_channels is 'makes an invite over the next channel for each of push.invites_of that has failed';
 
 -- The phone says that it rings ----------------------------------------------------------------------------------------
 
@@ -138,6 +136,9 @@ comment on function push.report_ringing is
 -- Usually no lane is stuck and no invite waits for another attempt, which is quickly checked. Each invite is checked once
 -- and marked, whatever the result: otherwise invites of users without another channel would come before all others every
 -- time. On a stuck lane the latest deadlines are checked first, and lanes take turns.
+--
+-- Those that are at least 2 s old and on a stuck lane, or that failed and wait for their next attempt. One invite over the user's next
+-- channel is made, while the first one goes on waiting.
 create or replace function push.bypass(p_max int default 500) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -188,7 +189,4 @@ begin
   return v_looked;
 end
 $$;
-comment on function push.bypass is
-  'for at most p_max invites that are at least 2 s old and on a stuck lane, or that failed and wait for their next attempt: '
-  'notes their calls, so that push.next_channels makes one invite over the user''s next channel, while the first '
-  'one goes on waiting. Returns how many invites were checked; each is checked only once';
+comment on function push.bypass is 'notes the calls of at most p_max invites that wait, for push.next_channels; returns how many invites';

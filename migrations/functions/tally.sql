@@ -32,9 +32,7 @@ begin
   return null;
 end
 $$;
-comment on function push.tally_calls is
-  'notes how many calls were enqueued, also for the quota of their app, and when to look whether a phone of each user rings, for an app '
-  'that escalates';
+comment on function push.tally_calls is 'counts calls, also for the quota of their app, and notes when to look whether phones ring';
 
 create or replace trigger tally_calls after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.tally_calls();

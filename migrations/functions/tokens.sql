@@ -100,8 +100,7 @@ begin
   return null;
 end
 $$;
-comment on function push.note_tokens is
-  'notes how many tokens were invalidated or quarantined (the trigger''s argument). Records token.dead, and removes it if the token lives';
+comment on function push.note_tokens is 'counts dead or quarantined tokens. Records token.dead, and removes it if the token lives';
 
 create or replace trigger note_tokens after insert on push.token_invalidations referencing new table as tokens
   for each statement execute function push.note_tokens('invalidated');

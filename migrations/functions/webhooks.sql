@@ -136,8 +136,7 @@ comment on function push.call_data is 'data of call.answered, call.ended and cal
 
 create or replace function push.webhook_id(variadic p_parts text[]) returns text language sql stable parallel safe as
 $$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
-comment on function push.webhook_id is
-  'the id of an event: the same when it is recorded again. p_parts: what makes it unique, a time included, as numbers may repeat';
+comment on function push.webhook_id is 'the id of an event, from what makes it unique: a time included, as numbers may repeat';
 
 create or replace function push.wants_event(p_app text, p_type text) returns boolean language sql stable as $$
   select coalesce((select w.is_on and (w.events is null or p_type = any (w.events)) from push.webhook w where w.app = p_app), false)
@@ -268,8 +267,7 @@ begin
   return v_mine;
 end
 $$;
-comment on function push.first_events is
-  'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none';
+comment on function push.first_events is 'locks the due events of an app that are the first of their calls; null: none';
 
 create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
 returns table (id bigint, app text, attempt int, tries int, event text, body text)
@@ -371,9 +369,7 @@ begin
   end if;
 end
 $$;
-comment on function push.note_webhook is
-  'notes the results of requests to the webhook of an app, for push.settle_webhooks: whether one was acknowledged, was answered with '
-  '410, or was a probe, how many failed, the pause the receiver asked for, and status and reason of the last one';
+comment on function push.note_webhook is 'notes the results of requests to the webhook of an app';
 
 create or replace function push.settle_webhooks(
   p_id bigint[], p_app text[], p_url_digest text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[],
@@ -448,6 +444,9 @@ comment on function push.settle_webhooks is
 
 -- Retention -----------------------------------------------------------------------------------------------------------
 
+-- Off are those whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had. Events go
+-- that are older than 24 hours, the oldest of an app with more than 100,000 (both are counted in push.webhook.dropped), and those of
+-- apps without a webhook, in bites of 5,000 of an app: if it returns 5,000 or more, there may be more.
 create or replace function push.trim_webhooks() returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -509,10 +508,7 @@ begin
   return v_trimmed;
 end
 $$;
-comment on function push.trim_webhooks is
-  'turns off the webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had. '
-  'Deletes events older than 24 hours, the oldest of an app with more than 100,000 (both are counted in push.webhook.dropped), and those '
-  'of apps without a webhook, in bites of 5,000 of an app. Returns how many: 5,000 or more mean that there may be more';
+comment on function push.trim_webhooks is 'turns off webhooks that no gateway has, and deletes old events; returns how many';
 
 -- What people see and do ----------------------------------------------------------------------------------------------
 
@@ -630,8 +626,7 @@ language sql stable as $$
   from push.token_invalidations t
   where p_ids is null and t.app = p_app and t.invalidated_at >= p_from
 $$;
-comment on function push.past_events is
-  'the events of an app''s past, as they were recorded: of these calls (push.outbox.id), or, with p_ids null, since p_from';
+comment on function push.past_events is 'the events in the past of an app, as they were recorded: of these calls, or since p_from';
 
 create or replace function push.resend_webhooks(app text, call_id text default null, since timestamptz default null)
 returns table (recorded bigint, message text)
