@@ -19,8 +19,7 @@ begin
 end
 $$;
 comment on function push.register_gateway is
-  'registers a new life of a gateway. The result fences the gateway''s statements. p_name: '
-  'host or pod; p_version: version of the program';
+  'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: of the program';
 
 -- It has more arguments than in 0.1. It replaces that one in a single transaction: gateways of 0.1 that run plan their statement again,
 -- and find this one by the first seven.
@@ -59,14 +58,10 @@ begin
 end
 $$;
 comment on function push.register_app is
-  'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds: '
-  'its ring window; p_escalate_after: seconds after which a user is tried on the next channel if no phone has reported '
-  'that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent '
-  'again; p_providers: which channels the app has; null: unchanged, and lanes for apns, fcm and expo; '
-  'p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as '
-  'push.apps.voip_cancel; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; '
-  'null as a whole: unchanged; p_replica: name of the gateway, as for push.register_gateway; '
-  'p_known: the channels that the gateway knows; null: apns, fcm and expo. Channels that it does not know stay as they are';
+  'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds, '
+  'p_escalate_after, p_at_least_once: as in push.apps; p_providers, p_missed_calls (or default), p_voip_cancel: the same; null: unchanged; '
+  'p_quota: calls, notifications and recipients a minute, each null for no limit; null as a whole: unchanged; p_replica: name of the '
+  'gateway; p_known: the channels that it knows; null: apns, fcm and expo. Channels that it does not know stay as they are';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
 
@@ -244,10 +239,7 @@ begin
 end
 $$;
 comment on function push.beat is
-  'a gateway''s heartbeat, to be called every second. Any gateway''s call finds the others that were silent for p_silence, '
-  'declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own '
-  'connection has been up for p_silence. The caller declares no gateway dead for p_silence after a gap of two thirds of '
-  'p_silence between two of its own heartbeats, and none at the first check. p_gateway: what push.register_gateway '
-  'returned. alive: false if the caller itself was declared dead: its deliveries are taken over and it must register '
-  'again. must_reclaim: for '
-  'gateways of release 0.1.0: always false';
+  'a gateway''s heartbeat, to be called every second. It finds the others that were silent for p_silence, declares them dead, and frees '
+  'their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. p_gateway: '
+  'what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over, and it must '
+  'register again. must_reclaim: for gateways of release 0.1.0: always false';

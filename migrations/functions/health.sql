@@ -245,7 +245,8 @@ begin
         select format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no ')) || max(u.refused)
           from used u where u."limit" = 0 group by u.app
         union all
-        select format('replicas differ on %s: ', s.app) || string_agg(format('%s (%s)', array_to_string(s.limits, '/', 'none'), s.names), ', ')
+        select format('replicas differ on %s: %s', s.app,
+            string_agg(format('%s (%s)', array_to_string(s.limits, '/', 'none'), s.names), ', '))
           from (select s.app, s.limits, string_agg(s.replica, ', ' order by s.replica) as names from said s group by s.app, s.limits) s
           group by s.app having count(*) > 1
         union all

@@ -163,9 +163,7 @@ begin
 end
 $$;
 comment on function push.prune is
-  'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), '
-  'have ended and have no deliveries, with their other rows. Also deletes interventions (push.audit), dead and quarantined '
-  'tokens and finished erasures older than 90 days, and expired provider tokens, tickets that were given up and replicas '
-  'that ended, all older than one day, and events of webhooks (push.trim_webhooks). Returns how many calls were deleted. It '
-  'stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: '
-  'locked rows are left for the next pass';
+  'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and '
+  'have no deliveries, with their other rows, and what is too old elsewhere (push.prune_others). Returns how many calls were deleted. It '
+  'stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows '
+  'are left for the next pass';
