@@ -61,8 +61,8 @@ comment on function push.pushes_of is 'everything that calls have sent or still 
 
 -- Pushes that end in SQL -------------------------------------------------------------------------------------------------
 
--- Those that a gateway has settled are written by push.settle. These have no gateway as their owner, so each of their attempts may have
--- been sent. Without p_reason it is that of the last attempt, or DeadlinePassed.
+-- What a gateway has settled is written by push.settle. These deliveries have no gateway as their owner, so each of their attempts may
+-- have been sent. Without p_reason, the reason is that of the last attempt, or DeadlinePassed.
 create or replace function push.bury(p_gone push.delivery[], p_outcome int, p_reason text default null) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin

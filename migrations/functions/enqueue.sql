@@ -103,7 +103,7 @@ create or replace trigger fill_call before insert on push.outbox for each row ex
 
 -- Refusing and fanning out --------------------------------------------------------------------------------------------
 
--- On each platform those of the best channel, at most the ten newest in all, phones before browsers.
+-- These are, on each platform, the devices of the best channel, at most the ten newest in all, phones before browsers.
 create or replace function push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[])
 returns table (rank int, token text, environment smallint, platform smallint, locale text)
 language sql stable as $$
@@ -159,7 +159,7 @@ comment on function push.keep_newest is 'removes new deliveries of notifications
 -- The planner puts this function and the next one into push.fan_out. "offset 0" keeps a subquery from being merged into the query around
 -- it: its columns are computed once, and its rows are checked before they are used.
 --
--- is_unwanted: a missed call of an app that shows none. voip_tokens: only of a notification.
+-- is_unwanted is true for a missed call of an app that shows none, and voip_tokens is set only for a notification.
 create or replace function push.accept(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int, p_traceparent text
 ) returns table (is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])

@@ -78,9 +78,9 @@ comment on function push.alert_phones is 'the phones that may show an alert abou
 
 -- A call is announced once: a call that has a missed call gets no other one.
 --
--- One for each user who has not declined, or by push.apps.missed_calls one for each phone, or none. It goes over APNs alert, else FCM,
--- Expo or web push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if that is earlier.
--- It is paired with the cancels of push.cancel_rings, which runs before.
+-- Each user who has not declined gets one missed call, or by push.apps.missed_calls one for each phone, or none. It goes over APNs
+-- alert, else FCM, Expo or web push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if
+-- that is earlier. It is paired with the cancels of push.cancel_rings, which runs before.
 create or replace function push.tell_missed(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
@@ -137,7 +137,8 @@ end
 $$;
 comment on function push.tell_missed is 'makes missed calls of calls that nobody answered, declined or voided';
 
--- One that is still owed no longer counts as shown by the cancel, and one that was void because of it (SaidByCancel) is made again.
+-- A missed call that is still owed no longer counts as shown by the cancel, and one that was void because of it (SaidByCancel) is made
+-- again.
 create or replace function push.tell_untold(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin

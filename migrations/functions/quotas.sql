@@ -69,7 +69,7 @@ create or replace function push.meter_names() returns text[] language sql immuta
 $$ select '{calls,notifications,recipients,calls_returned,notifications_returned,recipients_returned,refusals,refusals_seen}'::text[] $$;
 comment on function push.meter_names is 'what the meters of a quota count; the first three are its limits';
 
--- It is missing after a restore of data alone, until push.register_app makes it.
+-- A meter is missing after a restore of data alone, until push.register_app makes it.
 create or replace function push.meter(p_id int, p_what text) returns regclass language sql stable as
 $$ select to_regclass('push.meter_' || p_id || '_' || p_what) $$;
 comment on function push.meter is 'the sequence that counts for a quota; null: it is missing';
@@ -85,8 +85,8 @@ language sql immutable parallel safe as $$
 $$;
 comment on function push.meter_at is 'the value that a meter has in a minute (since 1970) if nothing more is counted';
 
--- The number is an estimate, the seconds are at least 1 and hold if nothing more is counted. What was returned is read before what was
--- counted, so that the difference is never too small.
+-- used is an estimate; wait is at least 1, and right if nothing more is counted. What was returned is read before what was counted, so
+-- that the difference is never too small.
 create or replace function push.read_meter(p_returned bigint, p_counted bigint, p_room int default null, out used int, out wait int)
 language plpgsql volatile parallel safe as $$
 declare

@@ -2,7 +2,7 @@
 
 -- Calls that are deleted ----------------------------------------------------------------------------------------------
 
--- Their history stays. After a TRUNCATE, all of these go at once.
+-- The history of deleted calls stays. After a TRUNCATE, the other rows of all calls go at once.
 create or replace function push.drop_calls() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare

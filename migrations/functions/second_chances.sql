@@ -40,7 +40,7 @@ comment on function push.invites_of is 'the invites of those of these calls that
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
 --
--- Never to an APNs token, twice to one token in a call, or to a user who has declined.
+-- No APNs token gets such an invite, no token gets two invites of a call, and a user who has declined gets none.
 create or replace function push.next_channels(p_calls bigint[], p_why text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
@@ -137,8 +137,8 @@ comment on function push.report_ringing is
 -- and marked, whatever the result: otherwise invites of users without another channel would come before all others every
 -- time. On a stuck lane the latest deadlines are checked first, and lanes take turns.
 --
--- Those that are at least 2 s old and on a stuck lane, or that failed and wait for their next attempt. One invite over the user's next
--- channel is made, while the first one goes on waiting.
+-- It looks at invites that are at least 2 s old and on a stuck lane, or that failed and wait for their next attempt. Each gets one
+-- invite over the user's next channel beside it, and goes on waiting.
 create or replace function push.bypass(p_max int default 500) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare

@@ -21,7 +21,7 @@ comment on function push.is_app is 'whether a text is a valid name of an app';
 -- tested with Tests/webpush/subscriptions.json. Two things only the gateway checks: whether the public key is a point on the
 -- curve, and whether the host is allowed.
 --
--- That of a browser is ENDPOINT#auth=AUTH&p256dh=KEY: an https URL with a host name and a port that exist, the keys in base64url
+-- The token of a browser is ENDPOINT#auth=AUTH&p256dh=KEY: an https URL with a host name and a port that exist, the keys in base64url
 -- without padding (16 and 65 bytes), at most 1,000 characters in all.
 create or replace function push.is_token(p_provider text, p_token text) returns boolean language sql immutable parallel safe as $$
   select case p_provider
@@ -315,7 +315,7 @@ end
 $$;
 comment on function push.size_faults is 'by rank of the channel: the fault in the size of a payload; null: none. p_is_call: as a VoIP push';
 
--- It has a result so that a query can call it.
+-- The function has a result so that a query can call it.
 drop function if exists push.refuse(text, text);  -- of release 0.1.0
 create or replace function push.refuse(p_call_id text, p_fault text, p_app text default null) returns boolean language plpgsql as $$
 begin

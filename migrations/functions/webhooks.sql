@@ -444,9 +444,9 @@ comment on function push.settle_webhooks is
 
 -- Retention -----------------------------------------------------------------------------------------------------------
 
--- Off are those whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had. Events go
--- that are older than 24 hours, the oldest of an app with more than 100,000 (both are counted in push.webhook.dropped), and those of
--- apps without a webhook, in bites of 5,000 of an app: if it returns 5,000 or more, there may be more.
+-- It turns off webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had. It
+-- deletes events older than 24 hours, the oldest of an app with more than 100,000 (both are counted in push.webhook.dropped), and those
+-- of apps without a webhook, in bites of 5,000 of an app: if it returns 5,000 or more, there may be more.
 create or replace function push.trim_webhooks() returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
