@@ -43,7 +43,7 @@ CREATE FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload j
   offset 0
 $$;
 
-COMMENT ON FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) IS 'raises an error for a call with a fault. Arguments: columns of push.outbox. Else what its entries need: is_unwanted: a missed call of an app that shows none; providers: push.apps.providers; voip_tokens: of a notification; size_faults: push.size_faults';
+COMMENT ON FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_traceparent text) IS 'raises an error for a call with a fault, else gives what its entries need';
 
 CREATE FUNCTION push.acts_for_all() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -60,7 +60,7 @@ CREATE FUNCTION push.acts_for_all() RETURNS boolean
     end, false)
 $$;
 
-COMMENT ON FUNCTION push.acts_for_all() IS 'a quick check whether the login, and the role set with SET ROLE, act for every app. If false, push.own_apps decides';
+COMMENT ON FUNCTION push.acts_for_all() IS 'whether the login, and the role set with SET ROLE, act for every app; false: push.own_apps decides';
 
 CREATE FUNCTION push.add_counts(p_counts jsonb, p_more jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -107,53 +107,22 @@ CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[],
         where sha256(x.token::bytea) = sha256(t.token::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
     union all
     select d.* from (
-      select push.channel_rank(d.provider), d.provider, d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-        push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale, d.registered_at
+      select array_position(push.channels(), d.provider), d.provider, d.token, (d.environment = 'sandbox')::int::smallint,
+        -- A device of fcm that names no platform may be an iPhone, which does not show a data message alone.
+        push.platform_code(d.platform, nullif(d.provider, 'fcm')), d.locale, d.registered_at
       from push.devices d
       where not e.inline and not p_all and d.user_id = e.user_id and d.app = p_app and d.enabled and d.invalidated_at is null
         and (d.provider <> 'apns' or not d.voip) and push.serves(p_providers, d.provider)
       offset 0
     ) d
     union all
-    select d.rank, push.channel_of(d.rank), d.token, d.environment, d.platform, d.locale, null
+    select d.rank, (push.channels())[d.rank], d.token, d.environment, d.platform, d.locale, null
     from push.reachable_devices(p_app, e.user_id, false, p_providers) d
     where not e.inline and p_all
   ) v
 $$;
 
-COMMENT ON FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) IS 'the phones that may show an alert about a call, a row for each token. p_app, p_recipients: of the call; p_voip: push.voip_tokens of the recipients; p_providers: push.apps.providers; p_all: every device of a registered user. phone tells the phones of one user apart; place: the lowest is the best';
-
-CREATE FUNCTION push.announce_calls() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  if exists (select from push.webhook w where w.is_on) then
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('decline', n.app, n.id::text, extract(epoch from n.created_at)::text, s.user_id), n.app, 'call.declined', n.id, s.user_id,
-      coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
-      jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
-    from new_calls n join old_calls o on o.id = n.id
-    cross join lateral jsonb_each(n.declined) s(user_id, said)
-    where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
-      -- A user who is erased has not declined, or not now.
-      and s.user_id <> '[erased]' and not s.said ? 'erases'
-      and push.wants_event(n.app, 'call.declined')
-    on conflict do nothing;
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
-      'call.' || n.state, n.id, n.answered_by, n.ended_at,
-      push.call_data(row(n.*)::push.outbox)
-    from new_calls n join old_calls o on o.id = n.id
-    where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
-    on conflict do nothing;
-  end if;
-  return null;
-end
-$$;
-
-COMMENT ON FUNCTION push.announce_calls() IS 'records call.answered, call.ended and call.missed for the calls that a statement has ended, and call.declined for users';
+COMMENT ON FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) IS 'the phones that may show an alert about a call, a row for each token';
 
 CREATE FUNCTION push.announce_deliveries() RETURNS trigger
     LANGUAGE plpgsql
@@ -177,21 +146,6 @@ end
 $$;
 
 COMMENT ON FUNCTION push.announce_deliveries() IS 'records delivery.finished for the deliveries that a statement has finished';
-
-CREATE FUNCTION push.announce_receipt(p_app text, p_call_id text, p_outbox_id bigint, p_n integer, p_user_id text, p_device text, p_ticket text, p_reason text) RETURNS void
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-  insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-  select push.webhook_id('receipt', p_app, p_outbox_id::text, p_n::text, p_ticket), p_app, 'delivery.receipt', p_outbox_id,
-    p_user_id, clock_timestamp(),
-    jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n, 'userId', p_user_id, 'device', p_device,
-      'provider', 'expo', 'reason', p_reason)
-  where push.wants_event(p_app, 'delivery.receipt')
-  on conflict do nothing
-$$;
-
-COMMENT ON FUNCTION push.announce_receipt(p_app text, p_call_id text, p_outbox_id bigint, p_n integer, p_user_id text, p_device text, p_ticket text, p_reason text) IS 'records delivery.receipt: Expo''s receipt says that a delivered push failed later. Arguments: as columns of push.history';
 
 CREATE FUNCTION push.answer_call(call_id text, user_id text DEFAULT NULL::text, app text DEFAULT NULL::text, device text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -263,7 +217,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'a gateway''s heartbeat, to be called every second. Any gateway''s call finds the others that were silent for p_silence, declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. The caller declares no gateway dead for p_silence after a gap of two thirds of p_silence between two of its own heartbeats, and none at the first check. p_gateway: what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over and it must register again. must_reclaim: for gateways of release 0.1.0: always false';
+COMMENT ON FUNCTION push.beat(p_gateway integer, p_may_reap boolean, p_silence interval, OUT alive boolean, OUT must_reclaim boolean) IS 'a gateway''s heartbeat, to be called every second. It finds the others that were silent for p_silence, declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. p_gateway: what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over, and it must register again. must_reclaim: for gateways of release 0.1.0: always false';
 
 CREATE TABLE push.delivery (
     outbox_id bigint NOT NULL,
@@ -368,7 +322,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.bury(p_gone push.delivery[], p_outcome integer, p_reason text) IS 'writes the history of deliveries that were deleted, unless a gateway has settled them (push.settle does that). No gateway is their owner, so each of their attempts may have been sent. p_gone: the rows; p_outcome: as push.history.outcome; p_reason: null: that of the last attempt, or DeadlinePassed. Returns how many';
+COMMENT ON FUNCTION push.bury(p_gone push.delivery[], p_outcome integer, p_reason text) IS 'writes the history of deliveries that were deleted; returns how many';
 
 CREATE FUNCTION push.bypass(p_max integer DEFAULT 500) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -382,7 +336,11 @@ CREATE FUNCTION push.bypass(p_max integer DEFAULT 500) RETURNS bigint
     AS $$
 declare
   c_scanned constant int := 5000;
-  v_lanes   smallint[] := push.stuck_lanes();
+  v_lanes   smallint[] := array(
+    select s.lane from push.lane_status s join push.gateways g on g.id = s.gateway and g.alive
+    where s.lane in (select l.id from push.lane l where l.provider in ('apns', 'fcm') and not l.paused)
+    group by s.lane
+    having bool_and(s.circuit <> 'closed' or s.capacity = 0 or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false)));
   v_waited  timestamptz := clock_timestamp() - interval '2 s';
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
@@ -425,7 +383,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.bypass(p_max integer) IS 'for at most p_max invites that are at least 2 s old and on a stuck lane (push.stuck_lanes), or that failed and wait for their next attempt: notes their calls, so that push.next_channels makes one invite over the user''s next channel, while the first one goes on waiting. Returns how many invites were checked; each is checked only once';
+COMMENT ON FUNCTION push.bypass(p_max integer) IS 'notes the calls of at most p_max invites that wait, for push.next_channels; returns how many invites';
 
 CREATE FUNCTION push.call(call_id text, app text DEFAULT NULL::text, after_n integer DEFAULT NULL::integer, devices integer DEFAULT NULL::integer) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -623,7 +581,7 @@ CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_paylo
   end)
 $_$;
 
-COMMENT ON FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) IS 'the fault of a call or notification, without the entries of its recipients; null: none';
+COMMENT ON FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) IS 'the fault of a call, without the entries of its recipients; null: none';
 
 CREATE FUNCTION push.calls(p_call_id text) RETURNS jsonb
     LANGUAGE sql STABLE
@@ -704,7 +662,8 @@ begin
     -- A browser has only one.
     select c.id, d.token from call c cross join unnest(c.said) s(token)
     cross join lateral (
-      select x.user_id, x.provider, coalesce(x.platform, push.channel_platform(x.provider)) as platform from push.devices x
+      select x.user_id, x.provider, coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+      from push.devices x
       where sha256(x.token::bytea) = sha256(s.token::bytea) and x.app = c.app and x.provider <> 'webpush' offset 0
     ) x
     cross join lateral (
@@ -734,7 +693,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.cancel_rings(p_calls bigint[]) IS 'for calls that were answered or ended: makes one cancel for each phone that may ring and has none. The user who answered gets none; if the phone that answered is known, only that phone gets none. For calls that still ring: the same for users who have declined. p_calls: push.outbox.id';
+COMMENT ON FUNCTION push.cancel_rings(p_calls bigint[]) IS 'makes one cancel for each phone that may ring and should not, and has none';
 
 CREATE FUNCTION push.change_lane() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -749,30 +708,13 @@ begin
       hint = 'push.resume_invalidation ends a hold of invalidation.';
   end if;
   perform from push.operate_lane(null, old.app, old.provider, new.paused, new.note);
-  update push.lane l set note = new.note where l.id = old.id and l.note is distinct from new.note;
+  update push.lane l set note = new.note, updated_at = clock_timestamp()
+    where l.id = old.id and l.note is distinct from new.note;
   return new;
 end
 $$;
 
-COMMENT ON FUNCTION push.change_lane() IS 'an update of paused or note in push.lanes does the same as push.pause_lane or push.resume_lane, and the note is as it was given';
-
-CREATE FUNCTION push.channel_of(p_rank integer) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select case p_rank when 1 then 'apns' when 2 then 'fcm' when 3 then 'expo' when 4 then 'webpush' end $$;
-
-COMMENT ON FUNCTION push.channel_of(p_rank integer) IS 'the channel with a rank';
-
-CREATE FUNCTION push.channel_platform(p_provider text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select case p_provider when 'apns' then 'ios' when 'fcm' then 'android' when 'webpush' then 'web' end $$;
-
-COMMENT ON FUNCTION push.channel_platform(p_provider text) IS 'the platform of a registered device that names none, by its channel: ios, android or web; null: it may be any phone';
-
-CREATE FUNCTION push.channel_rank(p_provider text) RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select case p_provider when 'apns' then 1 when 'fcm' then 2 when 'expo' then 3 when 'webpush' then 4 end $$;
-
-COMMENT ON FUNCTION push.channel_rank(p_provider text) IS 'the rank of a channel: its place in push.channels(), from 1. The best is 1';
+COMMENT ON FUNCTION push.change_lane() IS 'an update of push.lanes does the same as push.pause_lane or push.resume_lane';
 
 CREATE FUNCTION push.channel_token(p_provider text, p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -786,19 +728,13 @@ CREATE FUNCTION push.channel_token(p_provider text, p_token text) RETURNS text
   end
 $$;
 
-COMMENT ON FUNCTION push.channel_token(p_provider text, p_token text) IS 'a token as it is used: an APNs token without <, > and blanks, with which phones print it, a web push subscription in its canonical form, others without blanks around them. Null: it does not have the form of a token of this provider';
-
-CREATE FUNCTION push.channel_words() RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select 'apns, fcm, expo or webpush' $$;
-
-COMMENT ON FUNCTION push.channel_words() IS 'push.channels() as words, for messages';
+COMMENT ON FUNCTION push.channel_token(p_provider text, p_token text) IS 'a token as it is used; null: it does not have the form of a token of this provider';
 
 CREATE FUNCTION push.channels() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select '{apns,fcm,expo,webpush}'::text[] $$;
 
-COMMENT ON FUNCTION push.channels() IS 'the names of all channels, best first. The place in this list is the rank of a channel: 1 apns, 2 fcm, 3 expo, 4 webpush';
+COMMENT ON FUNCTION push.channels() IS 'the names of all channels, best first: the place in this list is the rank of a channel';
 
 CREATE FUNCTION push.check_call() RETURNS trigger
     LANGUAGE plpgsql
@@ -841,7 +777,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.check_call() IS 'lets a call end once. Refuses any other change, except those of push.erase_user, with an error that names the column and contains no token';
+COMMENT ON FUNCTION push.check_call() IS 'lets a call end once, and refuses any other change, except those of push.erase_user';
 
 CREATE FUNCTION push.check_device() RETURNS trigger
     LANGUAGE plpgsql
@@ -860,7 +796,7 @@ begin
     when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
     when not coalesce(push.is_app(new.app), false)
       then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
-    when not coalesce(push.is_channel(new.provider), false) then 'provider: must be ' || push.channel_words()
+    when not coalesce(push.is_channel(new.provider), false) then 'provider: must be one of ' || array_to_string(push.channels(), ', ')
     when push.channel_token(new.provider, new.token) is distinct from new.token
       then format('token: must have the form of a token of provider %s', new.provider)
     when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
@@ -877,7 +813,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.check_device() IS 'refuses a malformed device with an error that names the column and contains no token';
+COMMENT ON FUNCTION push.check_device() IS 'refuses a malformed device with an error that contains no token';
 
 CREATE FUNCTION push.check_health() RETURNS TABLE(item text, value text, state text, hint text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -895,16 +831,6 @@ begin
     select * from push.health_of_replicas()
     union all
     select * from push.health_of_calls()
-    union all
-    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
-        case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
-        'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
-      from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
-        where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
-    union all
-    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
-        'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
-      from (select count(*) from push.quarantined_tokens) q
     union all
     select 'webhooks',
         coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
@@ -924,13 +850,40 @@ begin
         case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
         'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
         'revoke this one (push.revoke_api_key).'
-      from push.expiring_api_keys() k
+      -- Not those whose last use is more than 30 days ago.
+      from push.api_keys k
+      where k.revoked_at is null and k.expires_at between now() and now() + interval '30 days'
+        and coalesce(k.last_used_at > now() - interval '30 days', true)
     union all
     select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
         case when count(*) > 0 then 'warn' else 'ok' end,
         'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
         'a minute; the one that registered last is right.'
-      from push.quota_troubles() q;
+      from (
+        with used as (
+          select u.*, 0 = any (array_agg(u."limit") over (partition by u.app)) as is_shut,
+            case when u.refusals > 0 then format('; %s refusals in the last minute', u.refusals) else '' end as refused
+          from push.quota_uses() u where u."limit" is not null
+        ), said as (
+          select r.* from push.quota_of_replica r where exists (select from push.gateways g where g.name = r.replica and g.alive)
+        )
+        select format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')) || max(u.refused)
+          from used u
+          where u."limit" > 0 and (u.used >= u."limit" or u.refusals > 0 and not u.is_shut)
+          group by u.app
+        union all
+        select format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no ')) || max(u.refused)
+          from used u where u."limit" = 0 group by u.app
+        union all
+        select format('replicas differ on %s: %s', s.app,
+            string_agg(format('%s (%s)', array_to_string(s.limits, '/', 'none'), s.names), ', '))
+          from (select s.app, s.limits, string_agg(s.replica, ', ' order by s.replica) as names from said s group by s.app, s.limits) s
+          group by s.app having count(*) > 1
+        union all
+        select format('the quota of %s is not the one that %s has: register it again, by a restart', s.app, s.replica)
+          from (select distinct on (s.app) s.* from said s order by s.app, s.said_at desc) s left join push.quota q on q.app = s.app
+          where s.limits <> coalesce(q.configured, '{null,null,null}')
+      ) q(trouble);
 end
 $$;
 
@@ -1208,7 +1161,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, unless an operator is setting the quota; push.health reports both';
+COMMENT ON FUNCTION push.configure_quota(p_app text, p_quota integer[], p_replica text) IS 'stores the quota that the configuration of a gateway gives an app';
 
 CREATE FUNCTION push.confirm_reclaimed(p_gateway integer) RETURNS void
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1353,7 +1306,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.continue_erasure(p_erasure push.erasure, p_until timestamp with time zone) IS 'continues an erasure, whose row is locked, until p_until: looks at the calls that were found, and looks for more. At the end, removes what is stored outside of calls. After ten minutes, if no call waits, it does so once more, and the erasure is finished';
+COMMENT ON FUNCTION push.continue_erasure(p_erasure push.erasure, p_until timestamp with time zone) IS 'continues an erasure, whose row is locked, until p_until';
 
 CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_environment smallint[]) RETURNS bigint
     LANGUAGE sql SECURITY DEFINER
@@ -1406,7 +1359,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.count_on_meter(p_meter regclass, p_count bigint) IS 'adds p_count, at least 1, to a meter, and returns its value. Takes effect at once, whatever becomes of the transaction';
+COMMENT ON FUNCTION push.count_on_meter(p_meter regclass, p_count bigint) IS 'adds p_count, at least 1, to a meter at once, whatever becomes of the transaction';
 
 CREATE FUNCTION push.count_owed(p_most integer DEFAULT 30000, p_past boolean DEFAULT true) RETURNS TABLE(lane smallint, kind smallint, state smallint, owner integer, count bigint, oldest timestamp with time zone, first_deadline timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1710,7 +1663,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.device_token(p_app text, p_device text) IS 'the token of a device; raises an error if there is no such device. p_app: the app; p_device: a token, or push.devices.id; null gives null';
+COMMENT ON FUNCTION push.device_token(p_app text, p_device text) IS 'the token of a device: given itself, or by push.devices.id; null gives null';
 
 CREATE FUNCTION push.disown(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1776,7 +1729,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.drop_calls() IS 'runs when calls are deleted: deletes their other rows, and notes their deliveries for push.follow_up, which deletes them. Their history stays. After a TRUNCATE, all of these go at once';
+COMMENT ON FUNCTION push.drop_calls() IS 'when calls are deleted: deletes their other rows, and notes their deliveries for push.follow_up';
 
 CREATE FUNCTION push.drop_device(app text, provider text, token text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1846,10 +1799,30 @@ CREATE FUNCTION push.end_calls() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
   v_held bigint[];
 begin
+  if exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('decline', n.app, n.id::text, extract(epoch from n.created_at)::text, s.user_id), n.app, 'call.declined', n.id,
+      s.user_id, coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
+      jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
+    from new_calls n join old_calls o on o.id = n.id
+    cross join lateral jsonb_each(n.declined) s(user_id, said)
+    where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
+      -- A user who is erased has not declined, or not now.
+      and s.user_id <> '[erased]' and not s.said ? 'erases'
+      and push.wants_event(n.app, 'call.declined')
+    on conflict do nothing;
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
+      'call.' || n.state, n.id, n.answered_by, n.ended_at, push.call_data(row(n.*)::push.outbox)
+    from new_calls n join old_calls o on o.id = n.id
+    where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
+    on conflict do nothing;
+  end if;
   with changed as materialized (
     select n.id, n.deadline_at, n.state <> o.state as has_ended
     from new_calls n join old_calls o on o.id = n.id
@@ -1865,7 +1838,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.end_calls() IS 'runs when calls change: notes those that have ended, and those that a user has declined, for push.follow_up, and tells the gateways: NOTIFY push_control with "void" and push.outbox.id, or with "void *" (any call may have ended) if there are more than 100';
+COMMENT ON FUNCTION push.end_calls() IS 'records events for webhooks, notes ends and declines for push.follow_up, and tells the gateways';
 
 CREATE FUNCTION push.end_declined(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -1977,7 +1950,8 @@ declare
   v_app    constant text := coalesce(enqueue_call.app, 'default');
   v_kind   constant text := coalesce(enqueue_call.kind, 'incoming_call');
   v_given  constant text := push.given_call_id(v_kind, enqueue_call.payload);
-  v_counts constant bigint[] := array[push.is_call(v_kind)::int, (not push.is_call(v_kind))::int, push.recipients_in(enqueue_call.recipients)];
+  v_counts constant bigint[] := array[push.is_call(v_kind)::int, (not push.is_call(v_kind))::int,
+    case jsonb_typeof(enqueue_call.recipients) when 'array' then jsonb_array_length(enqueue_call.recipients) else 0 end];
   v_since  timestamptz;
 begin
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
@@ -2042,7 +2016,7 @@ begin
       select r.n
       from (
         select a.n, a.app, array[sum(push.is_call(a.kind)::int) over w, sum((not push.is_call(a.kind))::int) over w,
-          sum(push.recipients_in(a.recipients)) over w] as counts
+          sum(case jsonb_typeof(a.recipients) when 'array' then jsonb_array_length(a.recipients) else 0 end) over w] as counts
         from asked a join push.quota q on q.app = a.app
         where v_is_limited
         window w as (partition by a.app order by a.n)
@@ -2142,7 +2116,7 @@ CREATE FUNCTION push.entry_platform(p_provider text, p_entry jsonb) RETURNS smal
       when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end end::smallint
 $$;
 
-COMMENT ON FUNCTION push.entry_platform(p_provider text, p_entry jsonb) IS 'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel';
+COMMENT ON FUNCTION push.entry_platform(p_provider text, p_entry jsonb) IS 'push.delivery.platform of an entry of recipients that is reached over a channel';
 
 CREATE FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) RETURNS TABLE(rank integer, provider text, token text)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2156,7 +2130,7 @@ CREATE FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) RETURNS TABL
   where t.token is not null
 $$;
 
-COMMENT ON FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) IS 'the tokens of an entry of recipients that have the right form: with p_is_call the VoIP token, else the alert token. rank: of the channel';
+COMMENT ON FUNCTION push.entry_tokens(p_entry jsonb, p_is_call boolean) IS 'the usable tokens of an entry of recipients: for a call the VoIP token, else the alert token';
 
 CREATE FUNCTION push.entry_user(p_entry jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2233,7 +2207,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.erase_elsewhere(p_erasure push.erasure) IS 'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in other events. Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables';
+COMMENT ON FUNCTION push.erase_elsewhere(p_erasure push.erasure) IS 'erases the user outside of calls; has_locked: rows were skipped';
 
 CREATE FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) RETURNS push.erasure
     LANGUAGE plpgsql
@@ -2297,7 +2271,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) IS 'masks the user in one call and its other rows if the call has ended and nothing is owed that needs the user; otherwise the call waits. Declines it if it rings, and ends the user''s unsent notifications';
+COMMENT ON FUNCTION push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) IS 'masks the user in one call, or declines it if it rings; it waits while something is owed';
 
 CREATE FUNCTION push.erase_receipts(p_outbox_id bigint[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2319,7 +2293,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.erase_receipts(p_outbox_id bigint[]) IS 'deletes the tickets of these calls, with their tokens; returns how many. p_outbox_id: push.outbox.id. Reads all batches. For removing calls by hand';
+COMMENT ON FUNCTION push.erase_receipts(p_outbox_id bigint[]) IS 'deletes the tickets of these calls; for removing calls by hand, as it reads all batches';
 
 CREATE FUNCTION push.erase_user(user_id text, app text, max_ms integer DEFAULT 1000) RETURNS TABLE(place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2439,24 +2413,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.expire(p_max integer, p_slack interval, p_since timestamp with time zone) IS 'ends at most p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired. Expired cancels are noted for push.tell_untold. Returns how many expired. Claimed deliveries are left to their gateway. p_since: skips deliveries that were due before it. While a transaction holds back vacuum, a call without it reads the dead entries of all earlier calls; call it without from time to time';
-
-CREATE FUNCTION push.expiring_api_keys() RETURNS TABLE(id integer, app text, name text, expires_at timestamp with time zone)
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-  select k.id, k.app, k.name, k.expires_at from push.api_keys k
-  where k.revoked_at is null and k.expires_at between now() and now() + interval '30 days'
-    and coalesce(k.last_used_at > now() - interval '30 days', true)
-$$;
-
-COMMENT ON FUNCTION push.expiring_api_keys() IS 'the keys to the HTTP API that expire within 30 days, without those whose last use is more than 30 days ago';
-
-CREATE FUNCTION push.falls_back(p_provider text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select p_provider in ('apns', 'fcm') $$;
-
-COMMENT ON FUNCTION push.falls_back(p_provider text) IS 'whether another channel may replace this one for the same phone: it is not the last';
+COMMENT ON FUNCTION push.expire(p_max integer, p_slack interval, p_since timestamp with time zone) IS 'ends at most p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired. Returns how many. Claimed ones are left to their gateway. p_since: skips those that were due before it. While a transaction holds back vacuum, a call without it reads the dead entries of all earlier calls; call it without from time to time';
 
 CREATE FUNCTION push.fan_out() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2480,7 +2437,7 @@ begin
   -- table is not read.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
     perform push.has_room(n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
-        sum(push.recipients_in(n.recipients))], true)
+        sum(case jsonb_typeof(n.recipients) when 'array' then jsonb_array_length(n.recipients) else 0 end)], true)
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
       group by n.app;
   end if;
@@ -2511,7 +2468,7 @@ begin
         offset 0
       ) e
       cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
-      left join push.lane l on l.app = e.app and l.provider = push.channel_of(v.rank)
+      left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
     ) t
     order by t.id, t.lane, t.token, t.ordinal
   ) d;
@@ -2527,7 +2484,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.fan_out() IS 'refuses invalid calls and notifications, and those of apps that the caller may not act for. Makes one delivery for each device of the others, and skips recipients that cannot be used';
+COMMENT ON FUNCTION push.fan_out() IS 'refuses invalid calls, and those of other tenants; makes a delivery for each device of the others';
 
 CREATE FUNCTION push.fill_call() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2593,7 +2550,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.fill_call() IS 'fills in the columns that the backend leaves out and skips a call that exists. Does not change calls restored from a dump';
+COMMENT ON FUNCTION push.fill_call() IS 'fills in what the backend leaves out, and skips a call that exists';
 
 CREATE FUNCTION push.find_api_key(p_id integer) RETURNS TABLE(app text, scopes text[], hash bytea)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2634,7 +2591,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.find_call(p_call_id text, p_app text, p_user_id text) IS 'the number of a call in the apps that the caller may act for. Raises an error if there is none, if p_app is null and several apps have one, or if it does not name the user. p_call_id, p_app: columns of push.outbox; p_user_id: null: any user';
+COMMENT ON FUNCTION push.find_call(p_call_id text, p_app text, p_user_id text) IS 'the number of a call in the apps that the caller may act for';
 
 CREATE FUNCTION push.find_calls(p_call_ids text[], p_apps text[]) RETURNS SETOF integer
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2682,13 +2639,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.finish_erasures() IS 'the job "erase": continues one erasure for about 500 ms. Returns whether there is another one to continue';
-
-CREATE FUNCTION push.first_channels() RETURNS text[]
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select '{apns,fcm,expo}'::text[] $$;
-
-COMMENT ON FUNCTION push.first_channels() IS 'the channels that every gateway knows: those of release 0.1.0. An app whose providers are unknown has these';
+COMMENT ON FUNCTION push.finish_erasures() IS 'the job "erase": continues one erasure for about 500 ms. Returns whether another one waits';
 
 CREATE FUNCTION push.first_events(p_app text, p_now timestamp with time zone, p_room integer) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -2737,7 +2688,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.first_events(p_app text, p_now timestamp with time zone, p_room integer) IS 'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none';
+COMMENT ON FUNCTION push.first_events(p_app text, p_now timestamp with time zone, p_room integer) IS 'locks the due events of an app that are the first of their calls; null: none';
 
 CREATE FUNCTION push.first_few(p_names text[]) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2961,7 +2912,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.free_claims(p_gateways integer[]) IS 'frees the deliveries claimed by gateways that have ended (push.free_rows), and those still to be freed of other gateways. p_gateways: gateways that ended in this transaction. Returns how many were found';
+COMMENT ON FUNCTION push.free_claims(p_gateways integer[]) IS 'frees the deliveries of gateways that have ended now or, with some left, before; returns how many';
 
 CREATE FUNCTION push.free_rows(p_places tid[], p_owners integer[]) RETURNS bigint
     LANGUAGE plpgsql
@@ -3014,7 +2965,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.free_rows(p_places tid[], p_owners integer[]) IS 'makes claimed deliveries ready again. Attempts stay counted. Those of gateways that were silent count a crash. Of these, and of gateways that live and have disowned them, missed calls and notifications, which people see, end as dead (GatewayCrashed) unless the app is at_least_once. p_places: where they are stored; p_owners: the gateways. Returns how many were found; those that are locked are left';
+COMMENT ON FUNCTION push.free_rows(p_places tid[], p_owners integer[]) IS 'makes claimed deliveries ready again; returns how many were found';
 
 CREATE FUNCTION push.give_up_receipts(p_app text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3121,7 +3072,7 @@ begin
   insert into push.app_grant (role, app) values (grant_app.role, grant_app.app) on conflict do nothing;
   changed := found or v_moved;
   -- Calls of the app are accepted from now on, and ring once a gateway serves the app.
-  perform push.register_lane(grant_app.app, p) from unnest(push.first_channels()) p;
+  perform push.register_lane(grant_app.app, p) from unnest('{apns,fcm,expo}'::text[]) p;
   message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
   perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
   return next;
@@ -3243,7 +3194,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.granted_apps(p_role name) IS 'the apps that were granted to a role, or to roles that it is a member of. p_role: its name';
+COMMENT ON FUNCTION push.granted_apps(p_role name) IS 'the apps that were granted to a role, or to roles that it is a member of';
 
 CREATE FUNCTION push.hand_over(p_call push.outbox, p_user_id text) RETURNS boolean
     LANGUAGE plpgsql
@@ -3302,7 +3253,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.hand_over(p_call push.outbox, p_user_id text) IS 'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call that rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked';
+COMMENT ON FUNCTION push.hand_over(p_call push.outbox, p_user_id text) IS 'hands what is owed to a user, on tokens that others have too, over to them; false: a row is locked';
 
 CREATE FUNCTION push.has_long_number(p_value jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3311,7 +3262,7 @@ CREATE FUNCTION push.has_long_number(p_value jsonb) RETURNS boolean
     where abs(n::numeric) >= 1e30 or scale(n::numeric) > 30 and (abs(n::numeric) < 1e-30 or scale(n::numeric) > 60))
 $_$;
 
-COMMENT ON FUNCTION push.has_long_number(p_value jsonb) IS 'whether a JSON value has, at any depth, a number whose text is far longer than its JSON: 1e30 or more, below 1e-30, or over 60 decimals';
+COMMENT ON FUNCTION push.has_long_number(p_value jsonb) IS 'whether a JSON value has a number whose text is far longer than its JSON';
 
 CREATE FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
@@ -3327,13 +3278,13 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean) IS 'whether the quota of an app has room for the calls, notifications and recipients of a statement. Counts nothing. p_refuses: it raises the error instead of returning false';
+COMMENT ON FUNCTION push.has_room(p_app text, p_counts bigint[], p_refuses boolean) IS 'whether a quota has room for a statement; with p_refuses it raises the error. Counts nothing';
 
 CREATE FUNCTION push.has_token_member(p_entry jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;
 
-COMMENT ON FUNCTION push.has_token_member(p_entry jsonb) IS 'whether an entry of recipients has a member for a token. Such an entry is one device; others name a user';
+COMMENT ON FUNCTION push.has_token_member(p_entry jsonb) IS 'whether an entry of recipients has a token: it is one device; others name a user';
 
 CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, state text, hint text)
     LANGUAGE sql STABLE
@@ -3376,9 +3327,19 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
       'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
       '"History without a partition".'
     from (select exists (select from push.history_default) as some) h
+  union all
+  select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
+      case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
+      'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
+    from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
+      where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
+  union all
+  select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
+      'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
+    from (select count(*) from push.quarantined_tokens) q
 $_$;
 
-COMMENT ON FUNCTION push.health_of_calls() IS 'checks of calls and their history; for push.health';
+COMMENT ON FUNCTION push.health_of_calls() IS 'checks of calls, their history, receipts and tokens; for push.health';
 
 CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, state text, hint text)
     LANGUAGE sql STABLE
@@ -3529,7 +3490,7 @@ declare
   v_moved    bigint;
 begin
   -- Waits for running invalidations, which hold a share lock on the lane: the next statement sees their changes.
-  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note
+  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note, updated_at = clock_timestamp()
     where l.id = p_lane and l.invalidation_held_at is null
     returning l.app, l.provider into v_app, v_provider;
   if not found then
@@ -3635,11 +3596,11 @@ begin
   return query
     with pushed as materialized (
       -- Of what a gateway of release 0.1.0 has settled, the platform is unknown.
-      select p.*, coalesce(p.platform, push.platform_code(push.channel_platform(p.provider))) as os from push.pushes_of(p_calls) p
+      select p.*, coalesce(p.platform, push.platform_code(null, p.provider)) as os from push.pushes_of(p_calls) p
       where p.kind = 0
     )
-    select p.id, p.n, p.lane, push.channel_rank(p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
-      push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
+    select p.id, p.n, p.lane, array_position(push.channels(), p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
+      p.provider in ('apns', 'fcm') and not coalesce(o.declined ? p.user_id, false)
         and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
           when 'unheard' then coalesce(p.outcome, 0) <= 1
           else p.outcome is null and p.bypassed end
@@ -3654,7 +3615,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.invites_of(p_calls bigint[], p_why text) IS 'the invites of those of these calls that ring. has_failed: the next channel is to be tried, once. By p_why: failed: the invite has failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: it waits on a lane that sends nothing (push.bypass). Not for a user who has declined. is_last: no other invite of the user over this channel and platform is owed or was delivered. last_n: the highest n of the call. p_calls: push.outbox.id';
+COMMENT ON FUNCTION push.invites_of(p_calls bigint[], p_why text) IS 'the invites of those of these calls that ring; has_failed: the next channel is to be tried, once';
 
 CREATE FUNCTION push.is_app(p_app text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3674,12 +3635,6 @@ CREATE FUNCTION push.is_channel(p_provider text) RETURNS boolean
 
 COMMENT ON FUNCTION push.is_channel(p_provider text) IS 'whether a text is the name of a channel. For the CHECKs of tables';
 
-CREATE FUNCTION push.is_fallback(p_provider text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select p_provider in ('fcm', 'expo') $$;
-
-COMMENT ON FUNCTION push.is_fallback(p_provider text) IS 'whether this channel may replace another one for the same phone';
-
 CREATE FUNCTION push.is_message(p_kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select p_kind in ('message', 'group_message', 'group_invite') $$;
@@ -3697,7 +3652,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.is_own(p_app text) IS 'whether the caller may act for an app. p_app: its name. Callers check push.acts_for_all first';
+COMMENT ON FUNCTION push.is_own(p_app text) IS 'whether the caller may act for an app; callers check push.acts_for_all first';
 
 CREATE FUNCTION push.is_platform(p_platform text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -3742,7 +3697,7 @@ CREATE FUNCTION push.is_token(p_provider text, p_token text) RETURNS boolean
         between '00001' and '65535' end
 $_$;
 
-COMMENT ON FUNCTION push.is_token(p_provider text, p_token text) IS 'whether a text has the form of a token of a channel. webpush: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host name and a port that exist, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
+COMMENT ON FUNCTION push.is_token(p_provider text, p_token text) IS 'whether a text has the form of a token of a channel';
 
 CREATE FUNCTION push.iso_time(p_time timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -3762,7 +3717,7 @@ CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS bigint
     AS $$
   with phone as materialized (
     select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
-      (select push.channel_rank(l.provider) from push.lane l where l.id = d.lane),
+      (select array_position(push.channels(), l.provider) from push.lane l where l.id = d.lane),
       (select min(e.ordinal) from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
         where push.is_recipient(e.entry)
           and exists (select from push.entry_tokens(e.entry, false) t where t.token = d.token)),
@@ -3779,7 +3734,7 @@ CREATE FUNCTION push.keep_newest(p_outbox_id bigint[]) RETURNS bigint
   select count(*) from dropped
 $$;
 
-COMMENT ON FUNCTION push.keep_newest(p_outbox_id bigint[]) IS 'removes new deliveries of notifications until each user has one phone left. p_outbox_id: push.outbox.id. Returns how many';
+COMMENT ON FUNCTION push.keep_newest(p_outbox_id bigint[]) IS 'removes new deliveries of notifications until each user has one phone left';
 
 CREATE FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -3799,7 +3754,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) IS 'keeps only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts, in order; if empty, the batch is deleted';
+COMMENT ON FUNCTION push.keep_receipts(p_batch bigint, p_kept bigint[]) IS 'keeps the tickets of a batch with these subscripts, or deletes the batch if there are none';
 
 CREATE FUNCTION push.lane_conditions() RETURNS TABLE(lane smallint, window_size integer, capacity integer, in_flight integer, circuit text, throttled_until timestamp with time zone, rate_per_second integer)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -3929,7 +3884,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.look_further(p_erasure push.erasure) IS 'looks through the next bite of all calls and history: found: the calls in it that name the user. scanned_at is set at the end';
+COMMENT ON FUNCTION push.look_further(p_erasure push.erasure) IS 'finds the calls that name the user in the next bite of all calls and history';
 
 CREATE FUNCTION push.look_up_api_key(p_id integer) RETURNS TABLE(id integer, app text, scopes text[], hash bytea, addresses cidr[], state text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -3956,7 +3911,7 @@ CREATE FUNCTION push.mask(p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
 
-COMMENT ON FUNCTION push.mask(p_token text) IS 'a token as people see it: its first and last four characters. Views repeat it, as their readers may not call it. p_token: the token';
+COMMENT ON FUNCTION push.mask(p_token text) IS 'a token as people see it. Views repeat it, as their readers may not call it';
 
 CREATE FUNCTION push.mask_rows(p_erasure push.erasure, p_id bigint, p_call push.outbox, p_since timestamp with time zone) RETURNS push.erasure
     LANGUAGE plpgsql
@@ -4012,7 +3967,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.mask_rows(p_erasure push.erasure, p_id bigint, p_call push.outbox, p_since timestamp with time zone) IS 'masks the user in a call, which is locked, and in its other rows: entries of recipients without tokens, locale and data; a payload that names the user reduced to its ids. If a row of history is locked, the call waits. p_since: history since then';
+COMMENT ON FUNCTION push.mask_rows(p_erasure push.erasure, p_id bigint, p_call push.outbox, p_since timestamp with time zone) IS 'masks the user in a call, which is locked, and in its other rows';
 
 CREATE FUNCTION push.mask_user(p_value jsonb, p_user_id text, p_words boolean DEFAULT false) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -4034,13 +3989,13 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.mask_user(p_value jsonb, p_user_id text, p_words boolean) IS 'a JSON value in which [erased] replaces every string and key that equals p_user_id, or with p_words every such word in strings';
+COMMENT ON FUNCTION push.mask_user(p_value jsonb, p_user_id text, p_words boolean) IS 'a JSON value without a user: [erased] replaces strings and keys, or with p_words words in strings';
 
 CREATE FUNCTION push.meter(p_id integer, p_what text) RETURNS regclass
     LANGUAGE sql STABLE
     AS $$ select to_regclass('push.meter_' || p_id || '_' || p_what) $$;
 
-COMMENT ON FUNCTION push.meter(p_id integer, p_what text) IS 'the sequence that counts for a quota. Null: it is missing, as after a restore of data alone; push.register_app makes it';
+COMMENT ON FUNCTION push.meter(p_id integer, p_what text) IS 'the sequence that counts for a quota; null: it is missing';
 
 CREATE FUNCTION push.meter_at(p_value bigint, p_minute bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4053,13 +4008,13 @@ CREATE FUNCTION push.meter_at(p_value bigint, p_minute bigint) RETURNS bigint
     else (p_minute & 524287) << 44 end
 $$;
 
-COMMENT ON FUNCTION push.meter_at(p_value bigint, p_minute bigint) IS 'the value that a meter has in a minute if nothing more is counted. p_value: its value; p_minute: minutes since 1970';
+COMMENT ON FUNCTION push.meter_at(p_value bigint, p_minute bigint) IS 'the value that a meter has in a minute (since 1970) if nothing more is counted';
 
 CREATE FUNCTION push.meter_names() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ select '{calls,notifications,recipients,calls_returned,notifications_returned,recipients_returned,refusals,refusals_seen}'::text[] $$;
 
-COMMENT ON FUNCTION push.meter_names() IS 'what the meters of a quota count; the first three are its limits. refusals_seen: what the meter of refusals was when it was last read';
+COMMENT ON FUNCTION push.meter_names() IS 'what the meters of a quota count; the first three are its limits';
 
 CREATE FUNCTION push.minutes(p_since timestamp with time zone) RETURNS TABLE(minute timestamp with time zone, invites bigint, delivered bigint, late bigint, expired bigint, dead bigint, p50_ms double precision, p99_ms double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4158,7 +4113,7 @@ begin
   ), next as (
     -- The token came from an entry: the next token of the same entry.
     select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
-    from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and push.is_fallback(push.channel_of(t.rank))
+    from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and t.rank <= 3
     union all
     -- A registered user: the ten newest devices of the next channel on the same platform, once the last token of this one has failed.
     select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
@@ -4167,10 +4122,10 @@ begin
     from failed f join call c on c.id = f.id
     cross join lateral (
       select x.* from (
-        select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
-          push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
+        select array_position(push.channels(), d.provider) as rank, d.token, d.locale, d.registered_at,
+          push.platform_code(d.platform, d.provider) as platform
         from push.devices d
-        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and push.is_fallback(d.provider) offset 0
+        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider in ('fcm', 'expo') offset 0
       ) x where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
     ) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
@@ -4180,7 +4135,7 @@ begin
     -- A channel that has been tried, and has not failed, is the next one: an invite that failed earlier goes no further.
     select x.*, l.id as lane, c.deadline_at, u.id is not null as is_used, min(x.preference) over (partition by x.id, x.n) as preferred
     from next x join call c on c.id = x.id
-    join push.lane l on l.app = c.app and l.provider = push.channel_of(x.rank) and push.serves(c.providers, l.provider)
+    join push.lane l on l.app = c.app and l.provider = (push.channels())[x.rank] and push.serves(c.providers, l.provider)
     left join used u on u.id = x.id and u.lane = l.id and u.token = x.token
     where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
@@ -4200,7 +4155,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.next_channels(p_calls bigint[], p_why text) IS 'makes an invite over the next channel for each of push.invites_of that has failed: never to an APNs token, twice to one token in a call, or to a user who has declined. p_calls: push.outbox.id; p_why: as for push.invites_of';
+COMMENT ON FUNCTION push.next_channels(p_calls bigint[], p_why text) IS 'makes an invite over the next channel for each of push.invites_of that has failed';
 
 CREATE FUNCTION push.note_api_key_uses(p_ids integer[], p_ages integer[], p_peers text[]) RETURNS integer
     LANGUAGE sql SECURITY DEFINER
@@ -4274,7 +4229,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_devices() IS 'puts aside the devices that were registered longest ago if a user has more than 100 living ones in an app, and removes tokens of living devices from push.token_invalidations';
+COMMENT ON FUNCTION push.note_devices() IS 'puts aside devices beyond the newest 100 of a user, and forgets that tokens of living devices were dead';
 
 CREATE FUNCTION push.note_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4319,7 +4274,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_tokens() IS 'notes how many tokens were invalidated or quarantined (the trigger''s argument). Records token.dead, and removes it if the token lives';
+COMMENT ON FUNCTION push.note_tokens() IS 'counts dead or quarantined tokens. Records token.dead, and removes it if the token lives';
 
 CREATE FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) RETURNS void
     LANGUAGE plpgsql
@@ -4358,7 +4313,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) IS 'notes the results of requests to the webhook of an app, for push.settle_webhooks: whether one was acknowledged, was answered with 410, or was a probe, how many failed, the pause the receiver asked for, and status and reason of the last one';
+COMMENT ON FUNCTION push.note_webhook(p_app text, p_url_digest text, p_is_alive boolean, p_is_gone boolean, p_failures integer, p_pause_ms integer, p_is_probe boolean, p_status integer, p_reason text) IS 'notes the results of requests to the webhook of an app';
 
 CREATE FUNCTION push.notify(p_channel text, p_payload text) RETURNS boolean
     LANGUAGE plpgsql
@@ -4377,7 +4332,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.notify(p_channel text, p_payload text) IS 'NOTIFY, unless the commit might wait for the notifications of other sessions. p_channel, p_payload: as for NOTIFY. Returns false if nothing was notified';
+COMMENT ON FUNCTION push.notify(p_channel text, p_payload text) IS 'NOTIFY, unless the commit might wait for those of other sessions; false: nothing was notified';
 
 CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text, kind smallint, state smallint, value double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -4423,7 +4378,10 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
   union all
   select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
   union all
-  select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
+  select 'keys_expiring', k.app, null, null, null, count(*) from push.api_keys k
+    where k.revoked_at is null and k.expires_at between now() and now() + interval '30 days'
+      and coalesce(k.last_used_at > now() - interval '30 days', true)
+    group by k.app
   union all
   select 'quota_' || u.what, u.app, null, null, null, round(u.used::numeric / greatest(u."limit", 1), 4)
     from push.quota_uses() u where u."limit" is not null
@@ -4512,12 +4470,15 @@ begin
   if not found then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
+      hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
   changed := v_lane.paused <> p_paused;
   v_note := case when p_paused then coalesce(v_said, case when v_lane.paused then v_lane.note end) end;
   if changed or v_lane.note is distinct from v_note then
-    update push.lane l set paused = p_paused, note = v_note where l.id = v_lane.id;
+    update push.lane l set paused = p_paused, note = v_note, updated_at = clock_timestamp() where l.id = v_lane.id;
+  end if;
+  if changed and not p_paused then
+    perform push.ring_doorbell();
   end if;
   message := v_target || case
     when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
@@ -4606,7 +4567,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.own_apps() IS 'the apps that the caller may act for: those granted to a member of push_tenant; null: every app';
+COMMENT ON FUNCTION push.own_apps() IS 'the apps that a member of push_tenant may act for; null: every app';
 
 CREATE FUNCTION push.own_calls(p_call_id text, p_app text) RETURNS TABLE(id bigint, app text)
     LANGUAGE plpgsql STABLE ROWS 1
@@ -4632,7 +4593,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.own_calls(p_call_id text, p_app text) IS 'numbers and apps of the calls with this id in the apps that the caller may act for. p_call_id: push.outbox.call_id; p_app: only this app; null: all of them';
+COMMENT ON FUNCTION push.own_calls(p_call_id text, p_app text) IS 'the calls with this id in the apps that the caller may act for; p_app: only this app';
 
 CREATE FUNCTION push.own_shard() RETURNS integer
     LANGUAGE sql STABLE SECURITY DEFINER PARALLEL SAFE
@@ -4703,7 +4664,7 @@ CREATE FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_
   where p_ids is null and t.app = p_app and t.invalidated_at >= p_from
 $$;
 
-COMMENT ON FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_ids bigint[]) IS 'the events of an app''s past, as they were recorded: of these calls (push.outbox.id), or, with p_ids null, since p_from';
+COMMENT ON FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_ids bigint[]) IS 'the events in the past of an app, as they were recorded: of these calls, or since p_from';
 
 CREATE FUNCTION push.pause_lane(app text, provider text, note text DEFAULT NULL::text) RETURNS TABLE(changed boolean, message text)
     LANGUAGE sql SECURITY DEFINER
@@ -4736,7 +4697,7 @@ CREATE FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[]
     AS $$
   select e.rank, case e.rank when 1 then e.apns when 2 then e.fcm when 3 then e.expo else e.webpush end,
     case when p_entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint,
-    push.entry_platform(push.channel_of(e.rank), p_entry), push.recipient_locale(p_entry)
+    push.entry_platform((push.channels())[e.rank], p_entry), push.recipient_locale(p_entry)
   from (
     -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by its index: "not
     -- exists" could be planned as a hash of all dead tokens.
@@ -4778,7 +4739,7 @@ CREATE FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[]
   where not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry))
 $$;
 
-COMMENT ON FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) IS 'the phones that an entry of recipients stands for. p_entry: the entry; the others: as push.accept gives them. rank: push.channel_rank';
+COMMENT ON FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) IS 'the phones that an entry of recipients stands for';
 
 CREATE FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[]) RETURNS tid[]
     LANGUAGE plpgsql
@@ -4871,11 +4832,14 @@ $$;
 
 COMMENT ON FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'where claimed deliveries are stored, looked up by key: null for those that are no longer claimed under their lease. Arguments: as for push.settle';
 
-CREATE FUNCTION push.platform_code(p_platform text) RETURNS smallint
+CREATE FUNCTION push.platform_code(p_platform text, p_provider text) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select case p_platform when 'ios' then 1 when 'android' then 2 when 'web' then 3 else 0 end::smallint $$;
+    AS $$
+  select case coalesce(p_platform, case p_provider when 'apns' then 'ios' when 'fcm' then 'android' when 'webpush' then 'web' end)
+    when 'ios' then 1 when 'android' then 2 when 'web' then 3 else 0 end::smallint
+$$;
 
-COMMENT ON FUNCTION push.platform_code(p_platform text) IS 'the code of a platform in push.delivery.platform; 0: unknown';
+COMMENT ON FUNCTION push.platform_code(p_platform text, p_provider text) IS 'push.delivery.platform of a device, by its channel if it names none; 0: unknown';
 
 CREATE FUNCTION push.postpone_receipts(p_app text, p_ticket text[], p_delay_ms integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4928,7 +4892,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.promote(p_max integer) IS 'makes at most p_max waiting deliveries ready that are due. Whether their calls still ring is shown by the claim. Returns how many became ready';
+COMMENT ON FUNCTION push.promote(p_max integer) IS 'makes at most p_max waiting deliveries ready that are due. Returns how many. Whether their calls still ring is shown by the claim';
 
 CREATE FUNCTION push.prune(p_max integer DEFAULT 5000, p_keep_days integer DEFAULT 15) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5003,7 +4967,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and have no deliveries, with their other rows. Also deletes interventions (push.audit), dead and quarantined tokens and finished erasures older than 90 days, and expired provider tokens, tickets that were given up and replicas that ended, all older than one day, and events of webhooks (push.trim_webhooks). Returns how many calls were deleted. It stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows are left for the next pass';
+COMMENT ON FUNCTION push.prune(p_max integer, p_keep_days integer) IS 'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and have no deliveries, with their other rows, and what is too old elsewhere (push.prune_others). Returns how many calls were deleted. It stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows are left for the next pass';
 
 CREATE FUNCTION push.prune_others() RETURNS void
     LANGUAGE plpgsql
@@ -5045,7 +5009,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.prune_others() IS 'deletes what is too old in other tables than that of calls, at most 250 rows of each and 25 batches of tickets of an app. For push.prune';
+COMMENT ON FUNCTION push.prune_others() IS 'deletes what is too old in other tables than that of calls, in small bites';
 
 CREATE FUNCTION push.pushes_of(p_calls bigint[]) RETURNS TABLE(id bigint, n integer, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint, locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of integer, deadline_at timestamp with time zone, bypassed boolean, last_n integer)
     LANGUAGE plpgsql STABLE
@@ -5090,7 +5054,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.pushes_of(p_calls bigint[]) IS 'everything that calls have sent or still owe. p_calls: push.outbox.id. A row for each push: outcome: null while it is owed; may_ring: it may have reached the phone; bypassed: its lane is stuck and push.bypass has looked at it; last_n: the highest n of the call';
+COMMENT ON FUNCTION push.pushes_of(p_calls bigint[]) IS 'everything that calls have sent or still owe';
 
 CREATE FUNCTION push.put_away() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5142,7 +5106,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.put_away() IS 'in a database restored from a dump, when a gateway registers or sends a heartbeat: makes some of the deliveries from before the restore void (Restored), ends the calls that rang then without a push to any device, and marks their gateways as ended';
+COMMENT ON FUNCTION push.put_away() IS 'in a restored database: ends some of what was owed or rang before, without a push to any device';
 
 CREATE FUNCTION push.put_off(p_notes push.noted[], p_state text) RETURNS void
     LANGUAGE plpgsql
@@ -5170,36 +5134,6 @@ $$;
 
 COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: a note is tried again later, and several are tried alone. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
 
-CREATE FUNCTION push.quota_troubles() RETURNS TABLE(app text, trouble text)
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-  with used as (
-    select u.*, 0 = any (array_agg(u."limit") over (partition by u.app)) as is_shut,
-      case when u.refusals > 0 then format('; %s refusals in the last minute', u.refusals) else '' end as refused
-    from push.quota_uses() u where u."limit" is not null
-  ), said as (
-    select r.* from push.quota_of_replica r where exists (select from push.gateways g where g.name = r.replica and g.alive)
-  )
-  select u.app, format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')) || max(u.refused)
-    from used u
-    where u."limit" > 0 and (u.used >= u."limit" or u.refusals > 0 and not u.is_shut)
-    group by u.app
-  union all
-  select u.app, format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no ')) || max(u.refused)
-    from used u where u."limit" = 0 group by u.app
-  union all
-  select s.app, format('replicas differ on %s: %s', s.app, string_agg(format('%s (%s)', array_to_string(s.limits, '/', 'none'), s.names), ', '))
-    from (select s.app, s.limits, string_agg(s.replica, ', ' order by s.replica) as names from said s group by s.app, s.limits) s
-    group by s.app having count(*) > 1
-  union all
-  select s.app, format('the quota of %s is not the one that %s has: register it again, by a restart', s.app, s.replica)
-    from (select distinct on (s.app) s.* from said s order by s.app, s.said_at desc) s left join push.quota q on q.app = s.app
-    where s.limits <> coalesce(q.configured, '{null,null,null}')
-$$;
-
-COMMENT ON FUNCTION push.quota_troubles() IS 'apps at their quota, or with one of 0, or with different ones by living replicas, or whose last one was not taken over; for push.health';
-
 CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" integer, used integer, refusals integer, refused_at timestamp with time zone, configured integer, set_to integer, set_at timestamp with time zone, set_by text, note text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -5222,14 +5156,14 @@ CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boo
     AS $$
   select best.rank, best.token,
     case best.environment when 'sandbox' then 1 else 0 end::smallint,
-    push.platform_code(best.platform), best.locale
+    best.platform, best.locale
   from (
     select usable.*,
       min(usable.rank) over (partition by usable.platform) as best_rank,
-      coalesce(bool_or(usable.platform <> 'web') over (), false) as some_known
+      bool_or(usable.platform in (1, 2)) over () as some_known
     from (
       select d.token, d.environment, d.locale, d.registered_at,
-        push.channel_rank(d.provider) as rank, coalesce(d.platform, push.channel_platform(d.provider)) as platform
+        array_position(push.channels(), d.provider) as rank, push.platform_code(d.platform, d.provider) as platform
       from push.devices d
       where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
         -- A call rings through a VoIP token, and everything else is shown through an alert token, never the other way
@@ -5239,13 +5173,13 @@ CREATE FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boo
     ) usable
   ) best
   -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
-  where best.rank = best.best_rank and (best.platform is not null or not best.some_known)
+  where best.rank = best.best_rank and (best.platform > 0 or not best.some_known)
   -- Browsers come last, so that old subscriptions never displace a phone.
-  order by best.platform is not distinct from 'web', best.registered_at desc
+  order by best.platform = 3, best.registered_at desc
   limit 10
 $$;
 
-COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) IS 'the devices that receive a call, or a notification, to this user: on each platform those of the best channel, at most the ten newest in all, phones before browsers. rank: push.channel_rank. p_providers: push.apps.providers';
+COMMENT ON FUNCTION push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[]) IS 'the devices that receive a call, or a notification, to this user';
 
 CREATE FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer DEFAULT NULL::integer, OUT used integer, OUT wait integer) RETURNS record
     LANGUAGE plpgsql PARALLEL SAFE
@@ -5266,7 +5200,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer, OUT used integer, OUT wait integer) IS 'used: what a meter has counted in the last minute, an estimate; wait: seconds, at least 1, until that is down to p_room if nothing more is counted. p_returned: what was returned, read before p_counted, so that the difference is never too small';
+COMMENT ON FUNCTION push.read_meter(p_returned bigint, p_counted bigint, p_room integer, OUT used integer, OUT wait integer) IS 'what a meter has counted in the last minute, and seconds until that is down to p_room';
 
 CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5277,7 +5211,7 @@ CREATE FUNCTION push.recipient_data(p_entry jsonb) RETURNS jsonb
     when octet_length((p_entry -> 'data')::text) <= 1024 then p_entry -> 'data' end
 $_$;
 
-COMMENT ON FUNCTION push.recipient_data(p_entry jsonb) IS 'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: none that can be used';
+COMMENT ON FUNCTION push.recipient_data(p_entry jsonb) IS 'the data of an entry of recipients, for templates; null: none that can be used';
 
 CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) RETURNS TABLE(i integer, user_id text, reason text, field text, remedy text)
     LANGUAGE sql STABLE
@@ -5339,7 +5273,7 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
     and not exists (select from token x where x.i = t.i and x.is_good and x.is_asked and x.is_served)
 $$;
 
-COMMENT ON FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) IS 'parts of recipients that cannot be used. i: subscript of the entry, from 0; user_id: if known; reason: RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is reached all the same); field: for example recipients[1].fcmToken; remedy: what it must be. Not of entries with notificationEnabled false';
+COMMENT ON FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) IS 'parts of recipients that cannot be used, except in entries with notificationEnabled false';
 
 CREATE FUNCTION push.recipient_locale(p_entry jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5349,12 +5283,6 @@ CREATE FUNCTION push.recipient_locale(p_entry jsonb) RETURNS text
 $$;
 
 COMMENT ON FUNCTION push.recipient_locale(p_entry jsonb) IS 'the locale of an entry of recipients; null: it has none that can be used';
-
-CREATE FUNCTION push.recipients_in(p_recipients jsonb) RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select case jsonb_typeof(p_recipients) when 'array' then jsonb_array_length(p_recipients) else 0 end $$;
-
-COMMENT ON FUNCTION push.recipients_in(p_recipients jsonb) IS 'how many entries a quota counts for recipients. p_recipients: push.outbox.recipients';
 
 CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(i integer, place tid)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -5377,7 +5305,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse(p_call_id text, p_fault text, p_app text) IS 'raises the error for a fault, with the id of the call. Without a fault: no gateway has registered the app, and push.grant_app has not named it. It has a result so that a query can call it';
+COMMENT ON FUNCTION push.refuse(p_call_id text, p_fault text, p_app text) IS 'raises the error for a fault; null: neither a gateway nor push.grant_app has named the app';
 
 CREATE FUNCTION push.refuse_app(p_app text) RETURNS void
     LANGUAGE plpgsql
@@ -5424,7 +5352,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) IS 'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota';
+COMMENT ON FUNCTION push.refuse_quota(p_quota push.quota, p_place integer, p_count bigint) IS 'counts a refusal and raises its error: 53Q01, or 22023 for more than the quota of a minute';
 
 CREATE FUNCTION push.refuse_slots() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5454,14 +5382,14 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.refuse_slots() IS 'refuses new calls whose slot another shard owns, with SQLSTATE 22S01; a call that this shard knows already is a duplicate as ever';
+COMMENT ON FUNCTION push.refuse_slots() IS 'refuses new calls whose slot another shard owns, with SQLSTATE 22S01';
 
 CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[], p_missed_calls text DEFAULT NULL::text, p_voip_cancel boolean DEFAULT NULL::boolean, p_quota integer[] DEFAULT NULL::integer[], p_replica text DEFAULT NULL::text, p_known text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
 declare
-  v_known text[] := coalesce(p_known, push.first_channels());
+  v_known text[] := coalesce(p_known, '{apns,fcm,expo}');
   v_old   push.apps;
 begin
   -- During an upgrade, gateways of two releases register the same app in turns. What one does not pass stays as it is, and one that does
@@ -5481,14 +5409,14 @@ begin
       where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel)
         is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
           excluded.missed_calls, excluded.voip_cancel);
-  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, push.first_channels())) p(name);
+  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean, p_quota integer[], p_replica text, p_known text[]) IS 'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds: its ring window; p_escalate_after: seconds after which a user is tried on the next channel if no phone has reported that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent again; p_providers: which channels the app has; null: unchanged, and a lane for each of push.first_channels(); p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as push.apps.voip_cancel; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; null as a whole: unchanged; p_replica: name of the gateway, as for push.register_gateway; p_known: the channels that the gateway knows; null: push.first_channels(). Channels that it does not know stay as they are';
+COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean, p_quota integer[], p_replica text, p_known text[]) IS 'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds, p_escalate_after, p_at_least_once: as in push.apps; p_providers, p_missed_calls (or default), p_voip_cancel: the same; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; null as a whole: unchanged; p_replica: name of the gateway; p_known: the channels that it knows; null: apns, fcm and expo. Channels that it does not know stay as they are';
 
 CREATE FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text DEFAULT 'production'::text, platform text DEFAULT NULL::text, locale text DEFAULT NULL::text, voip boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5529,7 +5457,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.register_gateway(p_name text, p_version text) IS 'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: version of the program';
+COMMENT ON FUNCTION push.register_gateway(p_name text, p_version text) IS 'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: of the program';
 
 CREATE FUNCTION push.register_lane(p_app text, p_provider text) RETURNS smallint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5750,7 +5678,7 @@ CREATE FUNCTION push.restored_at() RETURNS timestamp with time zone
   select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s'
 $$;
 
-COMMENT ON FUNCTION push.restored_at() IS 'when this database was restored from a dump, as long as deliveries or ringing calls from before are left; null: it was not restored, or they have all been ended';
+COMMENT ON FUNCTION push.restored_at() IS 'when this database was restored, while something from before is left; else null';
 
 CREATE FUNCTION push.resume_invalidation(app text, provider text, apply boolean DEFAULT false) RETURNS TABLE(lane smallint, was_held boolean, invalidated bigint, forgotten bigint, message text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5777,10 +5705,11 @@ begin
   if not found then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
+      hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
   was_held := v_held_at is not null;
-  update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;
+  update push.lane l set invalidation_held_at = null, invalidation_note = null, updated_at = clock_timestamp()
+    where l.id = lane and was_held;
   with gone as (
     delete from push.quarantined_tokens q
     where q.ctid = any (array(
@@ -5935,7 +5864,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit. It is a hint: they poll as well. Does nothing in the sessions of gateways, which have set push.is_gateway';
+COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit; in the sessions of gateways (push.is_gateway) it does nothing';
 
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5985,7 +5914,7 @@ CREATE FUNCTION push.serves(p_providers text[], p_provider text) RETURNS boolean
   select p_provider = any (coalesce(p_providers, '{apns,fcm,expo}'))
 $$;
 
-COMMENT ON FUNCTION push.serves(p_providers text[], p_provider text) IS 'whether an app has a channel. p_providers: push.apps.providers; null: push.first_channels(). p_provider: the channel';
+COMMENT ON FUNCTION push.serves(p_providers text[], p_provider text) IS 'whether an app with these push.apps.providers has a channel';
 
 CREATE FUNCTION push.set_planner() RETURNS void
     LANGUAGE plpgsql
@@ -6006,10 +5935,10 @@ begin
   for v_plan in
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
-      (c_index, 'announce_calls, answer_call, beat, call, compare_recipients, decline_call, '
+      (c_index, 'answer_call, beat, call, compare_recipients, decline_call, '
         'device_token, drop_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, register_device, report_lanes, '
-        'report_ringing, retire_gateway, sync, take_call_key, take_refusals, void_call'),
-      (c_uncompiled, 'end_calls, erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
+        'report_ringing, retire_gateway, sync, take_call_key, void_call'),
+      (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
       (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
         'miss, oldest_ringing, postpone_receipts, promote, '
         'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
@@ -6017,7 +5946,7 @@ begin
         'expire, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
         'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
         'note_tokens'),
-      (c_index || c_uncompiled, 'calls, enqueue_batch, minutes'),
+      (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),
       -- By hand, with a condition that only a plan for the given arguments finds by an index.
       (c_index || c_uncompiled || '{"enable_bitmapscan": "off"}', 'requeue, resend_webhooks, resume_webhooks'),
       -- Inside a statement that has the other settings.
@@ -6244,8 +6173,13 @@ begin
         and h.finished_at >= v_since
       returning h.* into v_failed;
     if found then
-      perform push.announce_receipt(p_app, (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), v_failed.outbox_id,
-        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_gone.reason);
+      insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+      select push.webhook_id('receipt', p_app, v_failed.outbox_id::text, v_failed.n::text, v_gone.ticket), p_app, 'delivery.receipt',
+        v_failed.outbox_id, v_failed.user_id, clock_timestamp(), jsonb_build_object('app', p_app,
+          'callId', (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), 'n', v_failed.n, 'userId', v_failed.user_id,
+          'device', coalesce(push.mask(v_failed.token), v_failed.device), 'provider', 'expo', 'reason', v_gone.reason)
+      where push.wants_event(p_app, 'delivery.receipt')
+      on conflict do nothing;
     end if;
   end loop;
   return v_settled;
@@ -6421,7 +6355,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_is_call: as a VoIP push, which may be larger';
+COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload; null: none. p_is_call: as a VoIP push';
 
 CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text, field text, remedy text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -6547,21 +6481,6 @@ $$;
 
 COMMENT ON FUNCTION push.spread_slots(p_shards integer[], p_now integer[]) IS 'a map in which these shards own equal numbers of slots, give or take one, and as few slots as possible move. p_shards: their numbers; p_now: the map before, null: none. Returns what push.use_shard_map takes as p_shards';
 
-CREATE FUNCTION push.stuck_lanes() RETURNS smallint[]
-    LANGUAGE sql STABLE
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-  select coalesce(array_agg(x.lane), '{}') from (
-    select s.lane from push.lane_status s join push.gateways g on g.id = s.gateway and g.alive
-    group by s.lane
-    having bool_and(s.circuit <> 'closed' or s.capacity = 0
-      or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false))
-  ) x join push.lane l on l.id = x.lane
-  where push.falls_back(l.provider) and not l.paused
-$$;
-
-COMMENT ON FUNCTION push.stuck_lanes() IS 'lanes over which no living gateway sends now, because it has no connection, an open circuit, or a pause of more than 2 s that the provider asked for. Lanes of channels that none can replace (push.falls_back) and lanes paused by operators are left out';
-
 CREATE FUNCTION push.sync(p_gateway integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6596,7 +6515,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.take_call_key(p_call_id text, p_app text) IS 'reserves the key of a call for this transaction, and waits for others that have it. Returns false if the call exists';
+COMMENT ON FUNCTION push.take_call_key(p_call_id text, p_app text) IS 'reserves the key of a call, and waits for others that have it; false: the call exists';
 
 CREATE FUNCTION push.take_job(p_gateway integer, p_urgent boolean DEFAULT NULL::boolean) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6667,12 +6586,15 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.take_receipts(p_app text, p_ticket text[]) IS 'removes tickets from their batches and returns them. p_app: the app; p_ticket: the tickets. For push.settle_receipts and push.postpone_receipts';
+COMMENT ON FUNCTION push.take_receipts(p_app text, p_ticket text[]) IS 'removes tickets from their batches and returns them';
 
-CREATE FUNCTION push.take_refusals() RETURNS TABLE(app text, count bigint)
-    LANGUAGE plpgsql
+CREATE FUNCTION push.take_tally(p_max integer DEFAULT 20000) RETURNS TABLE(what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint, seconds double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
@@ -6680,6 +6602,18 @@ declare
   v_value bigint;
   v_seen  bigint;
 begin
+  return query
+    with gone as (
+      delete from push.tally t
+      where t.ctid = any (array(select x.ctid from push.tally x order by x.id limit p_max for update skip locked))
+      returning t.*
+    )
+    select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
+      g.seconds
+    from gone g left join push.lane l on l.id = g.lane
+    group by 1, 2, 3, 4, 5, 6, 7, 9;
+  -- What quotas have refused since the last call, at most of the last two minutes. Each refusal is counted by one gateway.
+  what := 'refused';
   for v_id, app in select q.id, q.app from push.quota q loop
     v_value := pg_sequence_last_value(push.meter(v_id, 'refusals'));
     continue when v_value is null or v_value = pg_sequence_last_value(push.meter(v_id, 'refusals_seen'));
@@ -6695,34 +6629,6 @@ begin
       return next;
     end if;
   end loop;
-end
-$$;
-
-COMMENT ON FUNCTION push.take_refusals() IS 'how many statements of each app its quota has refused since the last call, at most of the last two minutes; for push.take_tally';
-
-CREATE FUNCTION push.take_tally(p_max integer DEFAULT 20000) RETURNS TABLE(what text, app text, provider text, kind smallint, outcome smallint, reason text, untried boolean, count bigint, seconds double precision)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-    with gone as (
-      delete from push.tally t
-      where t.ctid = any (array(select x.ctid from push.tally x order by x.id limit p_max for update skip locked))
-      returning t.*
-    )
-    select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
-      g.seconds
-    from gone g left join push.lane l on l.id = g.lane
-    group by 1, 2, 3, 4, 5, 6, 7, 9
-    union all
-    select 'refused', r.app, null::text, null::smallint, null::smallint, null::text, null::boolean, r.count, null::double precision
-    from push.take_refusals() r;
 end
 $$;
 
@@ -6749,7 +6655,7 @@ begin
     perform push.use_quota(array_agg(u.app), array_agg(u.counts))
     from (
       select n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
-        sum(push.recipients_in(n.recipients))] as counts
+        sum(jsonb_array_length(n.recipients))] as counts
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
       group by n.app
     ) u;
@@ -6758,7 +6664,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.tally_calls() IS 'notes how many calls were enqueued, also for the quota of their app, and when to look whether a phone of each user rings, for an app that escalates';
+COMMENT ON FUNCTION push.tally_calls() IS 'counts calls, also for the quota of their app, and notes when to look whether phones ring';
 
 CREATE FUNCTION push.tell_missed(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -6817,7 +6723,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.tell_missed(p_calls bigint[]) IS 'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed call for each user who has not declined, or by push.apps.missed_calls one for each phone, or none. It goes over APNs alert, else FCM, Expo or web push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if that is earlier. Run it after push.cancel_rings: it pairs the two. p_calls: push.outbox.id';
+COMMENT ON FUNCTION push.tell_missed(p_calls bigint[]) IS 'makes missed calls of calls that nobody answered, declined or voided';
 
 CREATE FUNCTION push.tell_untold(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -6846,7 +6752,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.tell_untold(p_calls bigint[]) IS 'for missed calls that a cancel to the same phone would have shown, when that cancel was not sent: one that is still owed no longer counts as shown by the cancel, and one that was void because of it (SaidByCancel) is made again. p_calls: push.outbox.id';
+COMMENT ON FUNCTION push.tell_untold(p_calls bigint[]) IS 'makes missed calls again if the cancel that would have shown them was not sent';
 
 CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n integer DEFAULT NULL::integer, last_n integer DEFAULT NULL::integer) RETURNS TABLE(at timestamp with time zone, ms numeric, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text, trace_id text, field text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -6936,22 +6842,7 @@ CREATE FUNCTION push.token_remedy(p_provider text, p_token text) RETURNS text
       'at most 1000 characters in all' end
 $$;
 
-COMMENT ON FUNCTION push.token_remedy(p_provider text, p_token text) IS 'what to do with a malformed token: which member it belongs into, if it is one of another provider, or what a token of this provider must be';
-
-CREATE FUNCTION push.touch_lane() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  new.updated_at := clock_timestamp();
-  if old.paused and not new.paused then
-    perform push.ring_doorbell();
-  end if;
-  return new;
-end
-$$;
-
-COMMENT ON FUNCTION push.touch_lane() IS 'sets updated_at, and wakes the gateways when a lane is resumed';
+COMMENT ON FUNCTION push.token_remedy(p_provider text, p_token text) IS 'what to do with a malformed token: where it belongs, or what it must be';
 
 CREATE FUNCTION push.trim_webhooks() RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7021,7 +6912,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.trim_webhooks() IS 'turns off the webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had. Deletes events older than 24 hours, the oldest of an app with more than 100,000 (both are counted in push.webhook.dropped), and those of apps without a webhook, in bites of 5,000 of an app. Returns how many: 5,000 or more mean that there may be more';
+COMMENT ON FUNCTION push.trim_webhooks() IS 'turns off webhooks that no gateway has, and deletes old events; returns how many';
 
 CREATE FUNCTION push.use_quota(p_app text[], p_counts bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -7052,7 +6943,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.use_quota(p_app text[], p_counts bigint[]) IS 'counts what a statement enqueues, by app. Raises the error of push.has_room, and counts nothing, if others have used up a quota meanwhile';
+COMMENT ON FUNCTION push.use_quota(p_app text[], p_counts bigint[]) IS 'counts what a statement enqueues, by app, or raises the error of push.has_room';
 
 CREATE FUNCTION push.use_shard_map(p_generation integer, p_shards integer[], p_here integer, p_keep interval DEFAULT '16 days'::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7138,7 +7029,7 @@ CREATE FUNCTION push.void_reason(p_outbox_id bigint, p_user_id text) RETURNS tex
     from push.outbox o where o.id = p_outbox_id), 'CallEnded')
 $$;
 
-COMMENT ON FUNCTION push.void_reason(p_outbox_id bigint, p_user_id text) IS 'why an invite is void: CallAnswered, CallEnded or CallMissed, or while the call rings UserDeclined or UserBusy. p_outbox_id: the call; p_user_id: whose phone it was for';
+COMMENT ON FUNCTION push.void_reason(p_outbox_id bigint, p_user_id text) IS 'why an invite is void: CallAnswered, CallEnded, CallMissed, UserDeclined or UserBusy';
 
 CREATE FUNCTION push.void_unsent(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -7172,7 +7063,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.void_unsent(p_calls bigint[]) IS 'ends the ready and waiting invites of those of the calls that no longer ring, and of users who have declined: void, or expired if the call was missed and the deadline has passed. p_calls: push.outbox.id';
+COMMENT ON FUNCTION push.void_unsent(p_calls bigint[]) IS 'ends unsent invites of calls that no longer ring, and of users who have declined';
 
 CREATE FUNCTION push.voip_tokens(p_recipients jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -7183,7 +7074,7 @@ CREATE FUNCTION push.voip_tokens(p_recipients jsonb) RETURNS text[]
     where case when jsonb_typeof(t.token) = 'string' then octet_length(t.token #>> '{}') <= 1024 end)
 $_$;
 
-COMMENT ON FUNCTION push.voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients, without <, > and blanks; only of texts up to 1,024 bytes';
+COMMENT ON FUNCTION push.voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients, without <, > and blanks';
 
 CREATE FUNCTION push.wants_event(p_app text, p_type text) RETURNS boolean
     LANGUAGE sql STABLE
@@ -7197,7 +7088,7 @@ CREATE FUNCTION push.webhook_id(VARIADIC p_parts text[]) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
 
-COMMENT ON FUNCTION push.webhook_id(VARIADIC p_parts text[]) IS 'the id of an event: the same when it is recorded again. p_parts: what makes it unique, a time included, as numbers may repeat';
+COMMENT ON FUNCTION push.webhook_id(VARIADIC p_parts text[]) IS 'the id of an event, from what makes it unique: a time included, as numbers may repeat';
 
 CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -7217,7 +7108,7 @@ CREATE FUNCTION push.webpush_token(p_token text) RETURNS text
   ) t
 $$;
 
-COMMENT ON FUNCTION push.webpush_token(p_token text) IS 'the subscription of a browser in one canonical text (push.is_token), from that text or the JSON of a PushSubscription; null: it is neither';
+COMMENT ON FUNCTION push.webpush_token(p_token text) IS 'the subscription of a browser in its canonical form; null: it is none';
 
 CREATE FUNCTION push.written_at() RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE
@@ -7326,13 +7217,13 @@ CREATE VIEW push.app_grants AS
 
 COMMENT ON VIEW push.app_grants IS 'one row for each role that is bound to apps and each of its apps; members of the role are bound with it';
 
-COMMENT ON COLUMN push.app_grants.role IS 'the database role';
+COMMENT ON COLUMN push.app_grants.role IS 'name of the database role, which is good in every cluster that the database is restored to';
 
 COMMENT ON COLUMN push.app_grants.app IS 'an app that it may act for; null: none was granted to it';
 
-COMMENT ON COLUMN push.app_grants.granted_at IS 'when the app was granted';
+COMMENT ON COLUMN push.app_grants.granted_at IS 'when it was granted';
 
-COMMENT ON COLUMN push.app_grants.granted_by IS 'the login that granted it';
+COMMENT ON COLUMN push.app_grants.granted_by IS 'the database role that was logged in then';
 
 COMMENT ON COLUMN push.app_grants.fault IS 'why the grant does not work as it seems to; null: it works';
 
@@ -7364,7 +7255,7 @@ COMMENT ON COLUMN push.apps.escalate_after_seconds IS 'a user none of whose phon
 
 COMMENT ON COLUMN push.apps.at_least_once IS 'true: a missed call or notification of which nobody knows whether it was sent is sent again; false: it is not';
 
-COMMENT ON COLUMN push.apps.providers IS 'the channels that the configuration has for the app; null: unknown, push.first_channels(). Tokens of others are skipped';
+COMMENT ON COLUMN push.apps.providers IS 'the channels that the configuration has for the app; null: unknown, as apns, fcm and expo. Tokens of others are skipped';
 
 COMMENT ON COLUMN push.apps.missed_calls IS 'whom a missed call is shown to: off: nobody; newest: one phone of each user; all: every phone of each user; null: not said, then one phone of each user hears what gateways announce, and every phone what the backend enqueues';
 
@@ -7551,7 +7442,7 @@ COMMENT ON COLUMN push.deliveries.outbox_id IS 'the call: push.outbox.id';
 
 COMMENT ON COLUMN push.deliveries.app IS 'name of the app';
 
-COMMENT ON COLUMN push.deliveries.call_id IS 'payload.callId of the call';
+COMMENT ON COLUMN push.deliveries.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
 
 COMMENT ON COLUMN push.deliveries.provider IS 'apns, fcm or another of push.channels()';
 
@@ -7561,17 +7452,17 @@ COMMENT ON COLUMN push.deliveries.user_id IS 'the backend''s id of the user';
 
 COMMENT ON COLUMN push.deliveries.state IS 'ready, claimed (a gateway has it) or waiting (until due_at)';
 
-COMMENT ON COLUMN push.deliveries.attempt IS 'attempts so far, including the current one';
+COMMENT ON COLUMN push.deliveries.attempt IS 'tries so far, the current one included';
 
-COMMENT ON COLUMN push.deliveries.due_at IS 'a waiting delivery becomes ready at this time';
+COMMENT ON COLUMN push.deliveries.due_at IS 'a waiting delivery becomes ready at this time, never later than its deadline';
 
 COMMENT ON COLUMN push.deliveries.deadline_at IS 'nothing is sent after this';
 
-COMMENT ON COLUMN push.deliveries.last_reason IS 'why the last attempt did not settle it';
+COMMENT ON COLUMN push.deliveries.last_reason IS 'why the last try did not end it';
 
-COMMENT ON COLUMN push.deliveries.created_at IS 'when the call was enqueued';
+COMMENT ON COLUMN push.deliveries.created_at IS 'when it was enqueued: an invite with its call, anything else at its end';
 
-COMMENT ON COLUMN push.deliveries.n IS 'number of the push within its call';
+COMMENT ON COLUMN push.deliveries.n IS 'number of the push within its call: invites and notifications from 0, cancels from 10000, missed calls from 20000; where a phone gets both, cancels from 30000 and missed calls from 40000';
 
 COMMENT ON COLUMN push.deliveries.gateway IS 'push.gateways.id of the gateway that has it';
 
@@ -7587,7 +7478,7 @@ COMMENT ON COLUMN push.deliveries.device IS 'the token, masked: its first and la
 
 COMMENT ON COLUMN push.deliveries.failures IS 'failed attempts: array of {"at", "attempt", "status", "reason"}, and "hedged": true if an attempt was sent twice';
 
-COMMENT ON COLUMN push.deliveries.fallback_of IS 'n of the failed invite that this one replaces';
+COMMENT ON COLUMN push.deliveries.fallback_of IS 'n of the invite of the same call that failed, instead of which this is sent';
 
 CREATE VIEW push.delivery_history AS
  SELECT h.outbox_id,
@@ -7634,7 +7525,7 @@ COMMENT ON COLUMN push.delivery_history.outbox_id IS 'the call: push.outbox.id';
 
 COMMENT ON COLUMN push.delivery_history.app IS 'name of the app';
 
-COMMENT ON COLUMN push.delivery_history.call_id IS 'payload.callId of the call';
+COMMENT ON COLUMN push.delivery_history.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
 
 COMMENT ON COLUMN push.delivery_history.provider IS 'apns, fcm or another of push.channels()';
 
@@ -7646,33 +7537,33 @@ COMMENT ON COLUMN push.delivery_history.outcome IS 'delivered, delivered_late (a
 
 COMMENT ON COLUMN push.delivery_history.reason IS 'why it was not delivered, from the provider or from the gateway. For a delivered push: Hedged if it was sent over two connections, else Alert if it is an invite that an iPhone only showed, else null';
 
-COMMENT ON COLUMN push.delivery_history.attempts IS 'number of attempts';
+COMMENT ON COLUMN push.delivery_history.attempts IS 'tries made';
 
 COMMENT ON COLUMN push.delivery_history.created_at IS 'when the call was enqueued';
 
-COMMENT ON COLUMN push.delivery_history.sent_at IS 'when the last request was sent; null: none was sent';
+COMMENT ON COLUMN push.delivery_history.sent_at IS 'when the last request left; null: none ever left';
 
 COMMENT ON COLUMN push.delivery_history.finished_at IS 'when it was settled; a range on this column makes a query read few partitions';
 
-COMMENT ON COLUMN push.delivery_history.provider_message_id IS 'apns-id, FCM message name or Expo ticket';
+COMMENT ON COLUMN push.delivery_history.provider_message_id IS 'the provider''s id: apns-id, FCM message name, Expo ticket';
 
 COMMENT ON COLUMN push.delivery_history.status IS 'HTTP status of the last answer';
 
-COMMENT ON COLUMN push.delivery_history.answered_at IS 'when the provider''s last answer arrived';
+COMMENT ON COLUMN push.delivery_history.answered_at IS 'when the provider''s last answer came; null: none came';
 
-COMMENT ON COLUMN push.delivery_history.deadline_at IS 'the deadline of the push';
+COMMENT ON COLUMN push.delivery_history.deadline_at IS 'what the deadline was';
 
 COMMENT ON COLUMN push.delivery_history.n IS 'number of the push within its call';
 
 COMMENT ON COLUMN push.delivery_history.gateway IS 'push.gateways.id of the gateway that settled it';
 
-COMMENT ON COLUMN push.delivery_history.device IS 'the token, masked';
+COMMENT ON COLUMN push.delivery_history.device IS 'the token, masked: its first and last four characters';
 
 COMMENT ON COLUMN push.delivery_history.failures IS 'failed attempts: array of {"at", "attempt", "status", "reason"}, and "hedged": true if an attempt was sent twice';
 
-COMMENT ON COLUMN push.delivery_history.fallback_of IS 'n of the failed invite that this one replaced';
+COMMENT ON COLUMN push.delivery_history.fallback_of IS 'n of the invite of the same call that failed, instead of which this was sent';
 
-COMMENT ON COLUMN push.delivery_history.receipt_reason IS 'the reason in Expo''s receipt, which came later';
+COMMENT ON COLUMN push.delivery_history.receipt_reason IS 'what Expo''s receipt said later; null: nothing bad, or not yet';
 
 COMMENT ON COLUMN push.delivery_history.trace_id IS 'the trace that the call belongs to, from push.outbox.traceparent';
 
@@ -8081,15 +7972,15 @@ CREATE VIEW push.lanes AS
 
 COMMENT ON VIEW push.lanes IS 'one app and provider: what it may send, what it has sent, what is owed. push.pause_lane stops it and push.resume_lane starts it again';
 
-COMMENT ON COLUMN push.lanes.id IS 'small number of the lane';
+COMMENT ON COLUMN push.lanes.id IS 'small number that deliveries carry';
 
 COMMENT ON COLUMN push.lanes.app IS 'name of the app';
 
 COMMENT ON COLUMN push.lanes.provider IS 'apns, fcm or another of push.channels()';
 
-COMMENT ON COLUMN push.lanes.paused IS 'true: nothing is claimed from this lane';
+COMMENT ON COLUMN push.lanes.paused IS 'true: nothing is claimed from this lane, its deliveries wait or expire';
 
-COMMENT ON COLUMN push.lanes.note IS 'why it is paused, or any other note';
+COMMENT ON COLUMN push.lanes.note IS 'why it is paused, or whatever ops want to remember';
 
 COMMENT ON COLUMN push.lanes.window_size IS 'number of requests that may be in flight now, in all living replicas; null: no replica serves the lane';
 
@@ -8115,7 +8006,7 @@ COMMENT ON COLUMN push.lanes.invalidation_held_at IS 'since this time dead token
 
 COMMENT ON COLUMN push.lanes.invalidation_note IS 'why invalidation is on hold';
 
-COMMENT ON COLUMN push.lanes.updated_at IS 'when the pause, the note or the hold last changed';
+COMMENT ON COLUMN push.lanes.updated_at IS 'when the row last changed';
 
 CREATE TABLE push.origin (
     made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -8433,7 +8324,7 @@ COMMENT ON VIEW push.replicas IS 'one row for each life of a gateway process: th
 
 COMMENT ON COLUMN push.replicas.id IS 'number of this life, as in push.deliveries.gateway';
 
-COMMENT ON COLUMN push.replicas.name IS 'host or pod';
+COMMENT ON COLUMN push.replicas.name IS 'host or pod name, for people';
 
 COMMENT ON COLUMN push.replicas.version IS 'version of the program';
 
@@ -8441,7 +8332,7 @@ COMMENT ON COLUMN push.replicas.alive IS 'whether it runs, as far as is known: i
 
 COMMENT ON COLUMN push.replicas.started_at IS 'when it registered';
 
-COMMENT ON COLUMN push.replicas.heartbeat_at IS 'time of its last heartbeat';
+COMMENT ON COLUMN push.replicas.heartbeat_at IS 'when it was last heard';
 
 COMMENT ON COLUMN push.replicas.silence IS 'time since its last heartbeat; after 3 s the other replicas declare it dead';
 
@@ -8449,7 +8340,7 @@ COMMENT ON COLUMN push.replicas.claimed IS 'deliveries that it holds; when a rep
 
 COMMENT ON COLUMN push.replicas.ended_at IS 'when it ended or was declared dead; of a silent one that no other replica could declare dead, its last heartbeat';
 
-COMMENT ON COLUMN push.replicas.ended_reason IS 'retired (clean shutdown) or silent (no heartbeat)';
+COMMENT ON COLUMN push.replicas.ended_reason IS 'retired (clean shutdown) or silent (missed its heartbeats)';
 
 CREATE TABLE push.ring_reports (
     outbox_id bigint NOT NULL,
@@ -8768,11 +8659,11 @@ COMMENT ON VIEW push.stuck IS 'deliveries that should have made progress: ready 
 
 COMMENT ON COLUMN push.stuck.outbox_id IS 'the call: push.outbox.id';
 
-COMMENT ON COLUMN push.stuck.n IS 'number of the push within its call';
+COMMENT ON COLUMN push.stuck.n IS 'number of the push within its call: invites and notifications from 0, cancels from 10000, missed calls from 20000; where a phone gets both, cancels from 30000 and missed calls from 40000';
 
 COMMENT ON COLUMN push.stuck.app IS 'name of the app';
 
-COMMENT ON COLUMN push.stuck.call_id IS 'payload.callId of the call';
+COMMENT ON COLUMN push.stuck.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
 
 COMMENT ON COLUMN push.stuck.provider IS 'apns, fcm or another of push.channels()';
 
@@ -8788,7 +8679,7 @@ COMMENT ON COLUMN push.stuck.age IS 'time since it was enqueued, or since it was
 
 COMMENT ON COLUMN push.stuck."left" IS 'time until its deadline; negative: past it';
 
-COMMENT ON COLUMN push.stuck.last_reason IS 'why the last attempt did not settle it';
+COMMENT ON COLUMN push.stuck.last_reason IS 'why the last try did not end it';
 
 COMMENT ON COLUMN push.stuck.gateway IS 'push.replicas.id of the replica that has it';
 
@@ -9237,8 +9128,6 @@ ALTER INDEX push.history_failed ATTACH PARTITION push.history_default_lane_finis
 
 ALTER INDEX push.history_call ATTACH PARTITION push.history_default_outbox_id_idx;
 
-CREATE TRIGGER announce_calls AFTER UPDATE ON push.outbox REFERENCING OLD TABLE AS old_calls NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.announce_calls();
-
 CREATE TRIGGER announce_deliveries AFTER INSERT ON push.history REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION push.announce_deliveries();
 
 CREATE TRIGGER change_lane INSTEAD OF UPDATE ON push.lanes FOR EACH ROW EXECUTE FUNCTION push.change_lane();
@@ -9268,8 +9157,6 @@ CREATE TRIGGER note_tokens AFTER INSERT ON push.token_invalidations REFERENCING 
 CREATE TRIGGER put_away_restored AFTER INSERT OR UPDATE ON push.gateways FOR EACH STATEMENT EXECUTE FUNCTION push.put_away();
 
 CREATE TRIGGER tally_calls AFTER INSERT ON push.outbox REFERENCING NEW TABLE AS new_calls FOR EACH STATEMENT EXECUTE FUNCTION push.tally_calls();
-
-CREATE TRIGGER touch_lane BEFORE UPDATE ON push.lane FOR EACH ROW EXECUTE FUNCTION push.touch_lane();
 
 CREATE TRIGGER withdraw_tokens AFTER DELETE ON push.token_invalidations REFERENCING OLD TABLE AS tokens FOR EACH STATEMENT EXECUTE FUNCTION push.note_tokens('invalidated');
 

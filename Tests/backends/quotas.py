@@ -160,7 +160,7 @@ for login in ("tenant_a", "enqueuer"):
                 f"select nextval('{meter}')", f"select last_value from {meter}", "update push.quota set set_to = '{null,null,null}'",
                 "table push.quotas", "delete from push.quota", "select push.use_quota('{tenant_b}', '{{1000,0,0}}')",
                 "select push.has_room('tenant_b', '{1,0,0}')",
-                f"select push.count_on_meter('{meter}', 1000)", f"drop sequence {meter}", "select push.take_refusals()",
+                f"select push.count_on_meter('{meter}', 1000)", f"drop sequence {meter}", "select push.take_tally()",
                 "select push.register_app('tenant_a', 60, p_quota => '{1000000,null,null}')"):
             check(f"{login}: {statement.split('(')[0]} is not allowed", outcome(db, statement), "42501")
 with connect(login="tenant_a", autocommit=True) as db:

@@ -110,7 +110,6 @@ STATEMENTS = {
     "select host from push.webhook": set(),
     "update push.webhook set paused = true": set(),
     "delete from push.webhook_event": set(),
-    "select push.announce_receipt('default', 'x', 1, 1, 'u', 'd', 't', 'r')": set(),
     "select push.use_quota('{default}', '{{1,1,1}}')": set(),
     "select push.configure_quota('default', '{1,1,1}', 'x')": set(),
     "insert into push.quota (app) values ('x')": set(),
@@ -206,7 +205,6 @@ STATEMENTS = {
     "select * from push.look_up_api_key(1)": {"gateway"},
     "select * from push.good_api_keys(10)": {"gateway"},
     "select push.note_api_key_uses('{1}', '{0}', '{::1}')": {"gateway"},
-    "select * from push.expiring_api_keys()": set(),
     # Every role that may connect.
     "listen push_outbox; listen push_control; select pg_try_advisory_lock(7781, 2), pg_advisory_unlock(7781, 2)": {*ROLES},
 }

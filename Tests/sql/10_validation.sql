@@ -84,7 +84,7 @@ select test.equal('device ' || want, pg_temp.device(app, provider, token, enviro
 from (values
   ('default', 'apns', 'secret', null, null, 'push.devices.token: must have the form of a token of provider apns'),
   ('default', 'fcm', 'secret', null, null, 'push.devices.token: must have the form of a token of provider fcm'),
-  ('default', 'sms', 'secret', null, null, 'push.devices.provider: must be apns, fcm, expo or webpush'),
+  ('default', 'sms', 'secret', null, null, 'push.devices.provider: must be one of apns, fcm, expo, webpush'),
   ('default', 'fcm', 'device-token-0123456789', 'staging', null, 'push.devices.environment: must be production or sandbox'),
   ('default', 'fcm', 'device-token-0123456789', null, 'symbian', 'push.devices.platform: must be ios or android, or null'),
   ('a b', 'fcm', 'device-token-0123456789', null, null, 'push.devices.app: must have 1 to 64 letters, digits, dots, dashes or underscores'),

@@ -44,12 +44,14 @@ select test.equal('an unknown circuit is an error', pg_temp.error(format('select
   '{1}', '{1}', '{1}', '{broken}', '{0}', '{0}')) ~ 'lane_status_circuit_known', true);
 
 -- Pause, resume.
+select updated_at as changed_at from push.lanes where id = :lane \gset
 select test.equal('pause returns a sentence', (select changed || ' ' || message from push.pause_lane('ops', 'fcm', 'FCM is down')),
   'true ops/fcm is paused: its deliveries wait, and expire at their deadlines. Note: FCM is down');
 select test.equal('twice is harmless, and keeps the note', (select changed || ' ' || message from push.pause_lane('ops', 'fcm')),
   'false ops/fcm was paused already. Note: FCM is down');
 select test.equal('nothing is claimed', test.claim(:g1, 9, 'ops'), null);
-select test.equal('the note is there', (select paused || ' ' || note from push.lanes where id = :lane), 'true FCM is down');
+select test.equal('the note is there, and when it was written', (select concat_ws(' ', paused, note, updated_at > :'changed_at') from push.lanes
+  where id = :lane), 't FCM is down t');
 select test.equal('resume returns a sentence', (select changed || ' ' || message from push.resume_lane('ops', 'fcm')), 'true ops/fcm sends again');
 select test.equal('and that it did nothing', (select changed || ' ' || message from push.resume_lane('ops', 'fcm')),
   'false ops/fcm was not paused; nothing to do');

@@ -127,6 +127,16 @@ select push.ring_doorbell();
 select 1;
 SQL
 )" 1
+equal "a lane that is resumed rings, one that is paused does not" "$(sql <<'SQL' | bells
+listen push_outbox;
+select push.register_lane('bell', 'fcm');
+select push.pause_lane('bell', 'fcm');
+select 'paused';
+update push.lanes set paused = false where app = 'bell';
+select 1;
+delete from push.lane where app = 'bell';
+SQL
+)" 1
 
 # --- COPY ---
 printf 'default\t{"callId": "copy-1", "from": "x"}\t[{"userId": "u", "fcmToken": "copy-token-0123456789"}]\n%.0s' 1 2 >"$work/twice"

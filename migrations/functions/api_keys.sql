@@ -129,16 +129,6 @@ comment on function push.note_api_key_uses is
   'the keys, each once; p_ages: how long ago, in milliseconds; p_peers: the addresses that the requests came from; null: '
   'unknown';
 
-create or replace function push.expiring_api_keys()
-returns table (id int, app text, name text, expires_at timestamptz)
-language sql stable security definer set search_path = push, pg_temp as $$
-  select k.id, k.app, k.name, k.expires_at from push.api_keys k
-  where k.revoked_at is null and k.expires_at between now() and now() + interval '30 days'
-    and coalesce(k.last_used_at > now() - interval '30 days', true)
-$$;
-comment on function push.expiring_api_keys is
-  'the keys to the HTTP API that expire within 30 days, without those whose last use is more than 30 days ago';
-
 create or replace view push.keys as
 select k.id, k.app, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.addresses, k.last_used_at,
   host(k.last_used_from) as last_used_from

@@ -49,17 +49,36 @@ begin
   return new;
 end
 $$;
-comment on function push.check_call is
-  'lets a call end once. Refuses any other change, except those of push.erase_user, with an error that names the column '
-  'and contains no token';
+comment on function push.check_call is 'lets a call end once, and refuses any other change, except those of push.erase_user';
 
 create or replace trigger check_call before update on push.outbox for each row execute function push.check_call();
 
+-- The gateways are told with NOTIFY push_control: "void" and push.outbox.id, or "void *" (any call may have ended) if there are more
+-- than 100.
 create or replace function push.end_calls() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_held bigint[];
 begin
+  if exists (select from push.webhook w where w.is_on) then
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('decline', n.app, n.id::text, extract(epoch from n.created_at)::text, s.user_id), n.app, 'call.declined', n.id,
+      s.user_id, coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
+      jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
+    from new_calls n join old_calls o on o.id = n.id
+    cross join lateral jsonb_each(n.declined) s(user_id, said)
+    where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
+      -- A user who is erased has not declined, or not now.
+      and s.user_id <> '[erased]' and not s.said ? 'erases'
+      and push.wants_event(n.app, 'call.declined')
+    on conflict do nothing;
+    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
+      'call.' || n.state, n.id, n.answered_by, n.ended_at, push.call_data(row(n.*)::push.outbox)
+    from new_calls n join old_calls o on o.id = n.id
+    where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
+    on conflict do nothing;
+  end if;
   with changed as materialized (
     select n.id, n.deadline_at, n.state <> o.state as has_ended
     from new_calls n join old_calls o on o.id = n.id
@@ -74,9 +93,7 @@ begin
   return null;
 end
 $$;
-comment on function push.end_calls is
-  'runs when calls change: notes those that have ended, and those that a user has declined, for push.follow_up, and tells the gateways: '
-  'NOTIFY push_control with "void" and push.outbox.id, or with "void *" (any call may have ended) if there are more than 100';
+comment on function push.end_calls is 'records events for webhooks, notes ends and declines for push.follow_up, and tells the gateways';
 
 -- Not "update of state": PostgreSQL gives no transition tables to a trigger with a column list.
 create or replace trigger end_calls after update on push.outbox referencing old table as old_calls new table as new_calls
@@ -101,10 +118,9 @@ begin
   end if;
 end
 $$;
-comment on function push.own_calls is
-  'numbers and apps of the calls with this id in the apps that the caller may act for. p_call_id: push.outbox.call_id; '
-  'p_app: only this app; null: all of them';
+comment on function push.own_calls is 'the calls with this id in the apps that the caller may act for; p_app: only this app';
 
+-- Raises an error if there is no such call, if p_app is null and several apps have one, or if it does not name the user.
 drop function if exists push.find_call(text, text);  -- of release 0.1.0
 create or replace function push.find_call(p_call_id text, p_app text, p_user_id text default null) returns bigint
 language plpgsql stable set search_path = push, pg_temp as $$
@@ -132,9 +148,7 @@ begin
   return v_ids[1];
 end
 $$;
-comment on function push.find_call is
-  'the number of a call in the apps that the caller may act for. Raises an error if there is none, if p_app is null and several apps '
-  'have one, or if it does not name the user. p_call_id, p_app: columns of push.outbox; p_user_id: null: any user';
+comment on function push.find_call is 'the number of a call in the apps that the caller may act for';
 
 create or replace function push.device_token(p_app text, p_device text) returns text
 language plpgsql stable set search_path = push, pg_temp as $$
@@ -153,9 +167,7 @@ begin
   return v_token;
 end
 $$;
-comment on function push.device_token is
-  'the token of a device; raises an error if there is no such device. p_app: the app; p_device: a token, or '
-  'push.devices.id; null gives null';
+comment on function push.device_token is 'the token of a device: given itself, or by push.devices.id; null gives null';
 
 -- What a backend says of a call -----------------------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@
 
 create or replace function push.mask(p_token text) returns text language sql immutable parallel safe as
 $$ select left(p_token, 4) || '…' || right(p_token, 4) $$;
-comment on function push.mask is
-  'a token as people see it: its first and last four characters. Views repeat it, as their readers may not call it. p_token: the token';
+comment on function push.mask is 'a token as people see it. Views repeat it, as their readers may not call it';
 
 -- What a call has sent --------------------------------------------------------------------------------------------------
 
+-- outcome is null while the push is owed. may_ring: it may have reached the phone. bypassed: its lane is stuck, and push.bypass has
+-- looked at it. last_n: the highest n of the call.
 create or replace function push.pushes_of(p_calls bigint[]) returns table (
   id bigint, n int, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint,
   locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of int, deadline_at timestamptz,
@@ -56,13 +57,12 @@ begin
     cross join lateral (select l.app, l.provider from push.lane l where l.id = p.lane offset 0) l;
 end
 $$;
-comment on function push.pushes_of is
-  'everything that calls have sent or still owe. p_calls: push.outbox.id. A row for each push: outcome: null while it is owed; '
-  'may_ring: it may have reached the phone; bypassed: its lane is stuck and push.bypass has looked at it; last_n: the highest n of '
-  'the call';
+comment on function push.pushes_of is 'everything that calls have sent or still owe';
 
 -- Pushes that end in SQL -------------------------------------------------------------------------------------------------
 
+-- What a gateway has settled is written by push.settle. These deliveries have no gateway as their owner, so each of their attempts may
+-- have been sent. Without p_reason, the reason is that of the last attempt, or DeadlinePassed.
 create or replace function push.bury(p_gone push.delivery[], p_outcome int, p_reason text default null) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
@@ -77,10 +77,7 @@ begin
   return cardinality(p_gone);
 end
 $$;
-comment on function push.bury is
-  'writes the history of deliveries that were deleted, unless a gateway has settled them (push.settle does that). No gateway is '
-  'their owner, so each of their attempts may have been sent. p_gone: the rows; p_outcome: as push.history.outcome; p_reason: null: '
-  'that of the last attempt, or DeadlinePassed. Returns how many';
+comment on function push.bury is 'writes the history of deliveries that were deleted; returns how many';
 
 create or replace function push.void_reason(p_outbox_id bigint, p_user_id text) returns text
 language sql stable set search_path = push, pg_temp as $$
@@ -88,9 +85,7 @@ language sql stable set search_path = push, pg_temp as $$
     select case when o.ended_at is null then 'User' || initcap(o.declined -> p_user_id ->> 'reason') else 'Call' || initcap(o.state) end
     from push.outbox o where o.id = p_outbox_id), 'CallEnded')
 $$;
-comment on function push.void_reason is
-  'why an invite is void: CallAnswered, CallEnded or CallMissed, or while the call rings UserDeclined or UserBusy. p_outbox_id: the call; '
-  'p_user_id: whose phone it was for';
+comment on function push.void_reason is 'why an invite is void: CallAnswered, CallEnded, CallMissed, UserDeclined or UserBusy';
 
 -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
 drop function if exists push.void_unsent(bigint[], boolean);  -- of release 0.1.0
@@ -123,15 +118,16 @@ begin
   end loop;
 end
 $$;
-comment on function push.void_unsent is
-  'ends the ready and waiting invites of those of the calls that no longer ring, and of users who have declined: void, or expired if '
-  'the call was missed and the deadline has passed. p_calls: push.outbox.id';
+comment on function push.void_unsent is 'ends unsent invites of calls that no longer ring, and of users who have declined';
 
 -- Cancels ---------------------------------------------------------------------------------------------------------------
 
 -- Apple: the app must report a call for every VoIP push, so a VoIP token gets a cancel only if the app's phones take it for the end of
 -- a call (push.apps.voip_cancel), and never a phone that may have declined: that phone has no call left to report. A missed call rings
 -- no more, so it has no cancels.
+--
+-- The user who answered gets none; if the phone that answered is known, only that phone gets none. While a call rings, cancels are for
+-- users who have declined it.
 create or replace function push.cancel_rings(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
@@ -155,7 +151,8 @@ begin
     -- A browser has only one.
     select c.id, d.token from call c cross join unnest(c.said) s(token)
     cross join lateral (
-      select x.user_id, x.provider, coalesce(x.platform, push.channel_platform(x.provider)) as platform from push.devices x
+      select x.user_id, x.provider, coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+      from push.devices x
       where sha256(x.token::bytea) = sha256(s.token::bytea) and x.app = c.app and x.provider <> 'webpush' offset 0
     ) x
     cross join lateral (
@@ -184,7 +181,4 @@ begin
   from target t;
 end
 $$;
-comment on function push.cancel_rings is
-  'for calls that were answered or ended: makes one cancel for each phone that may ring and has none. The user who answered gets none; '
-  'if the phone that answered is known, only that phone gets none. For calls that still ring: the same for users who have declined. '
-  'p_calls: push.outbox.id';
+comment on function push.cancel_rings is 'makes one cancel for each phone that may ring and should not, and has none';

@@ -1,6 +1,6 @@
 -- The channels: the ways to reach a device, one for each provider. This file is the only place that lists them. All other
--- files ask these functions, and a new channel is added here, beside the form of its token (validation.sql) and its column
--- in push.phones_of (enqueue.sql).
+-- files ask these functions, and a new channel is added here, beside the form of its token (validation.sql), its column
+-- in push.phones_of (enqueue.sql), and whether another channel replaces it (second_chances.sql).
 --
 -- They are functions without a table: the planner replaces a call of an immutable function by its value, so that no plan
 -- reads a row or depends on statistics.
@@ -9,65 +9,37 @@
 
 create or replace function push.channels() returns text[] language sql immutable parallel safe as
 $$ select '{apns,fcm,expo,webpush}'::text[] $$;
-comment on function push.channels is
-  'the names of all channels, best first. The place in this list is the rank of a channel: 1 apns, 2 fcm, 3 expo, 4 webpush';
-
-create or replace function push.channel_words() returns text language sql immutable parallel safe as
-$$ select 'apns, fcm, expo or webpush' $$;
-comment on function push.channel_words is 'push.channels() as words, for messages';
-
--- A gateway of 0.1.0 knows these, and an app whose channels no gateway has named has these. So a later channel is used only
--- for an app that has it in its configuration.
-create or replace function push.first_channels() returns text[] language sql immutable parallel safe as
-$$ select '{apns,fcm,expo}'::text[] $$;
-comment on function push.first_channels is
-  'the channels that every gateway knows: those of release 0.1.0. An app whose providers are unknown has these';
+comment on function push.channels is 'the names of all channels, best first: the place in this list is the rank of a channel';
 
 create or replace function push.is_channel(p_provider text) returns boolean language sql immutable parallel safe as
 $$ select p_provider in ('apns', 'fcm', 'expo', 'webpush') $$;
 comment on function push.is_channel is 'whether a text is the name of a channel. For the CHECKs of tables';
 
+-- A gateway of 0.1.0 knows apns, fcm and expo, and an app whose channels no gateway has named has these. So a later channel is used
+-- only for an app that has it in its configuration.
 create or replace function push.serves(p_providers text[], p_provider text) returns boolean
 language sql immutable parallel safe as $$
   select p_provider = any (coalesce(p_providers, '{apns,fcm,expo}'))
 $$;
-comment on function push.serves is
-  'whether an app has a channel. p_providers: push.apps.providers; null: push.first_channels(). p_provider: the channel';
+comment on function push.serves is 'whether an app with these push.apps.providers has a channel';
 
--- Order and platforms -------------------------------------------------------------------------------------------------
-
-create or replace function push.channel_rank(p_provider text) returns int language sql immutable parallel safe as
-$$ select case p_provider when 'apns' then 1 when 'fcm' then 2 when 'expo' then 3 when 'webpush' then 4 end $$;
-comment on function push.channel_rank is 'the rank of a channel: its place in push.channels(), from 1. The best is 1';
-
-create or replace function push.channel_of(p_rank int) returns text language sql immutable parallel safe as
-$$ select case p_rank when 1 then 'apns' when 2 then 'fcm' when 3 then 'expo' when 4 then 'webpush' end $$;
-comment on function push.channel_of is 'the channel with a rank';
-
-create or replace function push.channel_platform(p_provider text) returns text language sql immutable parallel safe as
-$$ select case p_provider when 'apns' then 'ios' when 'fcm' then 'android' when 'webpush' then 'web' end $$;
-comment on function push.channel_platform is
-  'the platform of a registered device that names none, by its channel: ios, android or web; null: it may be any phone';
-
--- A browser is a device beside the phones. It never stands in for one, and none stands in for it.
-create or replace function push.falls_back(p_provider text) returns boolean language sql immutable parallel safe as
-$$ select p_provider in ('apns', 'fcm') $$;
-comment on function push.falls_back is 'whether another channel may replace this one for the same phone: it is not the last';
-
-create or replace function push.is_fallback(p_provider text) returns boolean language sql immutable parallel safe as
-$$ select p_provider in ('fcm', 'expo') $$;
-comment on function push.is_fallback is 'whether this channel may replace another one for the same phone';
+-- Platforms -----------------------------------------------------------------------------------------------------------
 
 create or replace function push.is_platform(p_platform text) returns boolean language sql immutable parallel safe as
 $$ select p_platform in ('ios', 'android', 'web') $$;
 comment on function push.is_platform is 'whether a text is the name of a platform. For the CHECKs of tables';
 
-create or replace function push.platform_code(p_platform text) returns smallint language sql immutable parallel safe as
-$$ select case p_platform when 'ios' then 1 when 'android' then 2 when 'web' then 3 else 0 end::smallint $$;
-comment on function push.platform_code is 'the code of a platform in push.delivery.platform; 0: unknown';
+create or replace function push.platform_code(p_platform text, p_provider text) returns smallint
+language sql immutable parallel safe as $$
+  select case coalesce(p_platform, case p_provider when 'apns' then 'ios' when 'fcm' then 'android' when 'webpush' then 'web' end)
+    when 'ios' then 1 when 'android' then 2 when 'web' then 3 else 0 end::smallint
+$$;
+comment on function push.platform_code is 'push.delivery.platform of a device, by its channel if it names none; 0: unknown';
 
 -- Tokens --------------------------------------------------------------------------------------------------------------
 
+-- An APNs token loses <, > and blanks, with which phones print it, others the blanks around them. The subscription of a browser gets
+-- its canonical form.
 create or replace function push.channel_token(p_provider text, p_token text) returns text
 language sql immutable parallel safe as $$
   select case p_provider
@@ -78,14 +50,11 @@ language sql immutable parallel safe as $$
     when 'webpush' then push.webpush_token(p_token)
   end
 $$;
-comment on function push.channel_token is
-  'a token as it is used: an APNs token without <, > and blanks, with which phones print it, a web push subscription in its canonical '
-  'form, others without blanks around them. Null: it does not have the form of a token of this provider';
+comment on function push.channel_token is 'a token as it is used; null: it does not have the form of a token of this provider';
 
 create or replace function push.has_token_member(p_entry jsonb) returns boolean language sql immutable parallel safe as
 $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;
-comment on function push.has_token_member is
-  'whether an entry of recipients has a member for a token. Such an entry is one device; others name a user';
+comment on function push.has_token_member is 'whether an entry of recipients has a token: it is one device; others name a user';
 
 create or replace function push.entry_user(p_entry jsonb) returns text language sql immutable parallel safe as
 $$ select case jsonb_typeof(p_entry) when 'string' then p_entry #>> '{}' else p_entry ->> 'userId' end $$;
@@ -101,8 +70,7 @@ returns table (rank int, provider text, token text) language sql immutable paral
     (4, 'webpush', push.channel_token('webpush', p_entry ->> 'webPushSubscription'))) t(rank, provider, token)
   where t.token is not null
 $$;
-comment on function push.entry_tokens is
-  'the tokens of an entry of recipients that have the right form: with p_is_call the VoIP token, else the alert token. rank: of the channel';
+comment on function push.entry_tokens is 'the usable tokens of an entry of recipients: for a call the VoIP token, else the alert token';
 
 -- An entry with an APNs token is an iPhone, even if it is reached over another channel. An Android phone rings on a data message alone, and
 -- an iPhone does not show one.
@@ -112,8 +80,7 @@ language sql immutable parallel safe as $$
     case when p_entry ->> 'platform' = 'ios' then 1 when p_entry ->> 'platform' = 'android' then 2
       when p_entry ->> 'voipPushToken' <> '' or p_entry ->> 'apnsToken' <> '' then 1 else 0 end end::smallint
 $$;
-comment on function push.entry_platform is
-  'the platform, as in push.delivery.platform, of an entry of recipients that is reached over a channel';
+comment on function push.entry_platform is 'push.delivery.platform of an entry of recipients that is reached over a channel';
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 
@@ -126,7 +93,7 @@ comment on column push.devices.platform is 'ios, android, web or unknown (null)'
 comment on column push.token_invalidations.provider is 'apns, fcm or another of push.channels()';
 comment on column push.quarantined_tokens.provider is 'apns, fcm or another of push.channels()';
 comment on column push.apps.providers is
-  'the channels that the configuration has for the app; null: unknown, push.first_channels(). Tokens of others are skipped';
+  'the channels that the configuration has for the app; null: unknown, as apns, fcm and expo. Tokens of others are skipped';
 comment on column push.outbox.recipients is
   'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, webPushSubscription, '
   'platform, environment, locale, data, notificationEnabled}';

@@ -17,7 +17,7 @@ begin
     when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
     when not coalesce(push.is_app(new.app), false)
       then 'app: must have 1 to 64 letters, digits, dots, dashes or underscores'
-    when not coalesce(push.is_channel(new.provider), false) then 'provider: must be ' || push.channel_words()
+    when not coalesce(push.is_channel(new.provider), false) then 'provider: must be one of ' || array_to_string(push.channels(), ', ')
     when push.channel_token(new.provider, new.token) is distinct from new.token
       then format('token: must have the form of a token of provider %s', new.provider)
     when new.environment not in ('production', 'sandbox') then 'environment: must be production or sandbox'
@@ -33,8 +33,7 @@ begin
   return new;
 end
 $$;
-comment on function push.check_device is
-  'refuses a malformed device with an error that names the column and contains no token';
+comment on function push.check_device is 'refuses a malformed device with an error that contains no token';
 
 create or replace trigger check_device before insert or update of user_id, app, provider, token, environment, platform, locale
   on push.devices for each row execute function push.check_device();
@@ -72,8 +71,7 @@ begin
 end
 $$;
 comment on function push.note_devices is
-  'puts aside the devices that were registered longest ago if a user has more than 100 living ones in an app, and removes tokens of '
-  'living devices from push.token_invalidations';
+  'puts aside devices beyond the newest 100 of a user, and forgets that tokens of living devices were dead';
 
 create or replace trigger note_new_devices after insert on push.devices referencing new table as changed
   for each statement execute function push.note_devices();

@@ -32,8 +32,7 @@ begin
   return found and not exists (select from push.outbox o where o.call_id = p_call_id and o.app = p_app);
 end
 $$;
-comment on function push.take_call_key is
-  'reserves the key of a call for this transaction, and waits for others that have it. Returns false if the call exists';
+comment on function push.take_call_key is 'reserves the key of a call, and waits for others that have it; false: the call exists';
 
 -- Plans must use indexes: a plan made while the tables are small would scan them for the rest of the session. A new call
 -- always rings; a notification is ended from the start. A chat message needs no callId. An invalid traceparent becomes an
@@ -98,26 +97,26 @@ begin
   return new;
 end
 $$;
-comment on function push.fill_call is
-  'fills in the columns that the backend leaves out and skips a call that exists. Does not change calls restored from a dump';
+comment on function push.fill_call is 'fills in what the backend leaves out, and skips a call that exists';
 
 create or replace trigger fill_call before insert on push.outbox for each row execute function push.fill_call();
 
 -- Refusing and fanning out --------------------------------------------------------------------------------------------
 
+-- These are, on each platform, the devices of the best channel, at most the ten newest in all, phones before browsers.
 create or replace function push.reachable_devices(p_app text, p_user_id text, p_is_call boolean, p_providers text[])
 returns table (rank int, token text, environment smallint, platform smallint, locale text)
 language sql stable as $$
   select best.rank, best.token,
     case best.environment when 'sandbox' then 1 else 0 end::smallint,
-    push.platform_code(best.platform), best.locale
+    best.platform, best.locale
   from (
     select usable.*,
       min(usable.rank) over (partition by usable.platform) as best_rank,
-      coalesce(bool_or(usable.platform <> 'web') over (), false) as some_known
+      bool_or(usable.platform in (1, 2)) over () as some_known
     from (
       select d.token, d.environment, d.locale, d.registered_at,
-        push.channel_rank(d.provider) as rank, coalesce(d.platform, push.channel_platform(d.provider)) as platform
+        array_position(push.channels(), d.provider) as rank, push.platform_code(d.platform, d.provider) as platform
       from push.devices d
       where d.user_id = p_user_id and d.app = p_app and d.enabled and d.invalidated_at is null
         -- A call rings through a VoIP token, and everything else is shown through an alert token, never the other way
@@ -127,21 +126,19 @@ language sql stable as $$
     ) usable
   ) best
   -- An Expo token without a platform may belong to a phone that is already reached over a better channel.
-  where best.rank = best.best_rank and (best.platform is not null or not best.some_known)
+  where best.rank = best.best_rank and (best.platform > 0 or not best.some_known)
   -- Browsers come last, so that old subscriptions never displace a phone.
-  order by best.platform is not distinct from 'web', best.registered_at desc
+  order by best.platform = 3, best.registered_at desc
   limit 10
 $$;
-comment on function push.reachable_devices is
-  'the devices that receive a call, or a notification, to this user: on each platform those of the best channel, at most '
-  'the ten newest in all, phones before browsers. rank: push.channel_rank. p_providers: push.apps.providers';
+comment on function push.reachable_devices is 'the devices that receive a call, or a notification, to this user';
 
 -- Chooses as push.tell_missed does: the best channel, and in it the first entry or the newest token.
 create or replace function push.keep_newest(p_outbox_id bigint[]) returns bigint
 language sql volatile set search_path = push, pg_temp as $$
   with phone as materialized (
     select d.outbox_id, d.n, row_number() over (partition by d.outbox_id, d.user_id order by
-      (select push.channel_rank(l.provider) from push.lane l where l.id = d.lane),
+      (select array_position(push.channels(), l.provider) from push.lane l where l.id = d.lane),
       (select min(e.ordinal) from jsonb_array_elements(o.recipients) with ordinality e(entry, ordinal)
         where push.is_recipient(e.entry)
           and exists (select from push.entry_tokens(e.entry, false) t where t.token = d.token)),
@@ -157,11 +154,12 @@ language sql volatile set search_path = push, pg_temp as $$
   )
   select count(*) from dropped
 $$;
-comment on function push.keep_newest is
-  'removes new deliveries of notifications until each user has one phone left. p_outbox_id: push.outbox.id. Returns how many';
+comment on function push.keep_newest is 'removes new deliveries of notifications until each user has one phone left';
 
 -- The planner puts this function and the next one into push.fan_out. "offset 0" keeps a subquery from being merged into the query around
 -- it: its columns are computed once, and its rows are checked before they are used.
+--
+-- is_unwanted is true for a missed call of an app that shows none, and voip_tokens is set only for a notification.
 create or replace function push.accept(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int, p_traceparent text
 ) returns table (is_call boolean, is_unwanted boolean, providers text[], voip_tokens text[], size_faults text[])
@@ -191,9 +189,7 @@ language sql stable as $$
     else true end
   offset 0
 $$;
-comment on function push.accept is
-  'raises an error for a call with a fault. Arguments: columns of push.outbox. Else what its entries need: is_unwanted: a missed call of '
-  'an app that shows none; providers: push.apps.providers; voip_tokens: of a notification; size_faults: push.size_faults';
+comment on function push.accept is 'raises an error for a call with a fault, else gives what its entries need';
 
 -- An entry with tokens is one device. If its best token is dead, the next one is used. An entry that only names a user stands for the
 -- user's registered devices.
@@ -202,7 +198,7 @@ returns table (rank int, token text, environment smallint, platform smallint, lo
 language sql stable as $$
   select e.rank, case e.rank when 1 then e.apns when 2 then e.fcm when 3 then e.expo else e.webpush end,
     case when p_entry ->> 'environment' in ('sandbox', 'development') then 1 else 0 end::smallint,
-    push.entry_platform(push.channel_of(e.rank), p_entry), push.recipient_locale(p_entry)
+    push.entry_platform((push.channels())[e.rank], p_entry), push.recipient_locale(p_entry)
   from (
     -- The best channel whose token is not known to be dead. Each token is looked up only when it is its turn, and by its index: "not
     -- exists" could be planned as a hash of all dead tokens.
@@ -243,8 +239,7 @@ language sql stable as $$
   from push.reachable_devices(p_app, push.entry_user(p_entry), p_is_call, p_providers) d
   where not (jsonb_typeof(p_entry) = 'object' and push.has_token_member(p_entry))
 $$;
-comment on function push.phones_of is
-  'the phones that an entry of recipients stands for. p_entry: the entry; the others: as push.accept gives them. rank: push.channel_rank';
+comment on function push.phones_of is 'the phones that an entry of recipients stands for';
 
 create or replace function push.fan_out() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
@@ -259,7 +254,7 @@ begin
   -- table is not read.
   if pg_sequence_last_value('push.quota_id_seq') is not null then
     perform push.has_room(n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
-        sum(push.recipients_in(n.recipients))], true)
+        sum(case jsonb_typeof(n.recipients) when 'array' then jsonb_array_length(n.recipients) else 0 end)], true)
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
       group by n.app;
   end if;
@@ -290,7 +285,7 @@ begin
         offset 0
       ) e
       cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
-      left join push.lane l on l.app = e.app and l.provider = push.channel_of(v.rank)
+      left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
     ) t
     order by t.id, t.lane, t.token, t.ordinal
   ) d;
@@ -305,9 +300,7 @@ begin
   return null;
 end
 $$;
-comment on function push.fan_out is
-  'refuses invalid calls and notifications, and those of apps that the caller may not act for. Makes one delivery for each '
-  'device of the others, and skips recipients that cannot be used';
+comment on function push.fan_out is 'refuses invalid calls, and those of other tenants; makes a delivery for each device of the others';
 
 create or replace trigger fan_out after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.fan_out();
@@ -360,7 +353,8 @@ declare
   v_app    constant text := coalesce(enqueue_call.app, 'default');
   v_kind   constant text := coalesce(enqueue_call.kind, 'incoming_call');
   v_given  constant text := push.given_call_id(v_kind, enqueue_call.payload);
-  v_counts constant bigint[] := array[push.is_call(v_kind)::int, (not push.is_call(v_kind))::int, push.recipients_in(enqueue_call.recipients)];
+  v_counts constant bigint[] := array[push.is_call(v_kind)::int, (not push.is_call(v_kind))::int,
+    case jsonb_typeof(enqueue_call.recipients) when 'array' then jsonb_array_length(enqueue_call.recipients) else 0 end];
   v_since  timestamptz;
 begin
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
@@ -427,7 +421,7 @@ begin
       select r.n
       from (
         select a.n, a.app, array[sum(push.is_call(a.kind)::int) over w, sum((not push.is_call(a.kind))::int) over w,
-          sum(push.recipients_in(a.recipients)) over w] as counts
+          sum(case jsonb_typeof(a.recipients) when 'array' then jsonb_array_length(a.recipients) else 0 end) over w] as counts
         from asked a join push.quota q on q.app = a.app
         where v_is_limited
         window w as (partition by a.app order by a.n)

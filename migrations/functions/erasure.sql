@@ -68,8 +68,7 @@ begin
     else p_value end;
 end
 $$;
-comment on function push.mask_user is
-  'a JSON value in which [erased] replaces every string and key that equals p_user_id, or with p_words every such word in strings';
+comment on function push.mask_user is 'a JSON value without a user: [erased] replaces strings and keys, or with p_words words in strings';
 
 create or replace function push.add_counts(p_counts jsonb, p_more jsonb) returns jsonb language sql immutable parallel safe as $$
   select coalesce(jsonb_object_agg(s.place, jsonb_build_array(s.removed, s.masked)), '{}')
@@ -140,10 +139,10 @@ begin
   return true;
 end
 $$;
-comment on function push.hand_over is
-  'gives what is owed to one user in a call, on tokens that another recipient has who has not declined, to that recipient; of a call '
-  'that rings, also what was sent. Returns false, and does nothing, if a row of an invite that rings is locked';
+comment on function push.hand_over is 'hands what is owed to a user, on tokens that others have too, over to them; false: a row is locked';
 
+-- Entries of recipients lose tokens, locale and data, and a payload that names the user keeps only its ids. If a row of history is
+-- locked, the call waits.
 create or replace function push.mask_rows(p_erasure push.erasure, p_id bigint, p_call push.outbox, p_since timestamptz) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
@@ -195,9 +194,7 @@ begin
   return p_erasure;
 end
 $$;
-comment on function push.mask_rows is
-  'masks the user in a call, which is locked, and in its other rows: entries of recipients without tokens, locale and data; a payload '
-  'that names the user reduced to its ids. If a row of history is locked, the call waits. p_since: history since then';
+comment on function push.mask_rows is 'masks the user in a call, which is locked, and in its other rows';
 
 create or replace function push.erase_from_call(p_erasure push.erasure, p_outbox_id bigint) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
@@ -258,9 +255,7 @@ begin
   return push.mask_rows(p_erasure, p_outbox_id, v_call, v_since);
 end
 $$;
-comment on function push.erase_from_call is
-  'masks the user in one call and its other rows if the call has ended and nothing is owed that needs the user; otherwise the call waits. '
-  'Declines it if it rings, and ends the user''s unsent notifications';
+comment on function push.erase_from_call is 'masks the user in one call, or declines it if it rings; it waits while something is owed';
 
 -- Which calls name the user -------------------------------------------------------------------------------------------
 
@@ -310,13 +305,14 @@ begin
   return p_erasure;
 end
 $$;
-comment on function push.look_further is
-  'looks through the next bite of all calls and history: found: the calls in it that name the user. scanned_at is set at the end';
+comment on function push.look_further is 'finds the calls that name the user in the next bite of all calls and history';
 
 -- Outside of calls ------------------------------------------------------------------------------------------------------
 
 -- Reads whole tables: an index on the user in each of them would cost every settlement and registration. Tokens without a device have
 -- no known user; they are found by their hash.
+--
+-- Devices that were registered since push.erase_user stay.
 create or replace function push.erase_elsewhere(p_erasure push.erasure) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
@@ -373,12 +369,12 @@ begin
   return p_erasure;
 end
 $$;
-comment on function push.erase_elsewhere is
-  'removes one user''s devices, dead and quarantined tokens, Expo tickets and token.dead events, and masks the user in other events. '
-  'Devices that were registered since push.erase_user stay. has_locked: whether rows were skipped. Reads whole tables';
+comment on function push.erase_elsewhere is 'erases the user outside of calls; has_locked: rows were skipped';
 
 -- The whole -----------------------------------------------------------------------------------------------------------
 
+-- It looks at the calls that were found, and looks for more. At the end it removes what is stored outside of calls. After ten minutes,
+-- if no call waits, it does so once more, and the erasure is finished.
 create or replace function push.continue_erasure(p_erasure push.erasure, p_until timestamptz) returns push.erasure
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
@@ -449,9 +445,7 @@ begin
   return p_erasure;
 end
 $$;
-comment on function push.continue_erasure is
-  'continues an erasure, whose row is locked, until p_until: looks at the calls that were found, and looks for more. At the end, removes '
-  'what is stored outside of calls. After ten minutes, if no call waits, it does so once more, and the erasure is finished';
+comment on function push.continue_erasure is 'continues an erasure, whose row is locked, until p_until';
 
 create or replace function push.erase_user(user_id text, app text, max_ms int default 1000)
 returns table (place text, removed bigint, masked bigint, waiting bigint, is_complete boolean)
@@ -545,5 +539,4 @@ begin
   return cardinality(v_ids) > 1;
 end
 $$;
-comment on function push.finish_erasures is
-  'the job "erase": continues one erasure for about 500 ms. Returns whether there is another one to continue';
+comment on function push.finish_erasures is 'the job "erase": continues one erasure for about 500 ms. Returns whether another one waits';

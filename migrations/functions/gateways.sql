@@ -19,8 +19,7 @@ begin
 end
 $$;
 comment on function push.register_gateway is
-  'registers a new life of a gateway. The result fences the gateway''s statements. p_name: '
-  'host or pod; p_version: version of the program';
+  'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: of the program';
 
 -- It has more arguments than in 0.1. It replaces that one in a single transaction: gateways of 0.1 that run plan their statement again,
 -- and find this one by the first seven.
@@ -32,7 +31,7 @@ create or replace function push.register_app(
 ) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
-  v_known text[] := coalesce(p_known, push.first_channels());
+  v_known text[] := coalesce(p_known, '{apns,fcm,expo}');
   v_old   push.apps;
 begin
   -- During an upgrade, gateways of two releases register the same app in turns. What one does not pass stays as it is, and one that does
@@ -52,21 +51,17 @@ begin
       where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel)
         is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
           excluded.missed_calls, excluded.voip_cancel);
-  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, push.first_channels())) p(name);
+  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
   end if;
 end
 $$;
 comment on function push.register_app is
-  'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds: '
-  'its ring window; p_escalate_after: seconds after which a user is tried on the next channel if no phone has reported '
-  'that it rings; null: never; p_at_least_once: whether a missed call or notification with an unknown result is sent '
-  'again; p_providers: which channels the app has; null: unchanged, and a lane for each of push.first_channels(); '
-  'p_missed_calls: off, newest, all or default, as push.apps.missed_calls; null: unchanged; p_voip_cancel: as '
-  'push.apps.voip_cancel; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; '
-  'null as a whole: unchanged; p_replica: name of the gateway, as for push.register_gateway; '
-  'p_known: the channels that the gateway knows; null: push.first_channels(). Channels that it does not know stay as they are';
+  'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds, '
+  'p_escalate_after, p_at_least_once: as in push.apps; p_providers, p_missed_calls (or default), p_voip_cancel: the same; null: unchanged; '
+  'p_quota: calls, notifications and recipients a minute, each null for no limit; null as a whole: unchanged; p_replica: name of the '
+  'gateway; p_known: the channels that it knows; null: apns, fcm and expo. Channels that it does not know stay as they are';
 
 -- Of gateways that ended ------------------------------------------------------------------------------------------------
 
@@ -74,6 +69,10 @@ comment on function push.register_app is
 -- claimed one at a time. If a gateway dies with a suspect, only the suspect counts that death, not the other deliveries of
 -- the gateway. After a third death the outcome is dead. There is no next channel for it: the cause is probably the call
 -- itself.
+--
+-- Attempts stay counted, and those of silent gateways count a crash. Of these, and of gateways that live and have disowned them, missed
+-- calls and notifications, which people see, end as dead (GatewayCrashed) unless the app is at_least_once. Those that are locked are
+-- left.
 create or replace function push.free_rows(p_places tid[], p_owners int[]) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
@@ -116,10 +115,7 @@ begin
   return v_found;
 end
 $$;
-comment on function push.free_rows is
-  'makes claimed deliveries ready again. Attempts stay counted. Those of gateways that were silent count a crash. Of these, and of '
-  'gateways that live and have disowned them, missed calls and notifications, which people see, end as dead (GatewayCrashed) unless the '
-  'app is at_least_once. p_places: where they are stored; p_owners: the gateways. Returns how many were found; those that are locked are left';
+comment on function push.free_rows is 'makes claimed deliveries ready again; returns how many were found';
 
 -- Rows that are locked are found by a later run; so is a claim that was running when its gateway ended and commits afterwards.
 -- push.gateways.free_due_at is the time of that run. It is cleared by a run that found nothing while it held the gateway's row
@@ -154,9 +150,7 @@ begin
   return v_found;
 end
 $$;
-comment on function push.free_claims is
-  'frees the deliveries claimed by gateways that have ended (push.free_rows), and those still to be freed of other gateways. p_gateways: '
-  'gateways that ended in this transaction. Returns how many were found';
+comment on function push.free_claims is 'frees the deliveries of gateways that have ended now or, with some left, before; returns how many';
 
 -- The update changes nothing, but a transaction that writes nothing would flush nothing.
 create or replace function push.sync(p_gateway int) returns void
@@ -245,10 +239,7 @@ begin
 end
 $$;
 comment on function push.beat is
-  'a gateway''s heartbeat, to be called every second. Any gateway''s call finds the others that were silent for p_silence, '
-  'declares them dead, and frees their deliveries. p_may_reap enables this; it must be false until the caller''s own '
-  'connection has been up for p_silence. The caller declares no gateway dead for p_silence after a gap of two thirds of '
-  'p_silence between two of its own heartbeats, and none at the first check. p_gateway: what push.register_gateway '
-  'returned. alive: false if the caller itself was declared dead: its deliveries are taken over and it must register '
-  'again. must_reclaim: for '
-  'gateways of release 0.1.0: always false';
+  'a gateway''s heartbeat, to be called every second. It finds the others that were silent for p_silence, declares them dead, and frees '
+  'their deliveries. p_may_reap enables this; it must be false until the caller''s own connection has been up for p_silence. p_gateway: '
+  'what push.register_gateway returned. alive: false if the caller itself was declared dead: its deliveries are taken over, and it must '
+  'register again. must_reclaim: for gateways of release 0.1.0: always false';

@@ -177,8 +177,18 @@ language sql stable as $$
       'Rows of push.history_default keep their day''s partition from being made. The owner of the schema moves them: docs/operations.md, '
       '"History without a partition".'
     from (select exists (select from push.history_default) as some) h
+  union all
+  select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
+      case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
+      'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
+    from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
+      where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
+  union all
+  select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
+      'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
+    from (select count(*) from push.quarantined_tokens) q
 $$;
-comment on function push.health_of_calls is 'checks of calls and their history; for push.health';
+comment on function push.health_of_calls is 'checks of calls, their history, receipts and tokens; for push.health';
 
 -- The planner puts the others into this one, whose plan is made once a session.
 create or replace function push.check_health() returns table (item text, value text, state text, hint text)
@@ -191,16 +201,6 @@ begin
     select * from push.health_of_replicas()
     union all
     select * from push.health_of_calls()
-    union all
-    select 'receipts overdue', r.count::text || case when r.count = 1000 then ' or more' else '' end,
-        case when r.count = 0 then 'ok' when r.count < 1000 then 'warn' else 'bad' end,
-        'Expo''s receipts are looked up 15 minutes after sending and lost after 24 hours.'
-      from (select least(coalesce(sum(cardinality(r.ticket)), 0), 1000) as count from (select r.ticket from push.receipt_batch r
-        where r.due_at < now() - interval '5 minutes' or r.attempts > 3 limit 1000) r) r
-    union all
-    select 'quarantined tokens', q.count::text, case when q.count = 0 then 'ok' else 'warn' end,
-        'A provider reported many tokens as dead at once: push.lanes shows which provider; push.resume_invalidation ends the hold.'
-      from (select count(*) from push.quarantined_tokens) q
     union all
     select 'webhooks',
         coalesce(push.first_few(array_agg(format('%s: %s%s%s, %s wait', w.app, w.state,
@@ -220,13 +220,40 @@ begin
         case when bool_or(k.expires_at < now() + interval '3 days') then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
         'Backends are refused from then on. As a role in push_keys: create another key (push.create_api_key), hand it over, '
         'revoke this one (push.revoke_api_key).'
-      from push.expiring_api_keys() k
+      -- Not those whose last use is more than 30 days ago.
+      from push.api_keys k
+      where k.revoked_at is null and k.expires_at between now() and now() + interval '30 days'
+        and coalesce(k.last_used_at > now() - interval '30 days', true)
     union all
     select 'quotas', coalesce(push.first_few(array_agg(q.trouble order by q.trouble)), 'none is used up'),
         case when count(*) > 0 then 'warn' else 'ok' end,
         'An app at its quota is refused (53Q01): push.quotas, push.set_quota. Replicas that differ: calls/notifications/recipients '
         'a minute; the one that registered last is right.'
-      from push.quota_troubles() q;
+      from (
+        with used as (
+          select u.*, 0 = any (array_agg(u."limit") over (partition by u.app)) as is_shut,
+            case when u.refusals > 0 then format('; %s refusals in the last minute', u.refusals) else '' end as refused
+          from push.quota_uses() u where u."limit" is not null
+        ), said as (
+          select r.* from push.quota_of_replica r where exists (select from push.gateways g where g.name = r.replica and g.alive)
+        )
+        select format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')) || max(u.refused)
+          from used u
+          where u."limit" > 0 and (u.used >= u."limit" or u.refusals > 0 and not u.is_shut)
+          group by u.app
+        union all
+        select format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no ')) || max(u.refused)
+          from used u where u."limit" = 0 group by u.app
+        union all
+        select format('replicas differ on %s: %s', s.app,
+            string_agg(format('%s (%s)', array_to_string(s.limits, '/', 'none'), s.names), ', '))
+          from (select s.app, s.limits, string_agg(s.replica, ', ' order by s.replica) as names from said s group by s.app, s.limits) s
+          group by s.app having count(*) > 1
+        union all
+        select format('the quota of %s is not the one that %s has: register it again, by a restart', s.app, s.replica)
+          from (select distinct on (s.app) s.* from said s order by s.app, s.said_at desc) s left join push.quota q on q.app = s.app
+          where s.limits <> coalesce(q.configured, '{null,null,null}')
+      ) q(trouble);
 end
 $$;
 comment on function push.check_health is 'checks conditions that could make calls ring late; for push.health';

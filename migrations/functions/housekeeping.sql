@@ -20,8 +20,7 @@ begin
 end
 $$;
 comment on function push.promote is
-  'makes at most p_max waiting deliveries ready that are due. Whether their calls still ring is shown by the claim. Returns how many became '
-  'ready';
+  'makes at most p_max waiting deliveries ready that are due. Returns how many. Whether their calls still ring is shown by the claim';
 
 create or replace function push.expire(
   p_max int default 5000, p_slack interval default '0', p_since timestamptz default '-infinity'
@@ -75,10 +74,9 @@ begin
 end
 $$;
 comment on function push.expire is
-  'ends at most p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired. Expired '
-  'cancels are noted for push.tell_untold. Returns how many expired. Claimed deliveries are left to their gateway. '
-  'p_since: skips deliveries that were due before it. While a transaction holds back vacuum, a call without it reads the '
-  'dead entries of all earlier calls; call it without from time to time';
+  'ends at most p_max ready and waiting deliveries whose deadline is past, or less than p_slack away, as expired. Returns how many. '
+  'Claimed ones are left to their gateway. p_since: skips those that were due before it. While a transaction holds back vacuum, a call '
+  'without it reads the dead entries of all earlier calls; call it without from time to time';
 
 -- History's partitions ------------------------------------------------------------------------------------------------
 

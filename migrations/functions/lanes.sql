@@ -37,9 +37,7 @@ begin
   return true;
 end
 $$;
-comment on function push.notify is
-  'NOTIFY, unless the commit might wait for the notifications of other sessions. p_channel, p_payload: as for NOTIFY. '
-  'Returns false if nothing was notified';
+comment on function push.notify is 'NOTIFY, unless the commit might wait for those of other sessions; false: nothing was notified';
 
 create or replace function push.ring_doorbell() returns void language plpgsql set search_path = push, pg_temp as $$
 declare
@@ -59,23 +57,7 @@ begin
   end if;
 end
 $$;
-comment on function push.ring_doorbell is
-  'wakes the gateways at commit. It is a hint: they poll as well. Does nothing in the sessions of gateways, which have set '
-  'push.is_gateway';
-
-create or replace function push.touch_lane() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  new.updated_at := clock_timestamp();
-  if old.paused and not new.paused then
-    perform push.ring_doorbell();
-  end if;
-  return new;
-end
-$$;
-comment on function push.touch_lane is 'sets updated_at, and wakes the gateways when a lane is resumed';
-
-create or replace trigger touch_lane before update on push.lane for each row execute function push.touch_lane();
+comment on function push.ring_doorbell is 'wakes the gateways at commit; in the sessions of gateways (push.is_gateway) it does nothing';
 
 -- How they are doing --------------------------------------------------------------------------------------------------
 
@@ -138,11 +120,6 @@ left join (
 comment on view push.lanes is
   'one app and provider: what it may send, what it has sent, what is owed. push.pause_lane stops it and push.resume_lane '
   'starts it again';
-comment on column push.lanes.id is 'small number of the lane';
-comment on column push.lanes.app is 'name of the app';
-comment on column push.lanes.provider is 'apns, fcm or another of push.channels()';
-comment on column push.lanes.paused is 'true: nothing is claimed from this lane';
-comment on column push.lanes.note is 'why it is paused, or any other note';
 comment on column push.lanes.window_size is
   'number of requests that may be in flight now, in all living replicas; null: no replica serves the lane';
 comment on column push.lanes.capacity is 'number of requests that the connections could carry';
@@ -158,8 +135,6 @@ comment on column push.lanes.claimed is 'deliveries that a replica holds';
 comment on column push.lanes.oldest_age is 'age of the oldest of these deliveries';
 comment on column push.lanes.invalidation_held_at is
   'since this time dead tokens are quarantined instead of invalidated; push.resume_invalidation ends this';
-comment on column push.lanes.invalidation_note is 'why invalidation is on hold';
-comment on column push.lanes.updated_at is 'when the pause, the note or the hold last changed';
 
 -- Pausing -------------------------------------------------------------------------------------------------------------
 
@@ -179,12 +154,15 @@ begin
   if not found then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
+      hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
   changed := v_lane.paused <> p_paused;
   v_note := case when p_paused then coalesce(v_said, case when v_lane.paused then v_lane.note end) end;
   if changed or v_lane.note is distinct from v_note then
-    update push.lane l set paused = p_paused, note = v_note where l.id = v_lane.id;
+    update push.lane l set paused = p_paused, note = v_note, updated_at = clock_timestamp() where l.id = v_lane.id;
+  end if;
+  if changed and not p_paused then
+    perform push.ring_doorbell();
   end if;
   message := v_target || case
     when p_paused and changed then ' is paused: its deliveries wait, and expire at their deadlines'
@@ -226,11 +204,11 @@ begin
       hint = 'push.resume_invalidation ends a hold of invalidation.';
   end if;
   perform from push.operate_lane(null, old.app, old.provider, new.paused, new.note);
-  update push.lane l set note = new.note where l.id = old.id and l.note is distinct from new.note;
+  update push.lane l set note = new.note, updated_at = clock_timestamp()
+    where l.id = old.id and l.note is distinct from new.note;
   return new;
 end
 $$;
-comment on function push.change_lane is
-  'an update of paused or note in push.lanes does the same as push.pause_lane or push.resume_lane, and the note is as it was given';
+comment on function push.change_lane is 'an update of push.lanes does the same as push.pause_lane or push.resume_lane';
 
 create or replace trigger change_lane instead of update on push.lanes for each row execute function push.change_lane();

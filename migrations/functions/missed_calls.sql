@@ -23,6 +23,8 @@ comment on function push.miss is
   'marks at most p_max calls as missed that still ring after their deadline. What follows is done by push.follow_up. Returns how many';
 
 -- The planner puts this function into the query that calls it.
+--
+-- p_all: every device of a registered user. phone tells the phones of one user apart; the lowest place is the best.
 create or replace function push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean)
 returns table (
   user_id text, phone text, place int, registered_at timestamptz, provider text, token text, environment smallint, platform smallint,
@@ -58,25 +60,27 @@ language sql stable as $$
         where sha256(x.token::bytea) = sha256(t.token::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
     union all
     select d.* from (
-      select push.channel_rank(d.provider), d.provider, d.token, case d.environment when 'sandbox' then 1 else 0 end::smallint,
-        push.platform_code(coalesce(d.platform, case d.provider when 'apns' then 'ios' end)), d.locale, d.registered_at
+      select array_position(push.channels(), d.provider), d.provider, d.token, (d.environment = 'sandbox')::int::smallint,
+        -- A device of fcm that names no platform may be an iPhone, which does not show a data message alone.
+        push.platform_code(d.platform, nullif(d.provider, 'fcm')), d.locale, d.registered_at
       from push.devices d
       where not e.inline and not p_all and d.user_id = e.user_id and d.app = p_app and d.enabled and d.invalidated_at is null
         and (d.provider <> 'apns' or not d.voip) and push.serves(p_providers, d.provider)
       offset 0
     ) d
     union all
-    select d.rank, push.channel_of(d.rank), d.token, d.environment, d.platform, d.locale, null
+    select d.rank, (push.channels())[d.rank], d.token, d.environment, d.platform, d.locale, null
     from push.reachable_devices(p_app, e.user_id, false, p_providers) d
     where not e.inline and p_all
   ) v
 $$;
-comment on function push.alert_phones is
-  'the phones that may show an alert about a call, a row for each token. p_app, p_recipients: of the call; p_voip: push.voip_tokens of '
-  'the recipients; p_providers: push.apps.providers; p_all: every device of a registered user. phone tells the phones of one user apart; '
-  'place: the lowest is the best';
+comment on function push.alert_phones is 'the phones that may show an alert about a call, a row for each token';
 
 -- A call is announced once: a call that has a missed call gets no other one.
+--
+-- Each user who has not declined gets one missed call, or by push.apps.missed_calls one for each phone, or none. It goes over APNs
+-- alert, else FCM, Expo or web push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if
+-- that is earlier. It is paired with the cancels of push.cancel_rings, which runs before.
 create or replace function push.tell_missed(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
@@ -131,12 +135,10 @@ begin
   from made m join call c on c.id = m.outbox_id where m.deadline_at > clock_timestamp() group by 2, 3;
 end
 $$;
-comment on function push.tell_missed is
-  'for calls that were missed, or that ended without an answer and were not declined, busy or voided: makes one missed call for each '
-  'user who has not declined, or by push.apps.missed_calls one for each phone, or none. It goes over APNs alert, else FCM, Expo or web '
-  'push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if that is earlier. Run it after '
-  'push.cancel_rings: it pairs the two. p_calls: push.outbox.id';
+comment on function push.tell_missed is 'makes missed calls of calls that nobody answered, declined or voided';
 
+-- A missed call that is still owed no longer counts as shown by the cancel, and one that was void because of it (SaidByCancel) is made
+-- again.
 create or replace function push.tell_untold(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
@@ -161,6 +163,4 @@ begin
   from untold u where u.reason = 'SaidByCancel';
 end
 $$;
-comment on function push.tell_untold is
-  'for missed calls that a cancel to the same phone would have shown, when that cancel was not sent: one that is still owed no longer '
-  'counts as shown by the cancel, and one that was void because of it (SaidByCancel) is made again. p_calls: push.outbox.id';
+comment on function push.tell_untold is 'makes missed calls again if the cancel that would have shown them was not sent';

@@ -46,8 +46,6 @@ left join push.lane l on l.id = d.lane;
 comment on view push.summary is
   'deliveries that are owed, by app, provider, kind and state; no rows if nothing is owed. Counts above 30,000 divided by '
   'the number of lanes are estimates, rounded to three digits (push.count_owed)';
-comment on column push.summary.app is 'name of the app';
-comment on column push.summary.provider is 'apns, fcm or another of push.channels()';
 comment on column push.summary.kind is 'invite, cancel, missed_call or notification';
 comment on column push.summary.state is 'ready, claimed (a replica has it) or waiting (for its next attempt)';
 comment on column push.summary.count is 'number of deliveries';
@@ -109,18 +107,11 @@ comment on view push.stuck is
   'open, claimed and more than 30 s old, waiting 5 s longer than due, or 5 s past the deadline. Shows the most urgent 200 '
   'ready deliveries of each lane and 1,000 others, among the 2,000 of each lane with the earliest deadlines. push.summary '
   'counts everything that is owed';
-comment on column push.stuck.outbox_id is 'the call: push.outbox.id';
-comment on column push.stuck.n is 'number of the push within its call';
-comment on column push.stuck.app is 'name of the app';
-comment on column push.stuck.call_id is 'payload.callId of the call';
-comment on column push.stuck.provider is 'apns, fcm or another of push.channels()';
 comment on column push.stuck.kind is 'invite, cancel, missed_call or notification';
-comment on column push.stuck.user_id is 'the backend''s id of the user';
 comment on column push.stuck.state is 'ready, claimed or waiting';
 comment on column push.stuck.why is 'what should have happened';
 comment on column push.stuck.age is 'time since it was enqueued, or since it was due';
 comment on column push.stuck."left" is 'time until its deadline; negative: past it';
-comment on column push.stuck.last_reason is 'why the last attempt did not settle it';
 comment on column push.stuck.gateway is 'push.replicas.id of the replica that has it';
 
 -- The example is looked up once for each row shown; sorting all failures of an hour for it took a second.
@@ -145,8 +136,6 @@ cross join lateral (
 ) x;
 comment on view push.failures is
   'deliveries that failed or were late in the last hour, by reason, with the last of each as an example';
-comment on column push.failures.app is 'name of the app';
-comment on column push.failures.provider is 'apns, fcm or another of push.channels()';
 comment on column push.failures.kind is 'invite, cancel, missed_call or notification';
 comment on column push.failures.outcome is 'delivered_late, expired (never sent in time) or dead (failed)';
 comment on column push.failures.reason is 'the reason, from the provider or from the gateway';
@@ -171,17 +160,12 @@ left join (
 ) d on d.owner = g.id;
 comment on view push.replicas is 'one row for each life of a gateway process: those that run, and those that ended lately';
 comment on column push.replicas.id is 'number of this life, as in push.deliveries.gateway';
-comment on column push.replicas.name is 'host or pod';
-comment on column push.replicas.version is 'version of the program';
 comment on column push.replicas.alive is
   'whether it runs, as far as is known: it has not ended, and its last heartbeat is less than 5 s old';
-comment on column push.replicas.started_at is 'when it registered';
-comment on column push.replicas.heartbeat_at is 'time of its last heartbeat';
 comment on column push.replicas.silence is 'time since its last heartbeat; after 3 s the other replicas declare it dead';
 comment on column push.replicas.claimed is 'deliveries that it holds; when a replica ends, others take them over at once';
 comment on column push.replicas.ended_at is
   'when it ended or was declared dead; of a silent one that no other replica could declare dead, its last heartbeat';
-comment on column push.replicas.ended_reason is 'retired (clean shutdown) or silent (no heartbeat)';
 
 -- Interventions -------------------------------------------------------------------------------------------------------
 

@@ -64,15 +64,15 @@ comment on column push.quota_of_replica.said_at is 'when the replica registered 
 -- The functions that run for each statement have no settings of their own: they are called by functions that have, and a
 -- setting costs as much as a query.
 
+-- refusals_seen: what the meter of refusals was when it was last read.
 create or replace function push.meter_names() returns text[] language sql immutable parallel safe as
 $$ select '{calls,notifications,recipients,calls_returned,notifications_returned,recipients_returned,refusals,refusals_seen}'::text[] $$;
-comment on function push.meter_names is
-  'what the meters of a quota count; the first three are its limits. refusals_seen: what the meter of refusals was when it was last read';
+comment on function push.meter_names is 'what the meters of a quota count; the first three are its limits';
 
+-- A meter is missing after a restore of data alone, until push.register_app makes it.
 create or replace function push.meter(p_id int, p_what text) returns regclass language sql stable as
 $$ select to_regclass('push.meter_' || p_id || '_' || p_what) $$;
-comment on function push.meter is
-  'the sequence that counts for a quota. Null: it is missing, as after a restore of data alone; push.register_app makes it';
+comment on function push.meter is 'the sequence that counts for a quota; null: it is missing';
 
 create or replace function push.meter_at(p_value bigint, p_minute bigint) returns bigint
 language sql immutable parallel safe as $$
@@ -83,9 +83,10 @@ language sql immutable parallel safe as $$
     when 1 then ((p_minute & 524287) << 44) | ((p_value & 4194303) << 22)
     else (p_minute & 524287) << 44 end
 $$;
-comment on function push.meter_at is
-  'the value that a meter has in a minute if nothing more is counted. p_value: its value; p_minute: minutes since 1970';
+comment on function push.meter_at is 'the value that a meter has in a minute (since 1970) if nothing more is counted';
 
+-- used is an estimate; wait is at least 1, and right if nothing more is counted. What was returned is read before what was counted, so
+-- that the difference is never too small.
 create or replace function push.read_meter(p_returned bigint, p_counted bigint, p_room int default null, out used int, out wait int)
 language plpgsql volatile parallel safe as $$
 declare
@@ -103,9 +104,7 @@ begin
     else 1 - v_part + 1 - p_room / v_count end)));
 end
 $$;
-comment on function push.read_meter is
-  'used: what a meter has counted in the last minute, an estimate; wait: seconds, at least 1, until that is down to p_room if nothing '
-  'more is counted. p_returned: what was returned, read before p_counted, so that the difference is never too small';
+comment on function push.read_meter is 'what a meter has counted in the last minute, and seconds until that is down to p_room';
 
 create or replace function push.count_on_meter(p_meter regclass, p_count bigint) returns bigint
 language plpgsql volatile as $$
@@ -125,14 +124,9 @@ begin
   return nextval(p_meter);
 end
 $$;
-comment on function push.count_on_meter is
-  'adds p_count, at least 1, to a meter, and returns its value. Takes effect at once, whatever becomes of the transaction';
+comment on function push.count_on_meter is 'adds p_count, at least 1, to a meter at once, whatever becomes of the transaction';
 
 -- Asking, refusing, counting --------------------------------------------------------------------------------------------
-
-create or replace function push.recipients_in(p_recipients jsonb) returns int language sql immutable parallel safe as
-$$ select case jsonb_typeof(p_recipients) when 'array' then jsonb_array_length(p_recipients) else 0 end $$;
-comment on function push.recipients_in is 'how many entries a quota counts for recipients. p_recipients: push.outbox.recipients';
 
 create or replace function push.refuse_quota(p_quota push.quota, p_place int, p_count bigint) returns boolean
 language plpgsql set search_path = push, pg_temp as $$
@@ -162,8 +156,7 @@ begin
       else format('Enqueue less, and try again in %s s. push.quotas shows what is used, and push.set_quota changes the quota.', v_wait) end;
 end
 $$;
-comment on function push.refuse_quota is
-  'counts a refusal and raises its error: 53Q01, or 22023 if the statement has more than a whole minute''s quota';
+comment on function push.refuse_quota is 'counts a refusal and raises its error: 53Q01, or 22023 for more than the quota of a minute';
 
 create or replace function push.has_room(p_app text, p_counts bigint[], p_refuses boolean default false) returns boolean
 language plpgsql volatile as $$
@@ -177,9 +170,7 @@ begin
       then not p_refuses or push.refuse_quota(q, k.place::int, k.count) end);
 end
 $$;
-comment on function push.has_room is
-  'whether the quota of an app has room for the calls, notifications and recipients of a statement. Counts nothing. p_refuses: it raises '
-  'the error instead of returning false';
+comment on function push.has_room is 'whether a quota has room for a statement; with p_refuses it raises the error. Counts nothing';
 
 create or replace function push.use_quota(p_app text[], p_counts bigint[]) returns void
 language plpgsql volatile as $$
@@ -208,8 +199,7 @@ begin
   end loop;
 end
 $$;
-comment on function push.use_quota is
-  'counts what a statement enqueues, by app. Raises the error of push.has_room, and counts nothing, if others have used up a quota meanwhile';
+comment on function push.use_quota is 'counts what a statement enqueues, by app, or raises the error of push.has_room';
 
 -- Who sets it -----------------------------------------------------------------------------------------------------------
 
@@ -228,6 +218,7 @@ end
 $$;
 comment on function push.lock_quota is 'the row of an app in push.quota, locked, and made if it is missing, like its meters';
 
+-- The gateway that registers last is right, unless an operator is setting the quota; push.health reports both.
 create or replace function push.configure_quota(p_app text, p_quota int[], p_replica text) returns void
 language plpgsql volatile set search_path = push, pg_temp set lock_timeout = '200ms' as $$
 declare
@@ -261,9 +252,7 @@ begin
   end;
 end
 $$;
-comment on function push.configure_quota is
-  'stores the quota that a gateway''s configuration gives an app; for push.register_app. The gateway that registers last is right, unless '
-  'an operator is setting the quota; push.health reports both';
+comment on function push.configure_quota is 'stores the quota that the configuration of a gateway gives an app';
 
 create or replace function push.set_quota(
   app text, calls_per_minute int default null, notifications_per_minute int default null,
@@ -353,60 +342,3 @@ comment on column push.quotas.set_to is 'the limit that push.set_quota has set, 
 comment on column push.quotas.set_at is 'when push.set_quota was called; null: nothing is set';
 comment on column push.quotas.set_by is 'the login that called it';
 comment on column push.quotas.note is 'why, as given to push.set_quota';
-
-create or replace function push.quota_troubles() returns table (app text, trouble text)
-language sql stable security definer set search_path = push, pg_temp as $$
-  with used as (
-    select u.*, 0 = any (array_agg(u."limit") over (partition by u.app)) as is_shut,
-      case when u.refusals > 0 then format('; %s refusals in the last minute', u.refusals) else '' end as refused
-    from push.quota_uses() u where u."limit" is not null
-  ), said as (
-    select r.* from push.quota_of_replica r where exists (select from push.gateways g where g.name = r.replica and g.alive)
-  )
-  select u.app, format('%s at its quota (%s)', u.app, string_agg(format('%s of %s %s', u.used, u."limit", u.what), ', ')) || max(u.refused)
-    from used u
-    where u."limit" > 0 and (u.used >= u."limit" or u.refusals > 0 and not u.is_shut)
-    group by u.app
-  union all
-  select u.app, format('%s may enqueue no %s: the quota is 0', u.app, string_agg(u.what, ' and no ')) || max(u.refused)
-    from used u where u."limit" = 0 group by u.app
-  union all
-  select s.app, format('replicas differ on %s: %s', s.app, string_agg(format('%s (%s)', array_to_string(s.limits, '/', 'none'), s.names), ', '))
-    from (select s.app, s.limits, string_agg(s.replica, ', ' order by s.replica) as names from said s group by s.app, s.limits) s
-    group by s.app having count(*) > 1
-  union all
-  select s.app, format('the quota of %s is not the one that %s has: register it again, by a restart', s.app, s.replica)
-    from (select distinct on (s.app) s.* from said s order by s.app, s.said_at desc) s left join push.quota q on q.app = s.app
-    where s.limits <> coalesce(q.configured, '{null,null,null}')
-$$;
-comment on function push.quota_troubles is
-  'apps at their quota, or with one of 0, or with different ones by living replicas, or whose last one was not taken over; for push.health';
-
--- Each refusal is counted by one gateway: the job tally adds them to its metrics.
-create or replace function push.take_refusals() returns table (app text, count bigint)
-language plpgsql volatile set search_path = push, pg_temp as $$
-#variable_conflict use_column
-declare
-  v_id    int;
-  v_value bigint;
-  v_seen  bigint;
-begin
-  for v_id, app in select q.id, q.app from push.quota q loop
-    v_value := pg_sequence_last_value(push.meter(v_id, 'refusals'));
-    continue when v_value is null or v_value = pg_sequence_last_value(push.meter(v_id, 'refusals_seen'));
-    perform from push.quota q where q.id = v_id for no key update skip locked;
-    continue when not found;
-    v_seen := coalesce(pg_sequence_last_value(push.meter(v_id, 'refusals_seen')), 0);
-    perform setval(push.meter(v_id, 'refusals_seen'), v_value);
-    count := greatest(0, (v_value & 4194303) + case ((v_value >> 44) - (v_seen >> 44)) & 524287
-      when 0 then - (v_seen & 4194303)
-      when 1 then ((v_value >> 22) & 4194303) - (v_seen & 4194303)
-      else (v_value >> 22) & 4194303 end);
-    if count > 0 then
-      return next;
-    end if;
-  end loop;
-end
-$$;
-comment on function push.take_refusals is
-  'how many statements of each app its quota has refused since the last call, at most of the last two minutes; for push.take_tally';

@@ -84,9 +84,7 @@ begin
   end loop;
 end
 $$;
-comment on function push.take_receipts is
-  'removes tickets from their batches and returns them. p_app: the app; p_ticket: the tickets. For push.settle_receipts '
-  'and push.postpone_receipts';
+comment on function push.take_receipts is 'removes tickets from their batches and returns them';
 
 create or replace function push.keep_receipts(p_batch bigint, p_kept bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
@@ -102,9 +100,7 @@ begin
   end if;
 end
 $$;
-comment on function push.keep_receipts is
-  'keeps only some of a batch''s tickets. p_batch: push.receipt_batch.id; p_kept: their subscripts, in order; if empty, the batch is '
-  'deleted';
+comment on function push.keep_receipts is 'keeps the tickets of a batch with these subscripts, or deletes the batch if there are none';
 
 create or replace function push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -124,8 +120,13 @@ begin
         and h.finished_at >= v_since
       returning h.* into v_failed;
     if found then
-      perform push.announce_receipt(p_app, (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), v_failed.outbox_id,
-        v_failed.n, v_failed.user_id, coalesce(push.mask(v_failed.token), v_failed.device), v_gone.ticket, v_gone.reason);
+      insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
+      select push.webhook_id('receipt', p_app, v_failed.outbox_id::text, v_failed.n::text, v_gone.ticket), p_app, 'delivery.receipt',
+        v_failed.outbox_id, v_failed.user_id, clock_timestamp(), jsonb_build_object('app', p_app,
+          'callId', (select o.call_id from push.outbox o where o.id = v_failed.outbox_id), 'n', v_failed.n, 'userId', v_failed.user_id,
+          'device', coalesce(push.mask(v_failed.token), v_failed.device), 'provider', 'expo', 'reason', v_gone.reason)
+      where push.wants_event(p_app, 'delivery.receipt')
+      on conflict do nothing;
     end if;
   end loop;
   return v_settled;
@@ -201,6 +202,4 @@ begin
   return v_erased;
 end
 $$;
-comment on function push.erase_receipts is
-  'deletes the tickets of these calls, with their tokens; returns how many. p_outbox_id: push.outbox.id. Reads all '
-  'batches. For removing calls by hand';
+comment on function push.erase_receipts is 'deletes the tickets of these calls; for removing calls by hand, as it reads all batches';

@@ -27,9 +27,7 @@ create or replace function push.restored_at() returns timestamptz
 language sql stable security definer set search_path = push, pg_temp as $$
   select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s'
 $$;
-comment on function push.restored_at is
-  'when this database was restored from a dump, as long as deliveries or ringing calls from before are left; null: it was '
-  'not restored, or they have all been ended';
+comment on function push.restored_at is 'when this database was restored, while something from before is left; else null';
 
 create or replace function push.mark_restored() returns void
 language sql volatile security definer set search_path = push, pg_temp as $$
@@ -88,9 +86,7 @@ begin
   return null;
 end
 $$;
-comment on function push.put_away is
-  'in a database restored from a dump, when a gateway registers or sends a heartbeat: makes some of the deliveries from before the restore '
-  'void (Restored), ends the calls that rang then without a push to any device, and marks their gateways as ended';
+comment on function push.put_away is 'in a restored database: ends some of what was owed or rang before, without a push to any device';
 
 create or replace trigger put_away_restored after insert or update on push.gateways
   for each statement execute function push.put_away();

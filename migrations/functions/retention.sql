@@ -2,6 +2,7 @@
 
 -- Calls that are deleted ----------------------------------------------------------------------------------------------
 
+-- The history of deleted calls stays. After a TRUNCATE, the other rows of all calls go at once.
 create or replace function push.drop_calls() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -44,9 +45,7 @@ begin
   return null;
 end
 $$;
-comment on function push.drop_calls is
-  'runs when calls are deleted: deletes their other rows, and notes their deliveries for push.follow_up, which deletes them. Their history '
-  'stays. After a TRUNCATE, all of these go at once';
+comment on function push.drop_calls is 'when calls are deleted: deletes their other rows, and notes their deliveries for push.follow_up';
 
 create or replace trigger drop_calls after delete on push.outbox referencing old table as gone_calls
   for each statement execute function push.drop_calls();
@@ -92,8 +91,7 @@ begin
     limit 250 for update skip locked));
 end
 $$;
-comment on function push.prune_others is
-  'deletes what is too old in other tables than that of calls, at most 250 rows of each and 25 batches of tickets of an app. For push.prune';
+comment on function push.prune_others is 'deletes what is too old in other tables than that of calls, in small bites';
 
 -- A step reads calls in the order of their numbers, which nearly follow time. No index on a time is needed, and the pass
 -- ends at a step in which every call is too young. The next step continues after the last number, so an old call that is
@@ -165,9 +163,7 @@ begin
 end
 $$;
 comment on function push.prune is
-  'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), '
-  'have ended and have no deliveries, with their other rows. Also deletes interventions (push.audit), dead and quarantined '
-  'tokens and finished erasures older than 90 days, and expired provider tokens, tickets that were given up and replicas '
-  'that ended, all older than one day, and events of webhooks (push.trim_webhooks). Returns how many calls were deleted. It '
-  'stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: '
-  'locked rows are left for the next pass';
+  'one step of retention: deletes at most p_max calls that were enqueued more than p_keep_days days before today (UTC), have ended and '
+  'have no deliveries, with their other rows, and what is too old elsewhere (push.prune_others). Returns how many calls were deleted. It '
+  'stops after 25 ms and continues there the next time, until push.prune_cursor.after_id is 0. It does not wait for locks: locked rows '
+  'are left for the next pass';

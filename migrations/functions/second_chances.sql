@@ -2,6 +2,12 @@
 
 -- A call's next channel -----------------------------------------------------------------------------------------------
 
+-- For the same phone, fcm or expo replaces apns, and expo replaces fcm. A browser is a device beside the phones: it never stands in for
+-- one, and none stands in for it.
+
+-- By p_why: failed: the invite has failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has
+-- reported that it rings; stuck: it waits on a lane that sends nothing (push.bypass). Not for a user who has declined. is_last: no
+-- other invite of the user over this channel and platform is owed or was delivered. last_n: the highest n of the call.
 create or replace function push.invites_of(p_calls bigint[], p_why text) returns table (
   id bigint, n int, lane smallint, rank int, user_id text, token text, platform smallint, data jsonb, outcome smallint, last_n int,
   has_failed boolean, is_last boolean
@@ -12,11 +18,11 @@ begin
   return query
     with pushed as materialized (
       -- Of what a gateway of release 0.1.0 has settled, the platform is unknown.
-      select p.*, coalesce(p.platform, push.platform_code(push.channel_platform(p.provider))) as os from push.pushes_of(p_calls) p
+      select p.*, coalesce(p.platform, push.platform_code(null, p.provider)) as os from push.pushes_of(p_calls) p
       where p.kind = 0
     )
-    select p.id, p.n, p.lane, push.channel_rank(p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
-      push.falls_back(p.provider) and not coalesce(o.declined ? p.user_id, false)
+    select p.id, p.n, p.lane, array_position(push.channels(), p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
+      p.provider in ('apns', 'fcm') and not coalesce(o.declined ? p.user_id, false)
         and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
           when 'unheard' then coalesce(p.outcome, 0) <= 1
           else p.outcome is null and p.bypassed end
@@ -30,14 +36,11 @@ begin
     ) o;
 end
 $$;
-comment on function push.invites_of is
-  'the invites of those of these calls that ring. has_failed: the next channel is to be tried, once. By p_why: failed: the invite has '
-  'failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has reported that it rings; stuck: it '
-  'waits on a lane that sends nothing (push.bypass). Not for a user who has declined. is_last: no other invite of the user over this '
-  'channel and platform is owed or was delivered. '
-  'last_n: the highest n of the call. p_calls: push.outbox.id';
+comment on function push.invites_of is 'the invites of those of these calls that ring; has_failed: the next channel is to be tried, once';
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
+--
+-- No APNs token gets such an invite, no token gets two invites of a call, and a user who has declined gets none.
 create or replace function push.next_channels(p_calls bigint[], p_why text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
@@ -60,7 +63,7 @@ begin
   ), next as (
     -- The token came from an entry: the next token of the same entry.
     select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
-    from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and push.is_fallback(push.channel_of(t.rank))
+    from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and t.rank <= 3
     union all
     -- A registered user: the ten newest devices of the next channel on the same platform, once the last token of this one has failed.
     select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
@@ -69,10 +72,10 @@ begin
     from failed f join call c on c.id = f.id
     cross join lateral (
       select x.* from (
-        select push.channel_rank(d.provider) as rank, d.token, d.locale, d.registered_at,
-          push.platform_code(coalesce(d.platform, push.channel_platform(d.provider))) as platform
+        select array_position(push.channels(), d.provider) as rank, d.token, d.locale, d.registered_at,
+          push.platform_code(d.platform, d.provider) as platform
         from push.devices d
-        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and push.is_fallback(d.provider) offset 0
+        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider in ('fcm', 'expo') offset 0
       ) x where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
     ) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
@@ -82,7 +85,7 @@ begin
     -- A channel that has been tried, and has not failed, is the next one: an invite that failed earlier goes no further.
     select x.*, l.id as lane, c.deadline_at, u.id is not null as is_used, min(x.preference) over (partition by x.id, x.n) as preferred
     from next x join call c on c.id = x.id
-    join push.lane l on l.app = c.app and l.provider = push.channel_of(x.rank) and push.serves(c.providers, l.provider)
+    join push.lane l on l.app = c.app and l.provider = (push.channels())[x.rank] and push.serves(c.providers, l.provider)
     left join used u on u.id = x.id and u.lane = l.id and u.token = x.token
     where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
@@ -101,9 +104,7 @@ begin
   insert into push.escalations (outbox_id, n, user_id) select m.outbox_id, m.n, m.user_id from made m where p_why = 'unheard';
 end
 $$;
-comment on function push.next_channels is
-  'makes an invite over the next channel for each of push.invites_of that has failed: never to an APNs token, twice to one token in a call, '
-  'or to a user who has declined. p_calls: push.outbox.id; p_why: as for push.invites_of';
+comment on function push.next_channels is 'makes an invite over the next channel for each of push.invites_of that has failed';
 
 -- The phone says that it rings ----------------------------------------------------------------------------------------
 
@@ -129,29 +130,24 @@ comment on function push.report_ringing is
 
 -- A channel that sends nothing ------------------------------------------------------------------------------------------
 
-create or replace function push.stuck_lanes() returns smallint[]
-language sql stable set search_path = push, pg_temp as $$
-  select coalesce(array_agg(x.lane), '{}') from (
-    select s.lane from push.lane_status s join push.gateways g on g.id = s.gateway and g.alive
-    group by s.lane
-    having bool_and(s.circuit <> 'closed' or s.capacity = 0
-      or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false))
-  ) x join push.lane l on l.id = x.lane
-  where push.falls_back(l.provider) and not l.paused
-$$;
-comment on function push.stuck_lanes is
-  'lanes over which no living gateway sends now, because it has no connection, an open circuit, or a pause of more than 2 '
-  's that the provider asked for. Lanes of channels that none can replace (push.falls_back) and lanes paused by operators '
-  'are left out';
-
+-- A lane is stuck if no living gateway sends over it now, because it has no connection, an open circuit, or a pause of more than 2 s that
+-- the provider asked for. Those of channels that none can replace, and those that operators have paused, are left out.
+--
 -- Usually no lane is stuck and no invite waits for another attempt, which is quickly checked. Each invite is checked once
 -- and marked, whatever the result: otherwise invites of users without another channel would come before all others every
 -- time. On a stuck lane the latest deadlines are checked first, and lanes take turns.
+--
+-- It looks at invites that are at least 2 s old and on a stuck lane, or that failed and wait for their next attempt. Each gets one
+-- invite over the user's next channel beside it, and goes on waiting.
 create or replace function push.bypass(p_max int default 500) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   c_scanned constant int := 5000;
-  v_lanes   smallint[] := push.stuck_lanes();
+  v_lanes   smallint[] := array(
+    select s.lane from push.lane_status s join push.gateways g on g.id = s.gateway and g.alive
+    where s.lane in (select l.id from push.lane l where l.provider in ('apns', 'fcm') and not l.paused)
+    group by s.lane
+    having bool_and(s.circuit <> 'closed' or s.capacity = 0 or coalesce(s.throttled_until > clock_timestamp() + interval '2 s', false)));
   v_waited  timestamptz := clock_timestamp() - interval '2 s';
   v_soon    timestamptz := clock_timestamp() + interval '1 s';
   -- Ten minutes is the longest ring window. A variable, so that only a part of the index is read.
@@ -193,7 +189,4 @@ begin
   return v_looked;
 end
 $$;
-comment on function push.bypass is
-  'for at most p_max invites that are at least 2 s old and on a stuck lane (push.stuck_lanes), or that failed and wait for '
-  'their next attempt: notes their calls, so that push.next_channels makes one invite over the user''s next channel, while the first '
-  'one goes on waiting. Returns how many invites were checked; each is checked only once';
+comment on function push.bypass is 'notes the calls of at most p_max invites that wait, for push.next_channels; returns how many invites';

@@ -114,6 +114,8 @@ comment on function push.new_call_id is
 
 -- The trigger exists only in databases that have a map: push.use_shard_map creates it, with the number of this shard as its
 -- argument. Its name puts it after fan_out, whose errors come first.
+--
+-- A call that this shard knows already is a duplicate as ever.
 create or replace function push.refuse_slots() returns trigger
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
@@ -139,8 +141,7 @@ begin
   return null;
 end
 $$;
-comment on function push.refuse_slots is
-  'refuses new calls whose slot another shard owns, with SQLSTATE 22S01; a call that this shard knows already is a duplicate as ever';
+comment on function push.refuse_slots is 'refuses new calls whose slot another shard owns, with SQLSTATE 22S01';
 
 create or replace function push.use_shard_map(p_generation int, p_shards int[], p_here int, p_keep interval default '16 days')
 returns text

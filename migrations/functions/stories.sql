@@ -17,28 +17,15 @@ from push.delivery d
 left join push.lane l on l.id = d.lane
 left join push.outbox o on o.id = d.outbox_id;
 comment on view push.deliveries is 'one push that is still owed to one device';
-comment on column push.deliveries.outbox_id is 'the call: push.outbox.id';
-comment on column push.deliveries.app is 'name of the app';
-comment on column push.deliveries.call_id is 'payload.callId of the call';
-comment on column push.deliveries.provider is 'apns, fcm or another of push.channels()';
 comment on column push.deliveries.kind is 'invite, cancel, missed_call or notification';
-comment on column push.deliveries.user_id is 'the backend''s id of the user';
 comment on column push.deliveries.state is 'ready, claimed (a gateway has it) or waiting (until due_at)';
-comment on column push.deliveries.attempt is 'attempts so far, including the current one';
-comment on column push.deliveries.due_at is 'a waiting delivery becomes ready at this time';
-comment on column push.deliveries.deadline_at is 'nothing is sent after this';
-comment on column push.deliveries.last_reason is 'why the last attempt did not settle it';
-comment on column push.deliveries.created_at is 'when the call was enqueued';
-comment on column push.deliveries.n is 'number of the push within its call';
 comment on column push.deliveries.gateway is 'push.gateways.id of the gateway that has it';
 comment on column push.deliveries.lease is 'number of the last claim that took it, as counted by the gateway';
 comment on column push.deliveries.environment is 'production or sandbox';
 comment on column push.deliveries.platform is 'ios, android, web or unknown (null)';
-comment on column push.deliveries.locale is 'language of visible texts';
 comment on column push.deliveries.device is 'the token, masked: its first and last four characters';
 comment on column push.deliveries.failures is
   'failed attempts: array of {"at", "attempt", "status", "reason"}, and "hedged": true if an attempt was sent twice';
-comment on column push.deliveries.fallback_of is 'n of the failed invite that this one replaces';
 
 -- call_id is taken from push.outbox, which has an index on it, so a call's history is found quickly.
 create or replace view push.delivery_history as
@@ -56,34 +43,19 @@ left join push.lane l on l.id = h.lane
 -- A later call may have the id of one that was truncated, or lost by a fail-over.
 left join push.outbox o on o.id = h.outbox_id and o.created_at <= h.created_at;
 comment on view push.delivery_history is 'one finished push';
-comment on column push.delivery_history.outbox_id is 'the call: push.outbox.id';
-comment on column push.delivery_history.app is 'name of the app';
-comment on column push.delivery_history.call_id is 'payload.callId of the call';
-comment on column push.delivery_history.provider is 'apns, fcm or another of push.channels()';
 comment on column push.delivery_history.kind is 'invite, cancel, missed_call or notification';
-comment on column push.delivery_history.user_id is 'the backend''s id of the user';
 comment on column push.delivery_history.outcome is
   'delivered, delivered_late (after the deadline), void (cancelled unsent), expired (never sent in time) '
   'or dead (failed)';
 comment on column push.delivery_history.reason is
   'why it was not delivered, from the provider or from the gateway. For a delivered push: Hedged if it was sent over two '
   'connections, else Alert if it is an invite that an iPhone only showed, else null';
-comment on column push.delivery_history.attempts is 'number of attempts';
 comment on column push.delivery_history.created_at is 'when the call was enqueued';
-comment on column push.delivery_history.sent_at is 'when the last request was sent; null: none was sent';
 comment on column push.delivery_history.finished_at is
   'when it was settled; a range on this column makes a query read few partitions';
-comment on column push.delivery_history.provider_message_id is 'apns-id, FCM message name or Expo ticket';
-comment on column push.delivery_history.status is 'HTTP status of the last answer';
-comment on column push.delivery_history.answered_at is 'when the provider''s last answer arrived';
-comment on column push.delivery_history.deadline_at is 'the deadline of the push';
-comment on column push.delivery_history.n is 'number of the push within its call';
 comment on column push.delivery_history.gateway is 'push.gateways.id of the gateway that settled it';
-comment on column push.delivery_history.device is 'the token, masked';
 comment on column push.delivery_history.failures is
   'failed attempts: array of {"at", "attempt", "status", "reason"}, and "hedged": true if an attempt was sent twice';
-comment on column push.delivery_history.fallback_of is 'n of the failed invite that this one replaced';
-comment on column push.delivery_history.receipt_reason is 'the reason in Expo''s receipt, which came later';
 comment on column push.delivery_history.trace_id is 'the trace that the call belongs to, from push.outbox.traceparent';
 
 -- Whom a call skipped -------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ begin
     perform push.use_quota(array_agg(u.app), array_agg(u.counts))
     from (
       select n.app, array[count(*) filter (where push.is_call(n.kind)), count(*) filter (where not push.is_call(n.kind)),
-        sum(push.recipients_in(n.recipients))] as counts
+        sum(jsonb_array_length(n.recipients))] as counts
       from new_calls n where n.created_at >= statement_timestamp() and n.app in (select q.app from push.quota q)
       group by n.app
     ) u;
@@ -32,9 +32,7 @@ begin
   return null;
 end
 $$;
-comment on function push.tally_calls is
-  'notes how many calls were enqueued, also for the quota of their app, and when to look whether a phone of each user rings, for an app '
-  'that escalates';
+comment on function push.tally_calls is 'counts calls, also for the quota of their app, and notes when to look whether phones ring';
 
 create or replace trigger tally_calls after insert on push.outbox referencing new table as new_calls
   for each statement execute function push.tally_calls();
@@ -48,6 +46,10 @@ returns table (
 )
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
+declare
+  v_id    int;
+  v_value bigint;
+  v_seen  bigint;
 begin
   return query
     with gone as (
@@ -58,10 +60,24 @@ begin
     select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
       g.seconds
     from gone g left join push.lane l on l.id = g.lane
-    group by 1, 2, 3, 4, 5, 6, 7, 9
-    union all
-    select 'refused', r.app, null::text, null::smallint, null::smallint, null::text, null::boolean, r.count, null::double precision
-    from push.take_refusals() r;
+    group by 1, 2, 3, 4, 5, 6, 7, 9;
+  -- What quotas have refused since the last call, at most of the last two minutes. Each refusal is counted by one gateway.
+  what := 'refused';
+  for v_id, app in select q.id, q.app from push.quota q loop
+    v_value := pg_sequence_last_value(push.meter(v_id, 'refusals'));
+    continue when v_value is null or v_value = pg_sequence_last_value(push.meter(v_id, 'refusals_seen'));
+    perform from push.quota q where q.id = v_id for no key update skip locked;
+    continue when not found;
+    v_seen := coalesce(pg_sequence_last_value(push.meter(v_id, 'refusals_seen')), 0);
+    perform setval(push.meter(v_id, 'refusals_seen'), v_value);
+    count := greatest(0, (v_value & 4194303) + case ((v_value >> 44) - (v_seen >> 44)) & 524287
+      when 0 then - (v_seen & 4194303)
+      when 1 then ((v_value >> 22) & 4194303) - (v_seen & 4194303)
+      else (v_value >> 22) & 4194303 end);
+    if count > 0 then
+      return next;
+    end if;
+  end loop;
 end
 $$;
 comment on function push.take_tally is
@@ -124,7 +140,10 @@ language sql stable security definer set search_path = push, pg_temp as $$
   union all
   select 'receipts_overdue', r.app, null, null, null, round(r.count) from receipts r where r.is_overdue
   union all
-  select 'keys_expiring', k.app, null, null, null, count(*) from push.expiring_api_keys() k group by k.app
+  select 'keys_expiring', k.app, null, null, null, count(*) from push.api_keys k
+    where k.revoked_at is null and k.expires_at between now() and now() + interval '30 days'
+      and coalesce(k.last_used_at > now() - interval '30 days', true)
+    group by k.app
   union all
   select 'quota_' || u.what, u.app, null, null, null, round(u.used::numeric / greatest(u."limit", 1), 4)
     from push.quota_uses() u where u."limit" is not null

@@ -31,7 +31,7 @@ create or replace function push.acts_for_all() returns boolean language sql stab
     end, false)
 $$;
 comment on function push.acts_for_all is
-  'a quick check whether the login, and the role set with SET ROLE, act for every app. If false, push.own_apps decides';
+  'whether the login, and the role set with SET ROLE, act for every app; false: push.own_apps decides';
 
 create or replace function push.own_apps() returns text[]
 language plpgsql stable security definer set search_path = push, pg_temp as $$
@@ -72,8 +72,7 @@ begin
   return null;
 end
 $$;
-comment on function push.own_apps is
-  'the apps that the caller may act for: those granted to a member of push_tenant; null: every app';
+comment on function push.own_apps is 'the apps that a member of push_tenant may act for; null: every app';
 
 create or replace function push.granted_apps(p_role name) returns text[]
 language plpgsql stable set search_path = push, pg_temp as $$
@@ -84,8 +83,7 @@ begin
     order by g.app);
 end
 $$;
-comment on function push.granted_apps is
-  'the apps that were granted to a role, or to roles that it is a member of. p_role: its name';
+comment on function push.granted_apps is 'the apps that were granted to a role, or to roles that it is a member of';
 
 create or replace function push.is_own(p_app text) returns boolean
 language plpgsql stable set search_path = push, pg_temp as $$
@@ -95,8 +93,7 @@ begin
   return v_own is null or coalesce(p_app = any (v_own), false);
 end
 $$;
-comment on function push.is_own is
-  'whether the caller may act for an app. p_app: its name. Callers check push.acts_for_all first';
+comment on function push.is_own is 'whether the caller may act for an app; callers check push.acts_for_all first';
 
 create or replace function push.refuse_app(p_app text) returns void language plpgsql set search_path = push, pg_temp as $$
 begin
@@ -159,7 +156,7 @@ begin
   insert into push.app_grant (role, app) values (grant_app.role, grant_app.app) on conflict do nothing;
   changed := found or v_moved;
   -- Calls of the app are accepted from now on, and ring once a gateway serves the app.
-  perform push.register_lane(grant_app.app, p) from unnest(push.first_channels()) p;
+  perform push.register_lane(grant_app.app, p) from unnest('{apns,fcm,expo}'::text[]) p;
   message := format('%s acts for: %s', grant_app.role, array_to_string(push.granted_apps(grant_app.role::name), ', '));
   perform push.note_audit('grant_app', grant_app.app || '/' || grant_app.role, jsonb_build_object('changed', changed));
   return next;
@@ -214,8 +211,5 @@ left join lateral (
 ) t on true;
 comment on view push.app_grants is
   'one row for each role that is bound to apps and each of its apps; members of the role are bound with it';
-comment on column push.app_grants.role is 'the database role';
 comment on column push.app_grants.app is 'an app that it may act for; null: none was granted to it';
-comment on column push.app_grants.granted_at is 'when the app was granted';
-comment on column push.app_grants.granted_by is 'the login that granted it';
 comment on column push.app_grants.fault is 'why the grant does not work as it seems to; null: it works';

@@ -100,8 +100,7 @@ begin
   return null;
 end
 $$;
-comment on function push.note_tokens is
-  'notes how many tokens were invalidated or quarantined (the trigger''s argument). Records token.dead, and removes it if the token lives';
+comment on function push.note_tokens is 'counts dead or quarantined tokens. Records token.dead, and removes it if the token lives';
 
 create or replace trigger note_tokens after insert on push.token_invalidations referencing new table as tokens
   for each statement execute function push.note_tokens('invalidated');
@@ -120,7 +119,7 @@ declare
   v_moved    bigint;
 begin
   -- Waits for running invalidations, which hold a share lock on the lane: the next statement sees their changes.
-  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note
+  update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note, updated_at = clock_timestamp()
     where l.id = p_lane and l.invalidation_held_at is null
     returning l.app, l.provider into v_app, v_provider;
   if not found then
@@ -172,10 +171,11 @@ begin
   if not found then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
-      hint = 'push.lanes lists them; provider is ' || push.channel_words() || '.';
+      hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
   was_held := v_held_at is not null;
-  update push.lane l set invalidation_held_at = null, invalidation_note = null where l.id = lane and was_held;
+  update push.lane l set invalidation_held_at = null, invalidation_note = null, updated_at = clock_timestamp()
+    where l.id = lane and was_held;
   with gone as (
     delete from push.quarantined_tokens q
     where q.ctid = any (array(

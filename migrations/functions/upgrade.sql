@@ -30,13 +30,13 @@ begin
     'claimed_places(int[], int)', 'commit_durably()', 'count_recipients(jsonb)', 'decline_rings(bigint[])', 'devices_max()',
     'dirty_voip_tokens(jsonb)', 'drop_all_calls()', 'drop_belongings(bigint[])', 'drop_deliveries(bigint[], boolean)',
     'erase_tokens(text, bytea, timestamptz, boolean, jsonb, bigint[])', 'erased_user(bigint, bytea)', 'escalate(int)',
-    'fall_back(push.delivery[], boolean)', 'fall_back_unheard(push.delivery[])', 'give_back(int, tid[], int[])',
+    'expiring_api_keys()', 'fall_back(push.delivery[], boolean)', 'fall_back_unheard(push.delivery[])', 'give_back(int, tid[], int[])',
     'is_culprit(text, timestamptz, bigint)', 'is_traceparent(text)', 'is_urgent(text)', 'keep_closed()', 'lane_troubles()',
     'last_failures(jsonb)', 'limit_devices()', 'make_lane(text, text)', 'mask_payload(jsonb, text)', 'mask_recipients(jsonb, text)',
     'mask_words(jsonb, text)', 'open_life()', 'plan_escalation()', 'platform_name(smallint)', 'put_away_restored()',
     'quote_pattern(text)', 'recipient_platform(jsonb)', 'recipient_token(jsonb, text)', 'revive_tokens()', 'rings_of(text, bytea)',
-    'skips_anybody(bigint, jsonb, text[])', 'switch_lane(text, text, text, boolean, text)', 'take_turns(bigint[])', 'tally_rings()',
-    'tally_tokens()', 'tell_held(bigint[])', 'tell_void(bigint[])']) f), null)
+    'skips_anybody(bigint, jsonb, text[])', 'stuck_lanes()', 'switch_lane(text, text, text, boolean, text)', 'take_turns(bigint[])',
+    'tally_rings()', 'tally_tokens()', 'tell_held(bigint[])', 'tell_void(bigint[])', 'touch_lane()']) f), null)
   loop
     -- With its triggers.
     execute format('drop function %s cascade', v_function);

@@ -20,6 +20,9 @@ comment on function push.is_app is 'whether a text is a valid name of an app';
 -- What is accepted here must be accepted by the gateway (WebPushSubscription), or the call would be skipped late. Both are
 -- tested with Tests/webpush/subscriptions.json. Two things only the gateway checks: whether the public key is a point on the
 -- curve, and whether the host is allowed.
+--
+-- The token of a browser is ENDPOINT#auth=AUTH&p256dh=KEY: an https URL with a host name and a port that exist, the keys in base64url
+-- without padding (16 and 65 bytes), at most 1,000 characters in all.
 create or replace function push.is_token(p_provider text, p_token text) returns boolean language sql immutable parallel safe as $$
   select case p_provider
     when 'apns' then length(p_token) between 64 and 200 and length(p_token) % 2 = 0 and p_token !~ '[^0-9A-Fa-f]'
@@ -39,9 +42,7 @@ create or replace function push.is_token(p_provider text, p_token text) returns 
       and lpad(coalesce(nullif(split_part(split_part(p_token, '/', 3), ':', 2), ''), '443'), 5, '0') collate "C"
         between '00001' and '65535' end
 $$;
-comment on function push.is_token is
-  'whether a text has the form of a token of a channel. webpush: ENDPOINT#auth=AUTH&p256dh=KEY, the endpoint an https URL with a host name '
-  'and a port that exist, the keys in base64url without padding (16 and 65 bytes), at most 1,000 characters in all';
+comment on function push.is_token is 'whether a text has the form of a token of a channel';
 
 -- A text that begins with { is the JSON of a PushSubscription. It is not parsed: an error of the parser would show it. The
 -- members are cut out. An endpoint and keys have no character that JSON must escape, but some libraries escape / as \/, and
@@ -62,8 +63,7 @@ language sql immutable parallel safe returns null on null input as $$
     ) j
   ) t
 $$;
-comment on function push.webpush_token is
-  'the subscription of a browser in one canonical text (push.is_token), from that text or the JSON of a PushSubscription; null: it is neither';
+comment on function push.webpush_token is 'the subscription of a browser in its canonical form; null: it is none';
 
 create or replace function push.is_call(p_kind text) returns boolean language sql immutable parallel safe as
 $$ select p_kind in ('incoming_call', 'video_call') $$;
@@ -87,8 +87,7 @@ create or replace function push.has_long_number(p_value jsonb) returns boolean l
   select exists (select from jsonb_path_query(p_value, 'strict $.** ? (@.type() == "number")') n
     where abs(n::numeric) >= 1e30 or scale(n::numeric) > 30 and (abs(n::numeric) < 1e-30 or scale(n::numeric) > 60))
 $$;
-comment on function push.has_long_number is
-  'whether a JSON value has, at any depth, a number whose text is far longer than its JSON: 1e30 or more, below 1e-30, or over 60 decimals';
+comment on function push.has_long_number is 'whether a JSON value has a number whose text is far longer than its JSON';
 
 create or replace function push.call_fault(
   p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int
@@ -156,8 +155,7 @@ create or replace function push.call_fault(
       || ': a message''s text does not travel in a push; leave it out'
   end)
 $$;
-comment on function push.call_fault is
-  'the fault of a call or notification, without the entries of its recipients; null: none';
+comment on function push.call_fault is 'the fault of a call, without the entries of its recipients; null: none';
 
 -- A recipient that cannot be used affects only itself: it is skipped, and push.skipped_recipients reports it.
 
@@ -187,8 +185,7 @@ create or replace function push.recipient_data(p_entry jsonb) returns jsonb lang
     when (p_entry -> 'data') @? 'strict $.* ? (@.type() != "string")' then null
     when octet_length((p_entry -> 'data')::text) <= 1024 then p_entry -> 'data' end
 $$;
-comment on function push.recipient_data is
-  'the data of an entry of recipients, for templates: an object of texts, at most 1,024 bytes; null: none that can be used';
+comment on function push.recipient_data is 'the data of an entry of recipients, for templates; null: none that can be used';
 
 -- A value that is no text, or has more than 1,024 bytes, is no token, and may be megabytes: it is not read.
 create or replace function push.voip_tokens(p_recipients jsonb) returns text[] language sql immutable parallel safe as $$
@@ -197,8 +194,7 @@ create or replace function push.voip_tokens(p_recipients jsonb) returns text[] l
     from jsonb_path_query(p_recipients, 'lax $[*].voipPushToken') t(token)
     where case when jsonb_typeof(t.token) = 'string' then octet_length(t.token #>> '{}') <= 1024 end)
 $$;
-comment on function push.voip_tokens is
-  'the VoIP tokens of recipients, without <, > and blanks; only of texts up to 1,024 bytes';
+comment on function push.voip_tokens is 'the VoIP tokens of recipients, without <, > and blanks';
 
 create or replace function push.token_remedy(p_provider text, p_token text) returns text language sql immutable parallel safe as $$
   select case
@@ -216,9 +212,10 @@ create or replace function push.token_remedy(p_provider text, p_token text) retu
     when p_provider = 'webpush' then 'must be the browser''s PushSubscription: an object with endpoint (https), keys.p256dh and keys.auth, '
       'at most 1000 characters in all' end
 $$;
-comment on function push.token_remedy is
-  'what to do with a malformed token: which member it belongs into, if it is one of another provider, or what a token of this provider must be';
+comment on function push.token_remedy is 'what to do with a malformed token: where it belongs, or what it must be';
 
+-- The reason is RecipientMalformed (the whole entry), TokenMalformed, TokenMisplaced (a token of another provider),
+-- ProviderNotConfigured, or MemberIgnored (the device is reached all the same). field: for example recipients[1].fcmToken.
 create or replace function push.recipient_faults(p_recipients jsonb, p_kind text, p_app text)
 returns table (i int, user_id text, reason text, field text, remedy text)
 language sql stable as $$
@@ -278,10 +275,7 @@ language sql stable as $$
   where t.is_good and t.is_asked and not t.is_served
     and not exists (select from token x where x.i = t.i and x.is_good and x.is_asked and x.is_served)
 $$;
-comment on function push.recipient_faults is
-  'parts of recipients that cannot be used. i: subscript of the entry, from 0; user_id: if known; reason: RecipientMalformed (the '
-  'whole entry), TokenMalformed, TokenMisplaced (a token of another provider), ProviderNotConfigured, or MemberIgnored (the device is '
-  'reached all the same); field: for example recipients[1].fcmToken; remedy: what it must be. Not of entries with notificationEnabled false';
+comment on function push.recipient_faults is 'parts of recipients that cannot be used, except in entries with notificationEnabled false';
 
 create or replace function push.size_faults(p_payload jsonb, p_is_call boolean default true) returns text[]
 language plpgsql immutable as $$
@@ -319,9 +313,9 @@ begin
     order by l.rank);
 end
 $$;
-comment on function push.size_faults is
-  'by rank of the channel: the fault in the size of a payload, as an upper bound; null: none. p_is_call: as a VoIP push, which may be larger';
+comment on function push.size_faults is 'by rank of the channel: the fault in the size of a payload; null: none. p_is_call: as a VoIP push';
 
+-- The function has a result so that a query can call it.
 drop function if exists push.refuse(text, text);  -- of release 0.1.0
 create or replace function push.refuse(p_call_id text, p_fault text, p_app text default null) returns boolean language plpgsql as $$
 begin
@@ -334,9 +328,7 @@ begin
     schema = 'push', table = 'outbox', column = coalesce(substring(p_fault from '^[a-z_]+'), 'app');
 end
 $$;
-comment on function push.refuse is
-  'raises the error for a fault, with the id of the call. Without a fault: no gateway has registered the app, and push.grant_app has not '
-  'named it. It has a result so that a query can call it';
+comment on function push.refuse is 'raises the error for a fault; null: neither a gateway nor push.grant_app has named the app';
 
 -- Tables --------------------------------------------------------------------------------------------------------------
 

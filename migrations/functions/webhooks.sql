@@ -136,8 +136,7 @@ comment on function push.call_data is 'data of call.answered, call.ended and cal
 
 create or replace function push.webhook_id(variadic p_parts text[]) returns text language sql stable parallel safe as
 $$ select 'evt_' || md5(array_to_json(p_parts)::text) $$;
-comment on function push.webhook_id is
-  'the id of an event: the same when it is recorded again. p_parts: what makes it unique, a time included, as numbers may repeat';
+comment on function push.webhook_id is 'the id of an event, from what makes it unique: a time included, as numbers may repeat';
 
 create or replace function push.wants_event(p_app text, p_type text) returns boolean language sql stable as $$
   select coalesce((select w.is_on and (w.events is null or p_type = any (w.events)) from push.webhook w where w.app = p_app), false)
@@ -169,55 +168,8 @@ comment on function push.announce_deliveries is 'records delivery.finished for t
 create or replace trigger announce_deliveries after insert on push.history referencing new table as new_rows
   for each statement execute function push.announce_deliveries();
 
-create or replace function push.announce_calls() returns trigger
-language plpgsql security definer set search_path = push, pg_temp as $$
-begin
-  if exists (select from push.webhook w where w.is_on) then
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('decline', n.app, n.id::text, extract(epoch from n.created_at)::text, s.user_id), n.app, 'call.declined', n.id, s.user_id,
-      coalesce((s.said ->> 'at')::timestamptz, clock_timestamp()),
-      jsonb_build_object('app', n.app, 'callId', n.call_id, 'kind', n.kind, 'userId', s.user_id, 'reason', s.said ->> 'reason')
-    from new_calls n join old_calls o on o.id = n.id
-    cross join lateral jsonb_each(n.declined) s(user_id, said)
-    where o.declined is distinct from n.declined and not coalesce(o.declined ? s.user_id, false)
-      -- A user who is erased has not declined, or not now.
-      and s.user_id <> '[erased]' and not s.said ? 'erases'
-      and push.wants_event(n.app, 'call.declined')
-    on conflict do nothing;
-    insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-    select push.webhook_id('call', n.app, n.id::text, extract(epoch from n.created_at)::text), n.app,
-      'call.' || n.state, n.id, n.answered_by, n.ended_at,
-      push.call_data(row(n.*)::push.outbox)
-    from new_calls n join old_calls o on o.id = n.id
-    where o.state = 'ringing' and n.state <> 'ringing' and push.wants_event(n.app, 'call.' || n.state)
-    on conflict do nothing;
-  end if;
-  return null;
-end
-$$;
-comment on function push.announce_calls is
-  'records call.answered, call.ended and call.missed for the calls that a statement has ended, and call.declined for users';
-
--- Triggers run in the order of their names, so this one runs before end_calls: the end of a call is recorded before the
--- deliveries that it makes void.
-create or replace trigger announce_calls after update on push.outbox referencing old table as old_calls new table as new_calls
-  for each statement execute function push.announce_calls();
-
--- push.note_tokens (tokens.sql) records token.dead, and takes it back.
-
-create or replace function push.announce_receipt(
-  p_app text, p_call_id text, p_outbox_id bigint, p_n int, p_user_id text, p_device text, p_ticket text, p_reason text
-) returns void language sql security definer set search_path = push, pg_temp as $$
-  insert into push.webhook_event (event, app, type, outbox_id, user_id, at, data)
-  select push.webhook_id('receipt', p_app, p_outbox_id::text, p_n::text, p_ticket), p_app, 'delivery.receipt', p_outbox_id,
-    p_user_id, clock_timestamp(),
-    jsonb_build_object('app', p_app, 'callId', p_call_id, 'n', p_n, 'userId', p_user_id, 'device', p_device,
-      'provider', 'expo', 'reason', p_reason)
-  where push.wants_event(p_app, 'delivery.receipt')
-  on conflict do nothing
-$$;
-comment on function push.announce_receipt is
-  'records delivery.receipt: Expo''s receipt says that a delivered push failed later. Arguments: as columns of push.history';
+-- push.end_calls (call_rules.sql) records call.answered, call.declined, call.ended and call.missed, push.settle_receipts (receipts.sql)
+-- delivery.receipt. push.note_tokens (tokens.sql) records token.dead, and takes it back.
 
 -- What gateways do ----------------------------------------------------------------------------------------------------
 
@@ -315,8 +267,7 @@ begin
   return v_mine;
 end
 $$;
-comment on function push.first_events is
-  'locks the due events of an app that are the first of their calls, for push.claim_webhooks; null: none';
+comment on function push.first_events is 'locks the due events of an app that are the first of their calls; null: none';
 
 create or replace function push.claim_webhooks(p_app text[], p_url_digest text[], p_room int[], p_lease_ms int[])
 returns table (id bigint, app text, attempt int, tries int, event text, body text)
@@ -418,9 +369,7 @@ begin
   end if;
 end
 $$;
-comment on function push.note_webhook is
-  'notes the results of requests to the webhook of an app, for push.settle_webhooks: whether one was acknowledged, was answered with '
-  '410, or was a probe, how many failed, the pause the receiver asked for, and status and reason of the last one';
+comment on function push.note_webhook is 'notes the results of requests to the webhook of an app';
 
 create or replace function push.settle_webhooks(
   p_id bigint[], p_app text[], p_url_digest text[], p_attempt int[], p_result smallint[], p_status int[], p_reason text[],
@@ -495,6 +444,9 @@ comment on function push.settle_webhooks is
 
 -- Retention -----------------------------------------------------------------------------------------------------------
 
+-- It turns off webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had. It
+-- deletes events older than 24 hours, the oldest of an app with more than 100,000 (both are counted in push.webhook.dropped), and those
+-- of apps without a webhook, in bites of 5,000 of an app: if it returns 5,000 or more, there may be more.
 create or replace function push.trim_webhooks() returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -556,10 +508,7 @@ begin
   return v_trimmed;
 end
 $$;
-comment on function push.trim_webhooks is
-  'turns off the webhooks whose app no gateway has served for 24 hours, and those that only replicas with an older configuration had. '
-  'Deletes events older than 24 hours, the oldest of an app with more than 100,000 (both are counted in push.webhook.dropped), and those '
-  'of apps without a webhook, in bites of 5,000 of an app. Returns how many: 5,000 or more mean that there may be more';
+comment on function push.trim_webhooks is 'turns off webhooks that no gateway has, and deletes old events; returns how many';
 
 -- What people see and do ----------------------------------------------------------------------------------------------
 
@@ -677,8 +626,7 @@ language sql stable as $$
   from push.token_invalidations t
   where p_ids is null and t.app = p_app and t.invalidated_at >= p_from
 $$;
-comment on function push.past_events is
-  'the events of an app''s past, as they were recorded: of these calls (push.outbox.id), or, with p_ids null, since p_from';
+comment on function push.past_events is 'the events in the past of an app, as they were recorded: of these calls, or since p_from';
 
 create or replace function push.resend_webhooks(app text, call_id text default null, since timestamptz default null)
 returns table (recorded bigint, message text)
