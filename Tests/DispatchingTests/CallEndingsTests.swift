@@ -19,10 +19,7 @@ private let start = MachineRig.start
     #expect(endings.question([2, 3, 4], claimMax: 1, start).map(Set.init) == [2, 3])
     endings.note([4])
     #expect(endings.due == .distantFuture)
-    #expect(endings.mayHaveEnded(2))
     #expect(endings.didAnswer()?.calls == [2, 3])
-    #expect(!endings.mayHaveEnded(2))
-    #expect(endings.mayHaveEnded(4))
     #expect(endings.question([2, 3, 4], claimMax: 1, start + .milliseconds(5)).map(Set.init) == [4])
   }
 

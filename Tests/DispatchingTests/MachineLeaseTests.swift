@@ -181,6 +181,20 @@ import Testing
     #expect(rig.sends().count == 1)
   }
 
+  @Test("an invite is not sent again before its call was looked up: a hint that it has ended may be missing")
+  func missingHint() throws {
+    var rig = try MachineRig.open()
+    try rig.bring([rig.delivery(1)])
+    rig.answer(rig.sends(), .unknown(reason: "TimedOut"))
+    rig.pass(.milliseconds(200))
+    #expect(rig.sends().isEmpty)
+    #expect(rig.lookUps() == [[1]])
+    rig.hear(.endedFound(.success(EndedRings(calls: [1]))))
+    rig.pass(.milliseconds(5))
+    #expect(rig.sends().isEmpty)
+    #expect(rig.settlements().first?.settlements.first?.outcome == .void)
+  }
+
   @Test("an invite whose fate is unknown when its call has ended is void, and keeps that it was sent")
   func unknownAndEnded() throws {
     var rig = try MachineRig.open()

@@ -22,6 +22,8 @@ struct MachineRig {
   private(set) var actions: [DispatcherAction] = []
   /// Whether a sync succeeds at once.
   var syncs = true
+  /// Whether look-ups are answered at once: the calls ring.
+  var answersLookUps = false
   private(set) var lines: [DispatcherLogEntry] = []
   private var buffer: [DispatcherAction] = []
 
@@ -84,14 +86,20 @@ struct MachineRig {
 
   private mutating func collect() {
     machine.dequeue(into: &buffer)
+    var isAnswered = false
     for action in buffer {
       switch action {
       case .log(let line): lines.append(line)
-      case .sync where syncs: machine.handle(.synced(.success(())), now)
+      case .sync where syncs:
+        machine.handle(.synced(.success(())), now)
+        isAnswered = true
+      case .lookUpEnded where answersLookUps:
+        machine.handle(.endedFound(.success(EndedRings())), now)
+        isAnswered = true
       default: actions.append(action)
       }
     }
-    if buffer.contains(where: { if case .sync = $0 { syncs } else { false } }) {
+    if isAnswered {
       machine.turn(now)
       collect()
     }

@@ -14,7 +14,11 @@ import Testing
 
   private static func token(_ host: String, _ id: Int64) -> String { "https://\(host)/push/\(id)\(keys)" }
 
-  private static func open() throws -> MachineRig { try MachineRig.open(provider: .webpush, capacity: 400) }
+  private static func open() throws -> MachineRig {
+    var rig = try MachineRig.open(provider: .webpush, capacity: 400)
+    rig.answersLookUps = true
+    return rig
+  }
 
   /// Whether a request goes to this host.
   private static func goes(_ request: PushRequest, to host: String) -> Bool {

@@ -249,9 +249,8 @@ class _Accountant:
         for fault in self._faults:
             if fault.at >= min(until, second.at):
                 break
-            if fault.cuts_off and first.gateway in fault.gateways and fault.until + 3 > first.at:
-                return fault
-            if fault.loses_commits and fault.until > first.at:
+            # The push may be the second try of what was claimed before the fault.
+            if fault.until + 3 > first.at and (fault.loses_commits or fault.cuts_off and first.gateway in fault.gateways):
                 return fault
         return None
 

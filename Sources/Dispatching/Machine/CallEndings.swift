@@ -58,11 +58,6 @@ struct CallEndings {
   /// Whether the next look-up is about this call.
   func isHinted(_ outboxID: Int64) -> Bool { isAllHinted || hinted.contains(outboxID) }
 
-  /// Whether an invite of this call must be looked up before it is sent again.
-  func mayHaveEnded(_ outboxID: Int64) -> Bool {
-    !isListening || isHinted(outboxID) || asked?.calls.contains(outboxID) ?? false
-  }
-
   /// When a look-up is due; distant future if none is due before the next event.
   var due: Instant {
     guard asked == nil else { return .distantFuture }

@@ -183,9 +183,10 @@ extension DispatcherMachine {
     }
   }
 
-  /// Sends once more. An invite whose call may have ended is looked up first.
+  /// Sends once more. An invite's call is looked up first: the hint that it has ended may be missing, because nobody is told where a
+  /// commit would have to wait for it (`push.notify`).
   private mutating func resend(_ entry: HeldDelivery, _ now: Instant) {
-    if entry.delivery.kind == .invite, endings.mayHaveEnded(entry.key.outboxID) { entry.needsLookUp = true }
+    if entry.delivery.kind == .invite { entry.needsLookUp = true }
     send(entry, now)
   }
 

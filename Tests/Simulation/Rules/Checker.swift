@@ -31,6 +31,8 @@ final class Checker {
   private var readEnded: [ObjectIdentifier: Set<DeliveryKey>] = [:]
   private var known: Set<DeliveryKey> = []
   private var ends = EndChecker()
+  /// When calls ended, by their ids.
+  private var endedAt: [Int64: VirtualTime] = [:]
 
   init(_ world: World) { self.world = world }
 
@@ -49,6 +51,9 @@ final class Checker {
           "\(key.story): \(ends.map(\.outcome.word))\(outbox.deliveries[key] == nil ? "" : ", and still unfinished")")
       }
       if let end = ends.last { check(end, outbox) }
+    }
+    for note in notes.compactMap({ outbox.notes[$0] }) where note.cause == .ended && endedAt[note.outboxID] == nil {
+      endedAt[note.outboxID] = world.now
     }
     ends.didCommit(touched, notes: notes, outbox) { world.violate($0, $1) }
   }
@@ -216,6 +221,12 @@ final class Checker {
           "No invite is sent after its replica received the end of the call, or the decline of the user.",
           "\(key.story) of \(life.name)")
       }
+      // A hint may be lost. What says that the call rings is then as old as the gateway's lease at most.
+      if let ended = endedAt[key.outboxID], world.now - ended > 5_000_000_000,
+        world.server.outbox.calls[key.outboxID]?.state != .ringing
+      {
+        world.violate("No invite is sent long after the end of its call.", "\(key.story) of \(life.name)")
+      }
       if ended.decliners[key.outboxID]?.contains(Array(delivery.userID.utf8)) ?? false {
         world.violate("Nobody is rung after their decline was known.", "\(key.story) of \(life.name)")
       }
@@ -275,6 +286,7 @@ final class Checker {
   /// A call was enqueued: without faults its phones must ring at once.
   func didEnqueue(_ outboxID: Int64) {
     // After a fail-over it may have the id of a call that was lost.
+    endedAt[outboxID] = nil
     for id in knownEnded.keys {
       knownEnded[id]?.calls.remove(outboxID)
       knownEnded[id]?.decliners[outboxID] = nil

@@ -87,34 +87,35 @@ final class World {
     for replica in replicas { after(random.time(0...500)) { replica.start() } }
     backend.start()
     faults.start()
-    run(until: plan.faultTime) { false }
+    run(until: plan.faultTime, or: { false })
     calmDown()
     // First everything except deliveries that the database refuses to settle, then these, too.
-    run(until: now + Self.recoveryTime) { self.isSettled }
-    checkLiveness()
+    if !run(until: now + Self.recoveryTime, or: { self.isSettled }) { checkLiveness() }
     hasPoison = false
     server.change { outbox, _ in outbox.poison = [:] }
-    run(until: now + Self.recoveryTime) { self.isSettled }
-    checkLiveness()
+    if !run(until: now + Self.recoveryTime, or: { self.isSettled }) { checkLiveness() }
     checker.didEnd()
     queue.removeAll()
     for replica in replicas { replica.life?.die() }
     return violation
   }
 
-  private func run(until end: VirtualTime, or isOver: () -> Bool) {
+  /// Returns whether it was over before the end.
+  @discardableResult private func run(until end: VirtualTime, or isOver: () -> Bool) -> Bool {
     var nextLook = now
-    while violation == nil, let next = queue.next, next <= end, let (at, body) = queue.pop() {
+    while violation == nil, let next = queue.next, next <= end {
       if next >= nextLook {
         nextLook = next + 100_000_000
-        if isOver() { return at == next ? body() : () }
+        if isOver() { return true }
       }
+      guard let (at, body) = queue.pop() else { break }
       now = at
       body()
       events += 1
       if events > Self.eventsMax { violate("Time advances.", "\(events) events") }
     }
     if violation == nil { now = max(now, min(end, queue.next ?? end)) }
+    return false
   }
 
   /// Faults stop. Processes that were frozen for ever stay frozen.
