@@ -97,7 +97,7 @@ extension PostgresOutbox {
     guard former ?? maintenance.reconnects == maintenance.reconnects else {
       throw OutboxError(.answerLost, "the connection for maintenance was lost since the claim")
     }
-    // Settlements need not wait for the disk.
+    // On the settlements' connection it would wait behind them.
     _ = try await maintenance.query(OutboxStatements.sync, parameters, isolation: self)
   }
 }
