@@ -111,27 +111,18 @@ comment on function push.slot_of is
   'the slot of a call id, 0 to 1023: the first ten bits of the SHA-256 of its UTF-8 bytes. p_call_id: push.outbox.call_id';
 
 create or replace function push.shard_of(p_call_id text) returns int
-language plpgsql stable strict parallel safe security definer set search_path = push, pg_temp as $$
-begin
-  return (select m.shards[push.slot_of(p_call_id) + 1] from push.shard_map m where m.until is null);
-end
+language sql stable strict parallel safe security definer set search_path = push, pg_temp as $$
+  select m.shards[push.slot_of(p_call_id) + 1] from push.shard_map m where m.until is null
 $$;
 comment on function push.shard_of is
   'the shard in which a new call with this id is enqueued; null: this database stands alone. p_call_id: push.outbox.call_id';
 
 create or replace function push.shards_of(p_call_id text, p_window interval default null) returns int[]
-language plpgsql stable security definer set search_path = push, pg_temp as $$
-begin
-  return array(
-    select s.shard
-    from (
-      select m.shards[push.slot_of(p_call_id) + 1]::int as shard, max(m.generation) as generation
-      from push.shard_map m
-      where m.until is null or p_window is null or m.until > clock_timestamp() - p_window
-      group by 1
-    ) s
-    order by s.generation desc);
-end
+language sql stable security definer set search_path = push, pg_temp as $$
+  select array(
+    select m.shards[push.slot_of(p_call_id) + 1]::int from push.shard_map m
+    where m.until is null or p_window is null or m.until > clock_timestamp() - p_window
+    group by 1 order by max(m.generation) desc)
 $$;
 comment on function push.shards_of is
   'the shards in which a call with this id may be: the current owner of its slot, then earlier ones, the latest first. '

@@ -47,8 +47,7 @@ begin
       ('push_ops', 'execute on function push.timeline, push.call, push.requeue, push.void_call, push.pause_lane, push.resume_lane, '
         'push.resume_invalidation, push.set_quota, push.quota_uses, push.skipped_recipients, push.oldest_ringing, push.check_health, '
         'push.lane_conditions, push.count_owed, push.erase_user, push.find_calls, push.slot_of, push.shard_of, push.shards_of, '
-        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks, push.minutes, '
-        'push.overview, push.calls, push.epoch_ms, push.length_ms'),
+        'push.own_shard, push.shard_map_number, push.pause_webhooks, push.resume_webhooks, push.resend_webhooks'),
       ('push_keys', 'select on push.keys, push.apps'),
       ('push_keys', 'execute on function push.create_api_key, push.revoke_api_key'),
       ('push_gateway', 'execute on function push.register_gateway, push.beat, push.retire_gateway, push.register_app, push.register_lane, '
@@ -89,6 +88,7 @@ begin
   if to_regrole('push_ops') is null or to_regrole('push_gateway') is null then
     return 'missing: push_ops or push_gateway';
   end if;
+  grant execute on function push.minutes, push.overview, push.calls, push.epoch_ms, push.length_ms to push_ops;
   if not pg_has_role('push_gateway', 'push_ops', 'member') then
     begin
       grant push_ops to push_gateway;
@@ -105,8 +105,8 @@ begin
 end
 $$;
 comment on function push.grant_dashboard is
-  'gives push_gateway the rights of push_ops, which the dashboard needs. Returns a sentence that says what was done. Running it twice is '
-  'harmless. For the owner of the schema, after push.grant_roles';
+  'gives push_ops the rights for what the dashboard reads, and gives push_gateway the rights of push_ops. Returns a sentence that says '
+  'what was done. Running it twice is harmless. For the owner of the schema, after push.grant_roles';
 
 -- Comments ------------------------------------------------------------------------------------------------------------
 
