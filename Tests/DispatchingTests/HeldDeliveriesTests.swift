@@ -1,3 +1,5 @@
+// Tests of the table of deliveries that a gateway holds: slots that are used again, and what is known by which key.
+
 import PushModel
 import Queue
 import Runtime
