@@ -13,15 +13,12 @@ public struct SettlementBatcher<Element> {
     public var age: Nanoseconds = .milliseconds(5)
     /// Maximum number of batches under way. While there are that many, elements collect into larger batches.
     public var underWay = 2
-    /// The pause after a failed batch.
-    public var retry: Nanoseconds = .milliseconds(250)
     public init() {}
   }
 
   private let limits: Limits
   private var waiting: [Element] = []
   private var oldest = Instant(nanoseconds: .max)
-  private var notBefore = Instant(nanoseconds: .min)
   private var underWay = 0
 
   public init(limits: Limits = Limits()) {
@@ -40,14 +37,14 @@ public struct SettlementBatcher<Element> {
   /// When `dequeue` will have a batch if nothing more is added; nil when that does not depend on time.
   public var due: Instant? {
     guard !waiting.isEmpty, underWay < limits.underWay else { return nil }
-    return max(notBefore, waiting.count >= limits.worthwhile ? Instant(nanoseconds: .min) : oldest + limits.age)
+    return waiting.count >= limits.worthwhile ? Instant(nanoseconds: .min) : oldest + limits.age
   }
 
-  /// The next batch if it is due. The caller reports its end with `didFlush` or `didFail`.
+  /// The next batch if it is due. The caller reports its end with `didEnd`.
   ///
   /// - Parameter isLast: do not wait for a larger batch.
   public mutating func dequeue(_ now: Instant, isLast: Bool = false) -> [Element]? {
-    guard let due, due <= now || (isLast && notBefore <= now) else { return nil }
+    guard let due, isLast || due <= now else { return nil }
     let batch = Array(waiting.prefix(limits.most))
     waiting.removeFirst(batch.count)
     oldest = now  // elements that are left have waited, but their batch is full or follows within `age`
@@ -55,16 +52,8 @@ public struct SettlementBatcher<Element> {
     return batch
   }
 
-  /// A batch was written.
-  public mutating func didFlush() {
+  /// A batch is no longer under way.
+  public mutating func didEnd() {
     underWay -= 1
-  }
-
-  /// A batch could not be written. It goes back to the front.
-  public mutating func didFail(_ batch: [Element], _ now: Instant) {
-    underWay -= 1
-    waiting.insert(contentsOf: batch, at: 0)
-    oldest = min(oldest, now)
-    notBefore = now + limits.retry
   }
 }

@@ -29,7 +29,7 @@ import Testing
     var batcher = batcher(1)
     #expect(batcher.dequeue(start, isLast: true) == [0])
     #expect(!batcher.isIdle)
-    batcher.didFlush()
+    batcher.didEnd()
     #expect(batcher.isIdle)
   }
 
@@ -40,19 +40,7 @@ import Testing
     #expect(batcher.dequeue(start)?.count == 1000)
     #expect(batcher.dequeue(start) == nil)
     #expect(batcher.due == nil)
-    batcher.didFlush()
+    batcher.didEnd()
     #expect(batcher.dequeue(start) == Array(2000..<2500))
-  }
-
-  @Test("a failed batch is written again first, after a pause")
-  func failure() throws {
-    var batcher = batcher(2)
-    let first = batcher.dequeue(start, isLast: true)
-    let batch = try #require(first)
-    batcher.add(2, start)
-    batcher.didFail(batch, start)
-    #expect(batcher.count == 3)
-    #expect(batcher.dequeue(start + .milliseconds(249), isLast: true) == nil)
-    #expect(batcher.dequeue(start + .milliseconds(250)) == [0, 1, 2])
   }
 }

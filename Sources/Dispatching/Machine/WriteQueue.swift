@@ -135,7 +135,7 @@ struct WriteQueue<Element> {
   }
 
   private mutating func finish(_ batch: WriteBatch<Element>) {
-    if batch.isPart { partsUnderWay -= 1 } else { batcher.didFlush() }
+    if batch.isPart { partsUnderWay -= 1 } else { batcher.didEnd() }
   }
 }
 
