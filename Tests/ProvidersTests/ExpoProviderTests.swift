@@ -158,6 +158,25 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
+  @Test func `a message is withdrawn while its connection is made, and the others of its request are sent`() async throws {
+    let fixture = try Fixture()
+    await fixture.start()
+    let (provider, batch) = (fixture.provider, [request(1, "token-1"), request(2, "token-2")])
+    // In one turn the request is made and the message is withdrawn.
+    await withCheckedContinuation { continuation in
+      provider.loop.execute {
+        provider.assumeIsolated { $0.send(batch) }
+        provider.loop.atEndOfTurn { provider.loop.atEndOfTurn { provider.assumeIsolated { $0.withdraw([1]) } } }
+        continuation.resume()
+      }
+    }
+    let results = await fixture.reports.results(2)
+    #expect(results[1]?.outcome == .refused(reason: "Withdrawn"))
+    #expect(results[1]?.sentAt == nil)
+    #expect(messageID(results[2]).dropFirst() == ["1", "token-2"])
+    await fixture.stop()
+  }
+
   @Test func `messages of several projects are sent again, in one request for each project`() async throws {
     let fixture = try Fixture()
     await fixture.start()

@@ -88,8 +88,10 @@ $$;
 comment on function push.void_reason is 'why an invite is void: CallAnswered, CallEnded, CallMissed, UserDeclined or UserBusy';
 
 -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
+--
+-- Waits for nobody: an invite that a claim is taking is left. Until that claim is committed it cannot be seen whether its phone will ring.
 drop function if exists push.void_unsent(bigint[], boolean);  -- of release 0.1.0
-create or replace function push.void_unsent(p_calls bigint[]) returns void
+create or replace function push.void_unsent(p_calls bigint[]) returns bigint[]
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   v_calls  bigint[];
@@ -106,8 +108,11 @@ begin
   for v_end in
     with gone as (
       delete from push.delivery d
-      where d.outbox_id = any (v_calls) and d.kind = 0 and d.state in (0, 2)
-        and (d.outbox_id = any (v_over) or (select o.declined ? d.user_id from push.outbox o where o.id = d.outbox_id))
+      where d.ctid = any (array(
+        select x.ctid from push.delivery x
+        where x.outbox_id = any (v_calls) and x.kind = 0 and x.state in (0, 2)
+          and (x.outbox_id = any (v_over) or (select o.declined ? x.user_id from push.outbox o where o.id = x.outbox_id))
+        for update skip locked))
       returning d, d.outbox_id = any (v_missed) and d.deadline_at <= clock_timestamp() as is_late
     )
     select e.is_late, e.reason, array_agg(e.d) as rows
@@ -116,9 +121,14 @@ begin
   loop
     perform push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
   end loop;
+  return array(
+    select distinct d.outbox_id from push.delivery d
+    where d.outbox_id = any (v_calls) and d.kind = 0 and d.state in (0, 2)
+      and (d.outbox_id = any (v_over) or (select o.declined ? d.user_id from push.outbox o where o.id = d.outbox_id)));
 end
 $$;
-comment on function push.void_unsent is 'ends unsent invites of calls that no longer ring, and of users who have declined';
+comment on function push.void_unsent is
+  'ends unsent invites of calls that no longer ring, and of users who have declined; returns the calls of those that are locked';
 
 -- Cancels ---------------------------------------------------------------------------------------------------------------
 

@@ -72,13 +72,13 @@ begin
 end
 $$;
 
--- The work grows with the recipients, and calls are locked until the commit. A run therefore begins with a bite of a few notes, takes four
--- times as many for as long as all goes well, and begins no more after half a second.
+-- The work grows with the recipients, and calls are locked until the commit. A run therefore begins with a bite of one note, takes four
+-- times as many for as long as that is quick, and begins no more after a quarter of a second, unless it has done only one note.
 --
 -- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone and
 -- tried in quarters, down to the note that fails. What the time limit has stopped is tried again note by note, by push.follow_up_again:
--- the limit counts for the whole statement, and only once. A note that fails alone is tried again after 5 s, 20 s, and so on up to half an
--- hour, and given up when its missed calls would have expired.
+-- the limit counts for the whole statement, and only once. A note that fails alone is tried again after 250 ms, 1 s, 4 s, and so on up to
+-- half an hour, and given up when its missed calls would have expired.
 create or replace function push.follow_up(p_urgent boolean default false, p_max int default 50, p_within interval default '10 s')
 returns int
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
@@ -89,35 +89,36 @@ declare
   v_since timestamptz := statement_timestamp() - p_within;
   v_notes push.noted[];
   v_from  int := 1;
-  v_size  int := 4;
+  v_size  int := 1;
+  v_bite timestamptz;
 begin
   -- Calls from before a restore neither ring nor are announced (push.put_away).
   if push.restored_at() is not null then
     return 0;
   end if;
-  -- Half of them are the newest: who ends thousands of calls at once does not make the phones of others wait.
+  -- The oldest and the newest in turns: who ends thousands of calls at once does not make the phones of others wait.
   v_notes := array(
     with newest as materialized (
-      select f.ctid as tid, f.outbox_id, f.why, f.tries from push.follow_ups f
+      select f.ctid as tid, f.outbox_id, f.why, f.tries, f.due_at from push.follow_ups f
       where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
       order by f.due_at desc limit p_max / 2 for update skip locked
-    ), oldest as (
-      select f.ctid as tid, f.outbox_id, f.why, f.tries from push.follow_ups f
+    ), oldest as materialized (
+      select f.ctid as tid, f.outbox_id, f.why, f.tries, f.due_at from push.follow_ups f
       where f.is_urgent = p_urgent and f.due_at > v_since and f.due_at <= statement_timestamp() and f.tries = 0
         and f.ctid not in (select n.tid from newest n)
       order by f.due_at limit p_max - p_max / 2 for update skip locked
     )
     select row(n.tid, n.outbox_id, n.why, n.tries)::push.noted from (select * from newest union all select * from oldest) n
-    -- Settlements lock deliveries in the order of their keys, too. Those of deleted calls may be claimed.
-    order by n.outbox_id);
+    order by least(row_number() over (order by n.due_at), row_number() over (order by n.due_at desc)), n.due_at);
   while v_from <= cardinality(v_notes) loop
-    if clock_timestamp() > v_begun + c_time then
+    if v_from > 2 and clock_timestamp() > v_begun + c_time then
       return p_max;
     end if;
     begin
+      v_bite := clock_timestamp();
       perform push.follow(v_notes[v_from:v_from + v_size - 1]);
       v_from := v_from + v_size;
-      v_size := v_size * 4;
+      v_size := case when clock_timestamp() - v_bite < c_time / 16 then v_size * 4 else greatest(v_size / 4, 1) end;
     exception when query_canceled or others then
       if v_size = 1 or sqlstate = '57014' then
         perform push.put_off(v_notes[v_from:v_from + v_size - 1], sqlstate);
@@ -139,26 +140,31 @@ comment on function push.follow_up is
 create or replace function push.follow_up_again() returns int
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_note push.noted[];
+  v_until timestamptz := clock_timestamp() + interval '250 ms';
+  v_note  push.noted;
+  v_count int := 0;
 begin
   if push.restored_at() is not null then
     return 0;
   end if;
-  v_note := array(
-    select row(f.ctid, f.outbox_id, f.why, f.tries)::push.noted from push.follow_ups f
-    where f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit 1 for update skip locked);
-  if v_note <> '{}' then
+  for v_note in
+    select f.ctid, f.outbox_id, f.why, f.tries from push.follow_ups f
+    where f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit 50 for update skip locked
+  loop
+    exit when clock_timestamp() > v_until;
+    v_count := v_count + 1;
     begin
-      perform push.follow(v_note);
+      perform push.follow(array[v_note]);
     exception when query_canceled or others then
-      perform push.put_off(v_note, sqlstate);
+      perform push.put_off(array[v_note], sqlstate);
+      exit when sqlstate = '57014';
     end;
-  end if;
-  return cardinality(v_note);
+  end loop;
+  return v_count;
 end
 $$;
 comment on function push.follow_up_again is
-  'push.follow_up for a note that has failed, or that was among others when they took too long. Returns how many notes it took: 0 or 1';
+  'push.follow_up, one by one, for notes that have failed, or that were among others when they took too long. Returns how many notes it took';
 
 create or replace function push.follow(p_notes push.noted[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
@@ -171,39 +177,38 @@ declare
   -- Of these, phones must be silent: of all users, or of those who have declined.
   v_quiet bigint[] := array(
     select o.id from push.outbox o where o.id = any (v_calls) and (o.ended_at is not null or o.declined is not null));
-  v_declined bigint[] := array(
-    select distinct n.outbox_id from unnest(p_notes) n where n.why = 'declined' and n.outbox_id = any (v_calls));
+  v_left  bigint[] := '{}';
   v_noted record;
 begin
   if v_gone <> '{}' then
-    delete from push.delivery d where d.outbox_id = any (v_gone);
+    delete from push.delivery d
+      where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = any (v_gone) for update skip locked));
+    v_left := array(select distinct d.outbox_id from push.delivery d where d.outbox_id = any (v_gone));
     delete from push.ring_reports r where r.outbox_id = any (v_gone);
     delete from push.escalations e where e.outbox_id = any (v_gone);
   end if;
-  -- The last decline ends the call, and its phones are told at once. A user whose invite has failed, and whose next channel is still to be
-  -- tried, has not declined: whichever of the two was noted first.
-  if v_declined <> '{}' then
-    perform push.next_channels(v_declined, 'failed');
-    perform push.end_declined(v_declined);
-  end if;
-  if v_quiet <> '{}' then
-    perform push.void_unsent(v_quiet);
-    perform push.cancel_rings(v_quiet);
-  end if;
+  -- What a call is decides what follows, not which note came first. So a user whose invite has failed is tried on the next channel before
+  -- the last decline ends the call; and the cancels and the missed calls of a call, which belong together, are made together.
   for v_noted in
-    select n.why, array_agg(distinct n.outbox_id) as calls from unnest(p_notes) n where n.outbox_id = any (v_calls) group by n.why
+    select n.why, array_agg(distinct n.outbox_id) as calls from unnest(p_notes) n
+    where n.outbox_id = any (v_calls) and n.why in ('failed', 'unheard', 'stuck') group by n.why
   loop
-    case v_noted.why
-      when 'ended' then perform push.tell_missed(v_noted.calls);
-      when 'untold' then perform push.tell_untold(v_noted.calls);
-      when 'failed', 'unheard', 'stuck' then perform push.next_channels(v_noted.calls, v_noted.why);
-      else null;
-    end case;
+    perform push.next_channels(v_noted.calls, v_noted.why);
   end loop;
+  if v_quiet <> '{}' then
+    perform push.next_channels(v_quiet, 'failed');
+    perform push.end_declined(v_quiet);
+    v_left := v_left || push.void_unsent(v_quiet);
+    v_quiet := array(select c.id from unnest(v_quiet) c(id) where c.id <> all (v_left));
+    perform push.cancel_rings(v_quiet);
+    perform push.tell_missed(v_quiet);
+    perform push.tell_untold(array(select n.outbox_id from unnest(p_notes) n where n.why = 'untold' and n.outbox_id = any (v_quiet)));
+  end if;
   delete from push.follow_ups f using unnest(p_notes) n
-    where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone));
-  -- A backend has the call's row locked. The longer it does, the less often it is looked at.
-  update push.follow_ups f set due_at = clock_timestamp() + greatest(interval '100 ms', (clock_timestamp() - f.noted_at) / 2)
+    where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone)) and n.outbox_id <> all (v_left);
+  -- A claim is taking an invite of the call at this moment, or a backend has the call's row locked. The longer it does, the less often it is looked at.
+  update push.follow_ups f
+    set due_at = clock_timestamp() + least(greatest(interval '100 ms', (clock_timestamp() - f.noted_at) / 2), interval '1 s')
     from unnest(p_notes) n where f.ctid = n.tid;
 end
 $$;
@@ -223,7 +228,7 @@ begin
   delete from push.follow_ups f where f.ctid = p_notes[1].tid and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
   update push.follow_ups f
     set tries = v_tries + 1, due_at = clock_timestamp()
-      + least(case when f.is_urgent then interval '250 ms' else interval '5 s' end * power(4, least(v_tries, 10)), interval '30 minutes')
+      + least(interval '250 ms' * power(4, least(v_tries, 10)), interval '30 minutes')
     where f.ctid = p_notes[1].tid;
   -- By its number: a look at push.outbox would wait for a TRUNCATE, which waits for these notes.
   raise warning 'push.outbox.id %: what follows (%) failed (SQLSTATE %); %', p_notes[1].outbox_id, p_notes[1].why, p_state,

@@ -12,6 +12,10 @@ final class ExpoFlight {
   var timer: EventLoop.Timer?
   private let lateAnswerTimeout: Nanoseconds
   private var isAnswered: [Bool]
+  /// Whether it was written, or was about to be.
+  private(set) var hasLeft = false
+  /// Whether some of its messages were withdrawn before it left. It does not leave any more; the others need a new request.
+  private(set) var isRecalled = false
 
   init(_ batch: [PushRequest], accessToken: String?, startedAt: Instant, lateAnswerTimeout: Nanoseconds) {
     self.lateAnswerTimeout = lateAnswerTimeout
@@ -36,6 +40,22 @@ final class ExpoFlight {
     answer(status: 0, sentAt: startedAt, now: now) { index in
       batch[index].deadline + lateAnswerTimeout <= now ? .unknown(reason: "TimedOut") : nil
     }
+  }
+
+  /// Called just before it is written. Returns whether it may be.
+  func leave() -> Bool {
+    if !isRecalled { hasLeft = true }
+    return hasLeft
+  }
+
+  /// Results for these messages, unless it has left.
+  func withdraw(_ tags: Set<UInt64>, _ now: Instant) -> [PushResult] {
+    guard !hasLeft else { return [] }
+    let results = answer(status: 0, sentAt: nil, now: now) { index in
+      tags.contains(batch[index].tag) ? .refused(reason: "Withdrawn") : nil
+    }
+    if !results.isEmpty { isRecalled = true }
+    return results
   }
 
   /// Results for messages that have none yet. `outcome` is called with the index of each; nil means that the message still waits.

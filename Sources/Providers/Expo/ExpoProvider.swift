@@ -99,6 +99,7 @@ public actor ExpoProvider: PushProvider {
 
   public func withdraw(_ tags: Set<UInt64>) {
     finish(queue.remove(tags), with: .refused(reason: "Withdrawn"))
+    for flight in flights.values { add(flight.withdraw(tags, loop.now)) }
   }
 
   /// From now on, uses another access token, or none if nil. Pushes under way that are refused because of the old token are sent
@@ -184,15 +185,18 @@ public actor ExpoProvider: PushProvider {
       ExpoRequestWriter.path, body: body, deadline: flight.latestDeadline + configuration.lateAnswerTimeout)
     request.connectDeadline = flight.latestDeadline
     request.isRepeatable = batch.allSatisfy { $0.kind == .invite }
-    if let permits {
-      request.mayLeave = { [loop] in
-        let now = loop.now
-        return permits.allowAll(now) || batch.allSatisfy { $0.permit?.allows(now) ?? true }
-      }
-    }
+    let id = ObjectIdentifier(flight)
+    request.mayLeave = { [weak self] in self?.assumeIsolated { $0.mayLeave(id) } ?? false }
     client.perform(request) {
       self.land(flight, with: $0)
     }
+  }
+
+  private func mayLeave(_ id: ObjectIdentifier) -> Bool {
+    guard let flight = flights[id] else { return false }
+    let now = loop.now
+    let isPermitted = permits?.allowAll(now) != false || flight.batch.allSatisfy { $0.permit?.allows(now) ?? true }
+    return isPermitted && flight.leave()
   }
 
   private func watch(_ flight: ExpoFlight) {
@@ -236,7 +240,8 @@ public actor ExpoProvider: PushProvider {
       add(flight.answer(status: status, sentAt: sentAt, now: now) { _ in .refused(reason: "ShuttingDown") })
     case .splitByProject(let projects): queue.append(flight.unanswered, splitBy: projects)
     case .sendFewer: queue.append(halvesOf: flight.unanswered)
-    case .all(.unauthorized) where flight.accessToken != accessToken && !isShuttingDown:
+    case .all(.unauthorized) where flight.accessToken != accessToken && !isShuttingDown,
+      .all where flight.isRecalled && result.isWithheld && !isShuttingDown:
       queue.append(flight.unanswered)
     case .all(let outcome):
       add(flight.answer(status: status, sentAt: sentAt, now: now) { _ in outcome })
@@ -294,5 +299,11 @@ public actor ExpoProvider: PushProvider {
       whenIdle = nil
       waiting.resume()
     }
+  }
+}
+
+extension Result<CurlResponse, CurlFailure> {
+  fileprivate var isWithheld: Bool {
+    if case .failure(let failure) = self { failure.reason == .withheld } else { false }
   }
 }

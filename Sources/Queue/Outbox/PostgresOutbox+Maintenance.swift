@@ -39,7 +39,8 @@ extension PostgresOutbox {
     return Int(try await link(for: kind).query(OutboxStatements.followUp, parameters, isolation: self).int32(0, 0))
   }
 
-  private func link(for kind: JobKind) -> OutboxLink { kind == .urgent ? maintenance : jobs }
+  /// Phones ring on until follow-ups of ended calls have run, so `jobs` has a deputy.
+  private func link(for kind: JobKind) -> OutboxLink { kind == .urgent || !jobs.isUp ? maintenance : jobs }
 
   // MARK: - Apps and lanes
 

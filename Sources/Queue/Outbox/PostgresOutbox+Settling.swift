@@ -36,11 +36,13 @@ extension PostgresOutbox {
     return Int(try await settlements.query(OutboxStatements.park, parameters, isolation: self).int64(0, 0))
   }
 
+  /// Rings wait for this answer. It therefore comes over the connection of the beats, where nothing waits for the disk: if that one does
+  /// not work, other gateways soon take over the rings.
   public func endedFor(_ outboxIDs: [Int64]) async throws(OutboxError) -> EndedRings {
-    try checkAvailable()
     var parameters = PostgresParameters()
     parameters.append(outboxIDs)
-    let result = try await settlements.query(OutboxStatements.endedFor, parameters, isolation: self)
+    let result = try await control.query(
+      OutboxStatements.endedFor, parameters, patience: Patience.beat, isolation: self)
     var ended = EndedRings()
     for row in 0..<result.rowCount {
       if result.isNull(row, 1) {

@@ -168,7 +168,7 @@ public actor PostgresOutbox: OutboxStore {
     logger.warning("The connection for maintenance is lost; reconnecting", metadata: ["reason": "\(error)"])
   }
 
-  /// The link for jobs is down. Work continues without it.
+  /// The link for jobs is down. `maintenance` does its work.
   private func jobsAreDown(_ error: PostgresError) {
     guard isAvailable else { return linkIsDown(error) }
     logger.warning("The connection for jobs is lost; reconnecting", metadata: ["reason": "\(error)"])
