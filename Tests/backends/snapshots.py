@@ -1,10 +1,12 @@
 """Backends in REPEATABLE READ and SERIALIZABLE transactions, which see an older snapshot: they end, delete and enqueue calls
-while gateways continue. Direct and through the pool."""
+while gateways continue. Direct and through the pool. And a follow-up that meets a claim that is not committed yet."""
+
+import threading
 
 import psycopg
 from psycopg.types.json import Jsonb
 
-from harness import OWNER, WAYS, check, connect, follow, owed, owner, refused
+from harness import OWNER, WAYS, check, connect, follow, is_blocked, owed, owner, refused, until
 
 LEVELS = {"repeatable read": psycopg.IsolationLevel.REPEATABLE_READ, "serializable": psycopg.IsolationLevel.SERIALIZABLE}
 APP = "snapshots"
@@ -185,7 +187,35 @@ def deletions(level, gateway):
                 "outbox_id = %s)", number, number), 0)
 
 
+def beside_a_claim(gateway):
+    """A follow-up waits for no claim, and no settlement for the follow-up."""
+    number = ring("claiming")
+    owner("select push.end_call('claiming', 'busy', %s)", APP)
+    with psycopg.connect(OWNER) as claim, psycopg.connect(OWNER) as following:
+        gateway.claims += 1
+        # As a claim whose snapshot is older than the end: it does not see it.
+        claim.execute(
+            "update push.delivery set state = 1, owner = %s, lease = %s, attempt = 1 where outbox_id = %s", (gateway.id, gateway.claims, number))
+        run = threading.Thread(target=lambda: following.execute("select push.follow_up()"))
+        run.start()
+        until(lambda: not run.is_alive() or is_blocked(following.info.backend_pid))
+        claim.commit()
+        run.join()
+        owner("select set_config('lock_timeout', '100 ms', false)")
+        try:
+            settled = gateway.settle("claiming")
+        except psycopg.errors.LockNotAvailable as error:
+            settled = error
+        owner("select set_config('lock_timeout', '0', false)")
+        check("results of the claim are settled beside an uncommitted follow-up that met it", settled, 2)
+        following.commit()
+    owner("update push.follow_ups set due_at = now() where outbox_id = %s returning 1", number)
+    follow()
+    check("then the phones that rang are told", owed("claiming"), "ana:cancel:ready bruno:cancel:ready")
+
+
 gateway = Gateway()
+beside_a_claim(gateway)
 for level in LEVELS:
     for way in WAYS:
         ends(way, level, gateway)

@@ -227,6 +227,12 @@ select test.equal('no next channel for the user who declined',
 select test.equal('nor by requeue', (select message from push.requeue('d6')), 'call d6: 1 invites are ready again: 1 had failed, 0 were waiting');
 select test.equal('which rings the others', (select string_agg(user_id, ' ') from push.deliveries where call_id = 'd6' and kind = 'invite'
   and state = 'ready'), 'b');
+select pg_temp.decline('d8', 'b'), pg_temp.decline('d8', 'c') \g /dev/null
+select pg_temp.settle('d8', 4, 'a'), test.follow() \g /dev/null
+select test.equal('while the next channel is tried, a user has not declined', (select state from push.outbox where call_id = 'd8'), 'ringing');
+select pg_temp.claim_all(:g, 9), pg_temp.settle('d8', 4, 'a'), test.follow() \g /dev/null
+select test.equal('a call ends when those decline who are left, also if the last invite of another one fails later',
+  (select concat_ws(' ', state, end_reason) from push.outbox where call_id = 'd8'), 'ended declined');
 select push.decline_call('d7', 'a') \g /dev/null
 update push.gateways set alive = false, ended_at = clock_timestamp(), ended_reason = 'silent', free_due_at = now() where id = :g;
 select push.free_claims(array[:g]) \g /dev/null
