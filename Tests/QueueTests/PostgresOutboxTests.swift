@@ -253,6 +253,51 @@ struct PostgresOutboxTests {
     }
   }
 
+  @Test("whether a call still rings is known while results wait to be written")
+  func lookUpBesideSettlements() async throws {
+    try await withOutbox { database, outbox, _, lane in
+      _ = try await database.value(Self.enqueue("call-look-up"))
+      let held = try await claim(1, lane, outbox)
+      let call = try #require(held.first).lease.outboxID
+      try await database.execute(
+        """
+        create table public.patience (is_over boolean);
+        create function public.wait() returns trigger language plpgsql as $$
+        begin
+          while not exists (select from public.patience) loop
+            perform pg_sleep(0.01);
+          end loop;
+          return old;
+        end $$;
+        create trigger wait before delete on push.delivery for each row execute function public.wait();
+        """)
+      let isSettling =
+        "select count(*) from pg_stat_activity where application_name = 'push-gateway settlements' and state = 'active'"
+        + " and datname = current_database()"
+      async let settled = outbox.settle(held.map { Settlement($0, outcome: .void, attempts: 0) })
+      try await database.wait(for: isSettling, toBe: "1")
+      #expect(try await outbox.endedFor([call]) == EndedRings())
+      #expect(try await database.value(isSettling) == "1")
+      try await database.execute("insert into public.patience values (true)")
+      #expect(try await settled == held.count)
+    }
+  }
+
+  @Test("what follows from ends does not need the connection for jobs")
+  func followUpWithoutJobs() async throws {
+    try await withOutbox { database, outbox, _, _ in
+      // It is lost, and no new connection can be made.
+      try await database.execute(
+        """
+        update pg_database set datallowconn = false where datname = current_database();
+        select pg_terminate_backend(pid) from pg_stat_activity
+        where application_name = 'push-gateway jobs' and datname = current_database();
+        """)
+      try await eventually("follow-ups run") { (try? await outbox.followUp(.upkeep, max: 10)) == 0 }
+      #expect(try await outbox.claimJob(.upkeep) != nil)
+    }
+  }
+
   @Test("claimed and dead entries before the ready ones are counted, and claims start behind them")
   func entriesInFront() async throws {
     let calls = 600, devices = 100, claims = 50
