@@ -143,7 +143,9 @@ begin
       -- The rows come in the order of their places, so the deliveries of a call are adjacent, whatever their lanes.
       update push.delivery d
       set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
-        found_ended = d.kind = 0 and not coalesce((
+        -- Without a note of the last minute, no call of an unsent invite has ended: rows need no look-up of their calls.
+        found_ended = d.kind = 0 and exists (select from push.follow_ups f where not f.is_urgent and f.due_at > v_first - interval '1 minute')
+          and not coalesce((
           select o.ended_at is null and not coalesce(o.declined ? d.user_id, false) from push.outbox o where o.id = d.outbox_id), false)
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
