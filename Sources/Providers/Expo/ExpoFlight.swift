@@ -12,10 +12,10 @@ final class ExpoFlight {
   var timer: EventLoop.Timer?
   private let lateAnswerTimeout: Nanoseconds
   private var isAnswered: [Bool]
-  /// Whether it was written, or was about to be.
+  /// Whether it was written, or was about to be. libcurl writes it again if the connection turns out to be dead.
   private(set) var hasLeft = false
-  /// Whether some of its messages were withdrawn before it left. It does not leave any more; the others need a new request.
-  private(set) var isRecalled = false
+  /// Whether some of its messages were withdrawn. It is not written any more; if it had not left, the others need a new request.
+  private var isRecalled = false
 
   init(_ batch: [PushRequest], accessToken: String?, startedAt: Instant, lateAnswerTimeout: Nanoseconds) {
     self.lateAnswerTimeout = lateAnswerTimeout
@@ -45,18 +45,21 @@ final class ExpoFlight {
   /// Called just before it is written. Returns whether it may be.
   func leave() -> Bool {
     if !isRecalled { hasLeft = true }
-    return hasLeft
+    return !isRecalled
   }
 
   /// Results for these messages, unless it has left.
   func withdraw(_ tags: Set<UInt64>, _ now: Instant) -> [PushResult] {
+    guard unanswered.contains(where: { tags.contains($0.tag) }) else { return [] }
+    isRecalled = true
     guard !hasLeft else { return [] }
-    let results = answer(status: 0, sentAt: nil, now: now) { index in
+    return answer(status: 0, sentAt: nil, now: now) { index in
       tags.contains(batch[index].tag) ? .refused(reason: "Withdrawn") : nil
     }
-    if !results.isEmpty { isRecalled = true }
-    return results
   }
+
+  /// Whether its messages need a new request: it was withheld because others of its messages were withdrawn.
+  var isToBeDivided: Bool { isRecalled && !hasLeft }
 
   /// Results for messages that have none yet. `outcome` is called with the index of each; nil means that the message still waits.
   func answer(

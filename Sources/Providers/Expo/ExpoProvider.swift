@@ -224,8 +224,12 @@ public actor ExpoProvider: PushProvider {
       answer = ExpoAnswer(response, count: flight.batch.count, wallMilliseconds: clock.wallMilliseconds())
       (status, sentAt) = (response.status, response.sentAt)
     case .failure(let failure):
-      answer = .all(ExpoReasonTable.outcome(of: failure))
-      sentAt = failure.sentAt
+      // It was written once, and libcurl was not allowed to write it again.
+      let isLost = flight.hasLeft && failure.reason == .withheld
+      answer = .all(
+        isLost
+          ? .unknown(reason: CurlFailure.Reason.connectionLost.rawValue) : ExpoReasonTable.outcome(of: failure))
+      sentAt = isLost ? flight.startedAt : failure.sentAt
       if sentAt != nil {
         gate.didConnect()
       } else if failure.isWithoutConnection {
@@ -241,7 +245,7 @@ public actor ExpoProvider: PushProvider {
     case .splitByProject(let projects): queue.append(flight.unanswered, splitBy: projects)
     case .sendFewer: queue.append(halvesOf: flight.unanswered)
     case .all(.unauthorized) where flight.accessToken != accessToken && !isShuttingDown,
-      .all where flight.isRecalled && result.isWithheld && !isShuttingDown:
+      .all where flight.isToBeDivided && result.isWithheld && !isShuttingDown:
       queue.append(flight.unanswered)
     case .all(let outcome):
       add(flight.answer(status: status, sentAt: sentAt, now: now) { _ in outcome })
