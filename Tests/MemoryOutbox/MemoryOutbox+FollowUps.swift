@@ -23,34 +23,31 @@ extension MemoryOutbox {
     return MemoryRunningFollowUps(notes: taken, calls: ids.compactMap { calls[$0] }, isUrgent: isUrgent)
   }
 
-  /// Whether the second step must wait for a claim that has picked pushes of these calls.
-  public func mustWait(_ run: MemoryRunningFollowUps) -> Bool {
-    !locked.isEmpty && run.calls.contains { !locked.isDisjoint(with: $0.pushes) }
-  }
-
   /// The second step: does what follows, and releases the locks. Returns how many notes it took.
   public mutating func finish(_ run: MemoryRunningFollowUps, at now: DatabaseTime) -> Int {
     let causes = Dictionary(grouping: run.notes.compactMap { notes[$0] }, by: \.outboxID)
-    for call in run.calls {
-      voidUnsent(call, at: now)
-      cancelRings(call, at: now)
+    var followed: Set<Int64> = []
+    for var call in run.calls {
       let causes = causes[call.id, default: []].map(\.cause)
-      if causes.contains(.ended) { tellMissed(call, at: now) }
+      if causes.contains(.failed) || !call.declined.isEmpty { nextChannels(call, at: now) }
+      if !call.declined.isEmpty { endDeclined(call, at: now) }
+      call = calls[call.id] ?? call
+      guard voidUnsent(call, at: now) else { continue }
+      followed.insert(call.id)
+      cancelRings(call, at: now)
+      tellMissed(call, at: now)
       if causes.contains(.untold) { tellUntold(call, at: now) }
-      if causes.contains(.failed) { nextChannels(call, at: now) }
-      if causes.contains(.declined) { endDeclined(call, at: now) }
     }
-    let ids = Set(run.calls.map(\.id))
     for number in run.notes {
       guard let note = notes[number] else { continue }
-      if ids.contains(note.outboxID) || calls[note.outboxID] == nil {
+      if followed.contains(note.outboxID) || calls[note.outboxID] == nil {
         notes[number] = nil
       } else {
         notes[number]?.dueAt = now + Limits.lockedCall
       }
     }
     takenNotes.subtract(run.notes)
-    lockedCalls.subtract(ids)
+    lockedCalls.subtract(run.calls.map(\.id))
     if !run.notes.isEmpty { commit() }
     return run.notes.count
   }
@@ -62,16 +59,18 @@ extension MemoryOutbox {
 
   // MARK: - What follows
 
-  /// Ready and waiting invites of users for whom the call no longer rings are void, or expired if the call was missed.
-  private mutating func voidUnsent(_ call: MemoryCall, at now: DatabaseTime) {
-    for key in call.pushes {
-      guard let row = deliveries[key], row.isInvite, row.state != .claimed, !call.rings(for: row.userID) else {
-        continue
-      }
+  /// Ready and waiting invites of users for whom the call no longer rings are void, or expired if the call was missed. Returns whether
+  /// these are all: a claim may be taking others.
+  private mutating func voidUnsent(_ call: MemoryCall, at now: DatabaseTime) -> Bool {
+    let unsent = call.pushes.compactMap { deliveries[$0] }.filter {
+      $0.isInvite && $0.state != .claimed && !call.rings(for: $0.userID)
+    }
+    for row in unsent where !locked.contains(row.key) {
       let isLate = call.state == .missed && row.deadlineAt <= now
       finish(
         row, isLate ? .expired : .void, reason: isLate ? row.lastReason ?? "DeadlinePassed" : voidReason(row), at: now)
     }
+    return unsent.allSatisfy { !locked.contains($0.key) }
   }
 
   /// One cancel for each phone that may ring and must not: never to a VoIP token, none for the user who answered.

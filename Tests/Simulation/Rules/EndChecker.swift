@@ -11,8 +11,8 @@ struct EndChecker {
 
   /// Cancels and missed calls that were checked when they were made.
   private var seen: Set<DeliveryKey> = []
-  /// The calls of notes about declines that have not been taken.
-  private var declines: [Int64: Int64] = [:]
+  /// The calls of notes that have not been taken.
+  private var noted: [Int64: Int64] = [:]
 
   /// A statement was committed.
   mutating func didCommit(
@@ -28,8 +28,9 @@ struct EndChecker {
     }
     for number in notes {
       if let note = outbox.notes[number] {
-        if note.cause == .declined { declines[number] = note.outboxID }
-      } else if let id = declines[number], let call = outbox.calls[id], call.state == .ringing, outbox.hasDeclined(call)
+        noted[number] = note.outboxID
+      } else if let id = noted.removeValue(forKey: number), let call = outbox.calls[id], call.state == .ringing,
+        !call.declined.isEmpty, outbox.hasDeclined(call)
       {
         violate("The last decline ends the call.", "outbox \(id)")
       }
@@ -52,6 +53,11 @@ struct EndChecker {
       $0.kind == .missedCall && $0.userID == row.userID && $0.reason != "SaidByCancel"
     }
     if told.count > 1 { violate(Self.missed, "\(row.key.story) is the second one") }
+    let isShown = outbox.pushes(of: call).contains { push in
+      guard push.kind == .cancel, push.channel == row.channel else { return false }
+      return outbox.deliveries[push.key].map { !$0.isPaired } ?? (push.outcome != .expired)
+    }
+    if isShown && told.count == 1 { violate(Self.missed, "\(row.key.story) follows a cancel that shows it, too") }
     if call.state == .answered || call.state == .ringing || call.declined[row.userID] != nil {
       violate(Self.missed, "\(row.key.story) is about a call that was not missed")
     }

@@ -69,9 +69,8 @@ final class DatabaseServer {
   func begin(_ statement: Statement) -> Statement.Locks? { statement.begin(&outbox, at: databaseNow) }
 
   /// Whether a statement has to wait for a running claim.
-  func mustWait(_ statement: Statement, _ locks: Statement.Locks?) -> Bool {
-    if case .followUps(let run) = locks { return outbox.mustWait(run) }
-    return statement.locksGateway && statement.gateway.map(outbox.isLocked) ?? false
+  func mustWait(_ statement: Statement) -> Bool {
+    statement.locksGateway && statement.gateway.map(outbox.isLocked) ?? false
   }
 
   /// Ends a statement.

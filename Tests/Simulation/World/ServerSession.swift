@@ -54,7 +54,7 @@ final class ServerSession {
   private func finish(_ job: Job, _ locks: Statement.Locks?) {
     guard isAlive else { return }
     let waitUntil = max(busyUntil, world.server.stillUntil)
-    guard waitUntil <= world.now, !world.server.mustWait(job.statement, locks) else {
+    guard waitUntil <= world.now, !world.server.mustWait(job.statement) else {
       world.at(max(waitUntil, world.now + 1_000_000)) { [self] in finish(job, locks) }
       return
     }
