@@ -158,7 +158,7 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
-  @Test func `a message is withdrawn while its connection is made, and the others of its request are sent`() async throws {
+  @Test func `while its connection is made a message is withdrawn, and others are sent`() async throws {
     let fixture = try Fixture()
     await fixture.start()
     let (provider, batch) = (fixture.provider, [request(1, "token-1"), request(2, "token-2")])
