@@ -946,9 +946,7 @@ begin
       -- The rows come in the order of their places, so the deliveries of a call are adjacent, whatever their lanes.
       update push.delivery d
       set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
-        -- Without a note of the last minute, no call of an unsent invite has ended: rows need no look-up of their calls.
-        found_ended = d.kind = 0 and exists (select from push.follow_ups f where not f.is_urgent and f.due_at > v_first - interval '1 minute')
-          and not coalesce((
+        found_ended = d.kind = 0 and not coalesce((
           select o.ended_at is null and not coalesce(o.declined ? d.user_id, false) from push.outbox o where o.id = d.outbox_id), false)
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
@@ -2738,7 +2736,7 @@ begin
     v_quiet := array(select c.id from unnest(v_quiet) c(id) where c.id <> all (v_left));
     perform push.cancel_rings(v_quiet);
     perform push.tell_missed(v_quiet);
-    perform push.tell_untold(array(select n.outbox_id from unnest(p_notes) n where n.why = 'untold' and n.outbox_id = any (v_quiet)));
+    perform push.tell_untold(array(select distinct n.outbox_id from unnest(p_notes) n where n.why = 'untold' and n.outbox_id = any (v_quiet)));
   end if;
   delete from push.follow_ups f using unnest(p_notes) n
     where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone)) and n.outbox_id <> all (v_left);
@@ -2766,9 +2764,7 @@ declare
   v_begun timestamptz := clock_timestamp();
   v_since timestamptz := statement_timestamp() - p_within;
   v_notes push.noted[];
-  v_from  int := 1;
-  v_size  int := 1;
-  v_bite timestamptz;
+  v_bite  push.noted[];
 begin
   -- Calls from before a restore neither ring nor are announced (push.put_away).
   if push.restored_at() is not null then
@@ -2788,22 +2784,16 @@ begin
     )
     select row(n.tid, n.outbox_id, n.why, n.tries)::push.noted from (select * from newest union all select * from oldest) n
     order by least(row_number() over (order by n.due_at), row_number() over (order by n.due_at desc)), n.due_at);
-  while v_from <= cardinality(v_notes) loop
-    if v_from > 2 and clock_timestamp() > v_begun + c_time then
+  for v_from in 1..cardinality(v_notes) by 4 loop
+    if clock_timestamp() > v_begun + c_time then
       return p_max;
     end if;
+    v_bite := v_notes[v_from:v_from + 3];
     begin
-      v_bite := clock_timestamp();
-      perform push.follow(v_notes[v_from:v_from + v_size - 1]);
-      v_from := v_from + v_size;
-      v_size := case when clock_timestamp() - v_bite < c_time / 16 then v_size * 4 else greatest(v_size / 4, 1) end;
+      perform push.follow(v_bite);
     exception when query_canceled or others then
-      if v_size = 1 or sqlstate = '57014' then
-        perform push.put_off(v_notes[v_from:v_from + v_size - 1], sqlstate);
-        v_from := v_from + v_size;
-        exit when sqlstate = '57014';
-      end if;
-      v_size := greatest(v_size / 4, 1);
+      perform push.put_off(v_bite, sqlstate);
+      exit when sqlstate = '57014';
     end;
   end loop;
   return cardinality(v_notes);
@@ -2957,7 +2947,7 @@ begin
     delete from push.delivery d where d.ctid = any (array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless)) returning d
   ), freed as (
     update push.delivery d
-    set state = 0, owner = null, found_ended = false, crashes = j.deaths, ready_lane = case when j.deaths < c_suspect then d.lane end
+    set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths, ready_lane = case when j.deaths < c_suspect then d.lane end
     from judged j
     where d.ctid = j.tid and not j.is_seen and j.deaths < c_hopeless
   )
@@ -6710,7 +6700,8 @@ begin
     where x.state = 0 and x.ctid = any (array(
       select s.tid from call c
       cross join lateral (
-        select s.ctid as tid, s.outbox_id, s.lane, s.token from push.delivery s where s.outbox_id = c.id and s.kind = 1 and s.state = 0 offset 0
+        select s.ctid as tid, s.outbox_id, s.lane, s.token from push.delivery s where s.outbox_id = c.id and s.kind = 1 and s.state = 0
+        for update skip locked
       ) s
       where coalesce((s.outbox_id, s.lane, s.token) in (select d.id, d.lane, d.token from due d), false)))
     returning x.outbox_id, x.lane, x.token
@@ -6749,7 +6740,7 @@ begin
     update push.delivery d set paired = false
     where d.state <> 1 and d.ctid = any (array(
       select x.tid from untold u
-      cross join lateral (select x.ctid as tid from push.delivery x where x.outbox_id = u.id and x.n = u.n offset 0) x))
+      cross join lateral (select x.ctid as tid from push.delivery x where x.outbox_id = u.id and x.n = u.n for update skip locked) x))
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
     token, locale, data)

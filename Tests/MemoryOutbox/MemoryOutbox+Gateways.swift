@@ -95,9 +95,9 @@ extension MemoryOutbox {
     guard var row = deliveries[key] else { return }
     row.state = .ready
     row.owner = nil
-    row.hasFoundEnded = false
     row.dueAt = now
-    if isUncounted { row.attempt = max(0, row.attempt - 1) }
+    if isUncounted || row.hasFoundEnded { row.attempt = max(0, row.attempt - 1) }
+    row.hasFoundEnded = false
     deliveries[key] = row
     ringBell()
   }

@@ -113,6 +113,12 @@ select test.equal('returned deliveries count no crash', (select crashes from pus
 delete from push.delivery;
 
 -- Ended calls.
+select test.call('known', 1) as known, pg_temp.gateway('j') as j \gset
+select push.end_call('known', 'busy') \g /dev/null
+select test.equal('claimed after its end', pg_temp.claim(:j), 'known/0#1@1');
+select test.dies(:j, :reaper); select test.follow();
+select test.equal('the gateway did not send it: its phone gets no cancel', (select string_agg(kind || ':' || attempts, ' ') from
+  push.delivery_history where call_id = 'known') || (select count(*) from push.deliveries where call_id = 'known'), 'invite:00');
 select test.call('over', 1) as over, test.call('on', 1) as on \gset
 select pg_temp.gateway('h') as h, pg_temp.gateway('i') as i \gset
 select test.equal('both are claimed', pg_temp.claim(:h), 'over/0#1@1 on/0#1@1');
@@ -135,7 +141,7 @@ select test.equal('a gateway that has just ended is checked again', (select free
 update push.gateways set free_due_at = clock_timestamp() where not alive;
 update push.gateways set ended_at = now() - interval '2 days' where not alive;
 select push.prune();
-select test.equal('and not forgotten before that', (select count(*) from push.gateways where not alive), 6::bigint);
+select test.equal('and not forgotten before that', (select count(*) from push.gateways where not alive), 7::bigint);
 update push.delivery set state = 1, owner = :i, lease = 1 where outbox_id = :on;
 select push.beat(:reaper, true);
 select test.equal('a claim that slipped in is found', pg_temp.tell('on'), '0:ready:1@2');

@@ -3,8 +3,8 @@
 --
 -- Locks are taken in this order: push.gateways, push.follow_ups (skip locked), push.outbox (by push.follow_up with skip locked; only
 -- backends and operators, who change a call, wait for one), push.delivery, the rest (push.receipt_batch, push.job). Only these wait for a
--- lock while they hold another: push.forget holds its gateway's row and waits for deliveries; push.follow_up and push.requeue hold a
--- call and wait for its deliveries. Everything else that locks several rows skips locked rows ("skip locked"), in any order, and finds
+-- lock while they hold another: push.forget holds its gateway's row and waits for deliveries; push.requeue holds a call and waits for
+-- its deliveries. Everything else that locks several rows skips locked rows ("skip locked"), in any order, and finds
 -- them the next time.
 --
 -- A claim is identified by (owner, lease): the gateway and the claim's number. Every transition of a claimed delivery has
@@ -143,9 +143,7 @@ begin
       -- The rows come in the order of their places, so the deliveries of a call are adjacent, whatever their lanes.
       update push.delivery d
       set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
-        -- Without a note of the last minute, no call of an unsent invite has ended: rows need no look-up of their calls.
-        found_ended = d.kind = 0 and exists (select from push.follow_ups f where not f.is_urgent and f.due_at > v_first - interval '1 minute')
-          and not coalesce((
+        found_ended = d.kind = 0 and not coalesce((
           select o.ended_at is null and not coalesce(o.declined ? d.user_id, false) from push.outbox o where o.id = d.outbox_id), false)
       where d.ctid = any (v_tids)
       returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,

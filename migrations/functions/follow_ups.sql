@@ -72,12 +72,12 @@ begin
 end
 $$;
 
--- The work grows with the recipients, and calls are locked until the commit. A run therefore begins with a bite of one note, takes four
--- times as many for as long as that is quick, and begins no more after a quarter of a second, unless it has done only one note.
+-- The work grows with the recipients, and calls are locked until the commit. A run therefore takes bites of four notes, and begins no
+-- more after a quarter of a second.
 --
--- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone and
--- tried in quarters, down to the note that fails. What the time limit has stopped is tried again note by note, by push.follow_up_again:
--- the limit counts for the whole statement, and only once. A note that fails alone is tried again after 250 ms, 1 s, 4 s, and so on up to
+-- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone, and its
+-- notes are tried one by one, by push.follow_up_again. The time limit counts for the whole statement, and only once, so a run ends with
+-- it. A note that fails alone is tried again after 250 ms, 1 s, 4 s, and so on up to
 -- half an hour, and given up when its missed calls would have expired.
 create or replace function push.follow_up(p_urgent boolean default false, p_max int default 50, p_within interval default '10 s')
 returns int
@@ -88,9 +88,7 @@ declare
   v_begun timestamptz := clock_timestamp();
   v_since timestamptz := statement_timestamp() - p_within;
   v_notes push.noted[];
-  v_from  int := 1;
-  v_size  int := 1;
-  v_bite timestamptz;
+  v_bite  push.noted[];
 begin
   -- Calls from before a restore neither ring nor are announced (push.put_away).
   if push.restored_at() is not null then
@@ -110,22 +108,16 @@ begin
     )
     select row(n.tid, n.outbox_id, n.why, n.tries)::push.noted from (select * from newest union all select * from oldest) n
     order by least(row_number() over (order by n.due_at), row_number() over (order by n.due_at desc)), n.due_at);
-  while v_from <= cardinality(v_notes) loop
-    if v_from > 2 and clock_timestamp() > v_begun + c_time then
+  for v_from in 1..cardinality(v_notes) by 4 loop
+    if clock_timestamp() > v_begun + c_time then
       return p_max;
     end if;
+    v_bite := v_notes[v_from:v_from + 3];
     begin
-      v_bite := clock_timestamp();
-      perform push.follow(v_notes[v_from:v_from + v_size - 1]);
-      v_from := v_from + v_size;
-      v_size := case when clock_timestamp() - v_bite < c_time / 16 then v_size * 4 else greatest(v_size / 4, 1) end;
+      perform push.follow(v_bite);
     exception when query_canceled or others then
-      if v_size = 1 or sqlstate = '57014' then
-        perform push.put_off(v_notes[v_from:v_from + v_size - 1], sqlstate);
-        v_from := v_from + v_size;
-        exit when sqlstate = '57014';
-      end if;
-      v_size := greatest(v_size / 4, 1);
+      perform push.put_off(v_bite, sqlstate);
+      exit when sqlstate = '57014';
     end;
   end loop;
   return cardinality(v_notes);
@@ -202,7 +194,7 @@ begin
     v_quiet := array(select c.id from unnest(v_quiet) c(id) where c.id <> all (v_left));
     perform push.cancel_rings(v_quiet);
     perform push.tell_missed(v_quiet);
-    perform push.tell_untold(array(select n.outbox_id from unnest(p_notes) n where n.why = 'untold' and n.outbox_id = any (v_quiet)));
+    perform push.tell_untold(array(select distinct n.outbox_id from unnest(p_notes) n where n.why = 'untold' and n.outbox_id = any (v_quiet)));
   end if;
   delete from push.follow_ups f using unnest(p_notes) n
     where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone)) and n.outbox_id <> all (v_left);

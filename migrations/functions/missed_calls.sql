@@ -116,7 +116,8 @@ begin
     where x.state = 0 and x.ctid = any (array(
       select s.tid from call c
       cross join lateral (
-        select s.ctid as tid, s.outbox_id, s.lane, s.token from push.delivery s where s.outbox_id = c.id and s.kind = 1 and s.state = 0 offset 0
+        select s.ctid as tid, s.outbox_id, s.lane, s.token from push.delivery s where s.outbox_id = c.id and s.kind = 1 and s.state = 0
+        for update skip locked
       ) s
       where coalesce((s.outbox_id, s.lane, s.token) in (select d.id, d.lane, d.token from due d), false)))
     returning x.outbox_id, x.lane, x.token
@@ -154,7 +155,7 @@ begin
     update push.delivery d set paired = false
     where d.state <> 1 and d.ctid = any (array(
       select x.tid from untold u
-      cross join lateral (select x.ctid as tid from push.delivery x where x.outbox_id = u.id and x.n = u.n offset 0) x))
+      cross join lateral (select x.ctid as tid from push.delivery x where x.outbox_id = u.id and x.n = u.n for update skip locked) x))
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
     token, locale, data)
