@@ -2711,6 +2711,8 @@ declare
   -- Of these, phones must be silent: of all users, or of those who have declined.
   v_quiet bigint[] := array(
     select o.id from push.outbox o where o.id = any (v_calls) and (o.ended_at is not null or o.declined is not null));
+  v_declined bigint[] := array(
+    select o.id from push.outbox o where o.id = any (v_quiet) and o.ended_at is null);
   v_left  bigint[] := '{}';
   v_noted record;
 begin
@@ -2729,9 +2731,11 @@ begin
   loop
     perform push.next_channels(v_noted.calls, v_noted.why);
   end loop;
+  if v_declined <> '{}' then
+    perform push.next_channels(v_declined, 'failed');
+    perform push.end_declined(v_declined);
+  end if;
   if v_quiet <> '{}' then
-    perform push.next_channels(v_quiet, 'failed');
-    perform push.end_declined(v_quiet);
     v_left := v_left || push.void_unsent(v_quiet);
     v_quiet := array(select c.id from unnest(v_quiet) c(id) where c.id <> all (v_left));
     perform push.cancel_rings(v_quiet);

@@ -215,6 +215,8 @@ race_call() {
 claim() { echo "select coalesce(o.call_id, 'deleted') || '/' || c.kind || case when bool_or(c.ended) over (partition by c.outbox_id) then '/over' else '' end
   from push.claim($gateway, 1, array[$lane]::smallint[], array[10], array['-infinity']::timestamptz[]) c left join push.outbox o on o.id = c.outbox_id;"; }
 follow() { sql -c "select test.follow()" >"$work/out"; }
+# What was put off is due at once.
+due() { sql -c "update push.follow_ups set due_at = now()"; }
 # CALL ATTEMPTS DELAY: parks what is claimed of a call.
 park() { echo "select push.park($gateway, array_agg(d.outbox_id), array_agg(n), array_agg(lease), array_agg($2::int), array_agg($3::int), array_agg(null::text))
   from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id = '$1' and d.state = 1;"; }
@@ -282,7 +284,7 @@ one "begin; $(claim)" >"$work/out"
 equal "an end does not wait for a claim in flight" "$(two "select push.end_call('end-1', 'busy');")" t
 equal "nor does what follows, which leaves the call" "$(two "select push.follow_up();")/$(sql -c 'select count(*) from push.follow_ups')" "1/1"
 one "commit;" >"$work/out"
-sql -c "update push.follow_ups set due_at = now()"
+due
 follow
 equal "until the claim is seen: the device is told" "$(owed end-1)" "invite:claimed cancel:ready"
 sql -c "delete from push.outbox where call_id = 'end-1'"
@@ -370,11 +372,11 @@ equal "the last decline and an answer at once: the call is answered, because its
 race_call gone-1
 one "begin; $(claim)" >"$work/out"
 equal "a deletion does not wait for a running claim" "$(two "delete from push.outbox where call_id = 'gone-1' returning call_id;")" gone-1
-two_starts "select push.follow_up();"
-two_waits
+equal "nor does what follows" "$(two "select push.follow_up();")/$(sql -c 'select count(*) from push.follow_ups')" "1/1"
 one "commit;" >"$work/out"
-two_ends >"$work/out"
-equal "what follows does, and deletes what it took" \
+due
+follow
+equal "which deletes what it took afterwards" \
   "$(sql -c "select count(*) from push.delivery d where not exists (select from push.outbox o where o.id = d.outbox_id)")" 0
 
 race_call gone-2
@@ -397,8 +399,6 @@ fail() {
     array_agg(410::smallint), array_agg('Unregistered'::text), array_agg(null::text), array_agg('$1'::text), array_agg(now()), array_agg(now()))
     from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = '$1' and d.n = any ('{$2}') and d.state = 1;"
 }
-# What was put off is due at once.
-due() { sql -c "update push.follow_ups set due_at = now()"; }
 chance_call pair-1
 one "begin; $(fail pair-1 0)" >"$work/out"
 equal "two gateways settle a user's last two tokens at once, and neither waits" "$(two "$(fail pair-1 1)")/$(owed pair-1)" "1/invite:claimed"
@@ -578,7 +578,7 @@ select push.miss();
 select push.follow_up();
 SQL
   equal "the end of a call scans no table" "$(grep 'Seq Scan' "$work/plan" | grep -vc 'on origin ')" 0
-  equal "it looks up the call's deliveries, each time" "$(grep 'using delivery_pkey' "$work/plan" | grep -vc 'never executed')" 4
+  equal "it looks up the call's deliveries, each time" "$(grep 'using delivery_pkey' "$work/plan" | grep -vc 'never executed')" 5
   # There are few lanes and apps, so they may be scanned.
   equal "it walks no index as a whole" "$(grep -A1 -E 'Index (Only )?Scan using' "$work/plan" | grep -v '^--' \
     | awk '/Scan using/ { if (open) whole++; open = !/lane|apps/ } /Index Cond/ { open = 0 } END { print whole + open }')" 0
