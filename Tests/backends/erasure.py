@@ -29,7 +29,7 @@ def go_on():
 
 def follow():
     # A note whose call was locked is taken again a little later.
-    soon = "(select count(*) from push.follow_ups where due_at < now() + interval '1 s')"
+    soon = "(select count(*) from push.follow_ups where due_at < now() + interval '500 ms')"
     while owner(f"select push.follow_up(true) + push.follow_up() + push.follow_up_again() + {soon}"):
         pass
 
