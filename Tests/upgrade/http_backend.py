@@ -27,7 +27,9 @@ class HTTPBackend(Backend):
         self._choice = random.Random(f"addresses {seed}")
         self.repeated = 0
 
-    async def _work(self) -> None:
+    async def _work(self, keeps: bool) -> None:
+        # Its connections are the HTTP client's affair.
+        del keeps
         while True:
             what, call = await self._jobs.get()
             await (self._begin_over_http(call) if what == "enqueue" else self._end_over_http(call))
