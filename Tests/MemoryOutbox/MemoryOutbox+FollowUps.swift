@@ -31,7 +31,10 @@ extension MemoryOutbox {
       let causes = causes[call.id, default: []].map(\.cause)
       if causes.contains(.failed) || !call.declined.isEmpty { nextChannels(call, at: now) }
       if !call.declined.isEmpty { endDeclined(call, at: now) }
+      // It may have ended now. Its pushes stay as they were read when it was locked.
+      let pushes = call.pushes
       call = calls[call.id] ?? call
+      call.pushes = pushes
       guard voidUnsent(call, at: now) else { continue }
       followed.insert(call.id)
       cancelRings(call, at: now)

@@ -231,7 +231,8 @@ struct Migrator: Sendable {
     do throws(PostgresError) {
       try await connection.script(script)
     } catch {
-      if error.code == .server(sqlState: "55P03") { throw .locked(title) }
+      // lock_not_available, deadlock_detected
+      if ["55P03", "40P01"].contains(where: { error.code == .server(sqlState: $0) }) { throw .locked(title) }
       throw .failed(title, reason: error.description)
     }
   }
