@@ -2744,7 +2744,8 @@ begin
   end if;
   delete from push.follow_ups f using unnest(p_notes) n
     where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone)) and n.outbox_id <> all (v_left);
-  -- A claim is taking an invite of the call at this moment, or a backend has the call's row locked. The longer it does, the less often it is looked at.
+  -- A claim is taking an invite of the call at this moment, or a backend has the call's row locked. The longer it does, the less often it
+  -- is looked at.
   update push.follow_ups f
     set due_at = clock_timestamp() + least(greatest(interval '100 ms', (clock_timestamp() - f.noted_at) / 2), interval '1 s')
     from unnest(p_notes) n where f.ctid = n.tid;
@@ -2951,7 +2952,8 @@ begin
     delete from push.delivery d where d.ctid = any (array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless)) returning d
   ), freed as (
     update push.delivery d
-    set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths, ready_lane = case when j.deaths < c_suspect then d.lane end
+    set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths,
+      ready_lane = case when j.deaths < c_suspect then d.lane end
     from judged j
     where d.ctid = j.tid and not j.is_seen and j.deaths < c_hopeless
   )

@@ -119,7 +119,8 @@ select push.follow_up(false) \g /dev/null
 select test.equal('the run ends with it, and of its bite, the two oldest and the two newest, it is unknown which one took too long',
   pg_temp.noted(), (select string_agg(format('t-%s %s', i, case when i in (1, 2, 11, 12) then -1 else 0 end), ', ' order by i)
   from generate_series(1, 12) i));
-select test.equal('and not shown', (select state from push.health where item = 'ends that failed') || (select count(*) from push.timeline('t-1', 'ends')
+select test.equal('and not shown', (select state from push.health where item = 'ends that failed') || (select count(*) from push.timeline('t-1',
+  'ends')
   where event ~ 'fail'), 'ok0');
 select pg_temp.late('v-1', 'u') \g /dev/null
 select push.miss() \g /dev/null

@@ -202,7 +202,8 @@ begin
   end if;
   delete from push.follow_ups f using unnest(p_notes) n
     where f.ctid = n.tid and (n.outbox_id = any (v_calls) or n.outbox_id = any (v_gone)) and n.outbox_id <> all (v_left);
-  -- A claim is taking an invite of the call at this moment, or a backend has the call's row locked. The longer it does, the less often it is looked at.
+  -- A claim is taking an invite of the call at this moment, or a backend has the call's row locked. The longer it does, the less often it
+  -- is looked at.
   update push.follow_ups f
     set due_at = clock_timestamp() + least(greatest(interval '100 ms', (clock_timestamp() - f.noted_at) / 2), interval '1 s')
     from unnest(p_notes) n where f.ctid = n.tid;

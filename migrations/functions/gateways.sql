@@ -101,7 +101,8 @@ begin
     delete from push.delivery d where d.ctid = any (array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless)) returning d
   ), freed as (
     update push.delivery d
-    set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths, ready_lane = case when j.deaths < c_suspect then d.lane end
+    set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths,
+      ready_lane = case when j.deaths < c_suspect then d.lane end
     from judged j
     where d.ctid = j.tid and not j.is_seen and j.deaths < c_hopeless
   )
