@@ -77,8 +77,8 @@ $$;
 --
 -- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone, and its
 -- notes are tried one by one, by push.follow_up_again. The time limit counts for the whole statement, and only once, so a run ends with
--- it. A note that fails alone is tried again after 250 ms, 1 s, 4 s, and so on up to
--- half an hour, and given up when its missed calls would have expired.
+-- it. A note that fails alone is tried again after 250 ms, 1 s, 4 s, and so on up to half an hour, and given up when its missed calls would
+-- have expired.
 create or replace function push.follow_up(p_urgent boolean default false, p_max int default 50, p_within interval default '10 s')
 returns int
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
