@@ -138,34 +138,33 @@ begin
   if not found then
     return;
   end if;
+  -- A call is read once for each of its rows, by the statement that takes them: found_ended is what the gateway is told.
   return query
-    with taken as (
-      -- The rows come in the order of their places, so the deliveries of a call are adjacent, whatever their lanes.
-      update push.delivery d
-      set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
-        found_ended = d.kind = 0 and not coalesce((
-          select o.ended_at is null and not coalesce(o.declined ? d.user_id, false) from push.outbox o where o.id = d.outbox_id), false)
-      where d.ctid = any (v_tids)
-      returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
-        d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data, d.paired
-    )
-    select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
-      greatest(t.created_at, c_oldest), least(t.deadline_at, v_newest),
+    update push.delivery d
+    set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
+      found_ended = d.kind = 0 and c.rings is not true
+    from (
+      select p.place, p.is_first, o.*, o.ended_at is null and not coalesce(o.declined ? p.user_id, false) as rings
+      from (
+        -- The rows come in the order of their places, so the deliveries of a call are adjacent, whatever their lanes.
+        select d.ctid as place, d.outbox_id, d.user_id, lag(d.outbox_id) over () is distinct from d.outbox_id as is_first
+        from push.delivery d where d.ctid = any (v_tids) offset 0
+      ) p
+      left join lateral (select o.* from push.outbox o where o.id = p.outbox_id offset 0) o on true
+    ) c
+    where d.ctid = c.place
+    returning d.ctid, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
+      greatest(d.created_at, c_oldest), least(d.deadline_at, v_newest),
       -- Not extract: it calculates in numeric, which costs half a microsecond a row.
-      (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
-      t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
+      (date_part('epoch', least(d.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
+      d.user_id, d.token, d.locale, d.data,
+      case when c.is_first then c.kind end, case when c.is_first then c.call_id end,
+      -- While the call rings, its cancels are for users who declined.
+      case when c.is_first then coalesce(c.end_reason, case when c.declined is not null then 'declined' end) end,
       -- No row: the call was deleted. push.follow_up drops its deliveries soon.
-      case when t.is_first then coalesce(o.ended, true) end,
-      o.traceparent, o.payload, t.paired, o.declined
-    from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
-    left join lateral (
-      select o.kind, o.call_id, o.payload, o.ended_at is not null as ended, o.traceparent,
-        -- While the call rings, its cancels are for users who declined.
-        coalesce(o.end_reason, case when o.declined is not null then 'declined' end) as end_reason,
-        case when o.declined is not null then (select jsonb_agg(k) from jsonb_object_keys(o.declined) k) end as declined
-      from push.outbox o
-      where o.id = t.outbox_id and t.is_first offset 0
-    ) o on true;
+      case when c.is_first then c.id is null or c.ended_at is not null end,
+      case when c.is_first then c.traceparent end, case when c.is_first then c.payload end, d.paired,
+      case when c.is_first and c.declined is not null then (select jsonb_agg(k) from jsonb_object_keys(c.declined) k) end;
 end
 $$;
 comment on function push.claim is
