@@ -23,6 +23,7 @@ stop() {
 }
 trap stop EXIT
 trap 'exit 130' INT TERM
+chmod 755 "$clone"  # Postgres runs as another user
 git clone -q "$root" "$clone"
 
 # beside SCRIPT: runs a shell script in a process group of its own until the end.
@@ -37,8 +38,11 @@ beside 'file=$(mktemp -d)/a; trap "rm -rf ${file%/a}" EXIT; i=0; while [ $i -lt 
   while :; do cc -O2 -c "$file.c" -o "$file.o"; done'
 beside "while :; do dd if=/dev/zero of='$work/written' bs=1M count=64 conv=fsync; done"
 
-# What a log says of failures: those of Swift tests, SQL tests and Python tests, and the seeds with which they can be repeated.
-failures() { grep -aE '^(✘|not ok|FAIL|ERROR|error:)|failed with|[Ss]eed [0-9]+' "$1" | cut -c1-400 | head -n 60; }
+# What a log says of failures: those of Swift tests, SQL tests and Python tests, and the seeds with which they can be repeated; then its end.
+failures() {
+  grep -aE '^(✘|not ok|FAIL|ERROR|error:)|failed with|[Ss]eed [0-9]+' "$1" | cut -c1-400 | head -n 60
+  tail -n 5 "$1" | cut -c1-400
+}
 
 run=0
 while [ "$run" -lt "$runs" ]; do
