@@ -1,8 +1,8 @@
 // The outbox in Postgres: six connections, our identity, and the batches between.
 //
 //   claims       push.claim, forget                                      one statement for all lanes
-//   settlements  push.settle, park, disown, ended_for                    commits wait for the disk
-//   control      register_gateway, beat                                  never behind anything slow
+//   settlements  push.settle, park, disown                               commits wait for the disk
+//   control      register_gateway, beat, ended_for                       never behind anything slow
 //   maintenance  urgent jobs and follow-ups, tokens, receipts, ops       may wait a little
 //   jobs         the other jobs and follow-ups                           may wait for seconds
 //   listener     LISTEN                                                  always drained; closed for a while when it is flooded
