@@ -926,49 +926,48 @@ declare
   -- push.claimed_by and push.settled.
   c_oldest constant timestamptz := '2000-01-01 00:00:00+00';
   v_newest timestamptz := v_first + interval '1 year';
-  v_tids   tid[];
+  v_picked record;
 begin
   if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
     or push.restored_at() is not null then
     return;
   end if;
-  v_tids := push.pick(p_gateway, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647), coalesce(p_background, 2147483647),
+  v_picked := push.pick(p_gateway, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647), coalesce(p_background, 2147483647),
     p_later_floor, p_later_max);
-  if v_tids is null or v_tids = '{}' then
+  if v_picked.places is null then
     return;
   end if;
   perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share skip locked;
   if not found then
     return;
   end if;
+  -- A call is read once for each of its rows, by the statement that takes them: found_ended is what the gateway is told.
   return query
-    with taken as (
-      -- The rows come in the order of their places, so the deliveries of a call are adjacent, whatever their lanes.
-      update push.delivery d
-      set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
-        found_ended = d.kind = 0 and not coalesce((
-          select o.ended_at is null and not coalesce(o.declined ? d.user_id, false) from push.outbox o where o.id = d.outbox_id), false)
-      where d.ctid = any (v_tids)
-      returning d.ctid as place, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
-        d.created_at, d.deadline_at, d.user_id, d.token, d.locale, d.data, d.paired
-    )
-    select t.place, t.lane, t.outbox_id, t.n, t.attempt, t.kind, t.crashes, t.environment, t.platform,
-      greatest(t.created_at, c_oldest), least(t.deadline_at, v_newest),
+    update push.delivery d
+    set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
+      found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(c.declined ? d.user_id, false))
+    from (
+      select p.place, p.is_first, o.*
+      -- In the order of their places, the deliveries of a call are adjacent, whatever their lanes.
+      from (
+        select p.*, lag(p.outbox_id) over () is distinct from p.outbox_id as is_first
+        from unnest(v_picked.places, v_picked.calls) p(place, outbox_id) offset 0
+      ) p
+      left join lateral (select o.* from push.outbox o where o.id = p.outbox_id offset 0) o on true
+    ) c
+    where d.ctid = c.place
+    returning d.ctid, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
+      greatest(d.created_at, c_oldest), least(d.deadline_at, v_newest),
       -- Not extract: it calculates in numeric, which costs half a microsecond a row.
-      (date_part('epoch', least(t.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
-      t.user_id, t.token, t.locale, t.data, o.kind, o.call_id, o.end_reason,
+      (date_part('epoch', least(d.deadline_at, v_newest) - clock_timestamp()) * 1000000)::bigint,
+      d.user_id, d.token, d.locale, d.data,
+      case when c.is_first then c.kind end, case when c.is_first then c.call_id end,
+      -- While the call rings, its cancels are for users who declined.
+      case when c.is_first then coalesce(c.end_reason, case when c.declined is not null then 'declined' end) end,
       -- No row: the call was deleted. push.follow_up drops its deliveries soon.
-      case when t.is_first then coalesce(o.ended, true) end,
-      o.traceparent, o.payload, t.paired, o.declined
-    from (select t.*, lag(t.outbox_id) over () is distinct from t.outbox_id as is_first from taken t offset 0) t
-    left join lateral (
-      select o.kind, o.call_id, o.payload, o.ended_at is not null as ended, o.traceparent,
-        -- While the call rings, its cancels are for users who declined.
-        coalesce(o.end_reason, case when o.declined is not null then 'declined' end) as end_reason,
-        case when o.declined is not null then (select jsonb_agg(k) from jsonb_object_keys(o.declined) k) end as declined
-      from push.outbox o
-      where o.id = t.outbox_id and t.is_first offset 0
-    ) o on true;
+      case when c.is_first then c.id is null or c.ended_at is not null end,
+      case when c.is_first then c.traceparent end, case when c.is_first then c.payload end, d.paired,
+      case when c.is_first and c.declined is not null then (select jsonb_agg(k) from jsonb_object_keys(c.declined) k) end;
 end
 $$;
 
@@ -4744,26 +4743,24 @@ $$;
 
 COMMENT ON FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) IS 'the phones that an entry of recipients stands for';
 
-CREATE FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[]) RETURNS tid[]
+CREATE FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[], OUT places tid[], OUT calls bigint[]) RETURNS record
     LANGUAGE plpgsql
     AS $$
 declare
   v_near    timestamptz := p_first + interval '10 minutes';
   v_paused  smallint[] := array(select l.id from push.lane l where l.paused);
   v_ringing smallint[];
-  v_tids    tid[];
-  v_suspect tid;
-  v_of_lane int;
-  v_is_late boolean;
+  v_suspect record;
+  v_later   record;
   v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
 begin
   -- Usually there is no suspect at all. A gateway has at most one at a time.
   if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
     and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
-    select suspect.tid, u.i, suspect.is_late into v_suspect, v_of_lane, v_is_late
+    select suspect.*, u.i into v_suspect
     from unnest(p_lanes, p_max, p_later_max) with ordinality u(lane, most, later_most, i)
     cross join lateral (
-      select d.ctid as tid, d.deadline_at > v_near as is_late from push.delivery d
+      select d.ctid as place, d.outbox_id, d.deadline_at > v_near as is_late from push.delivery d
       where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
         and (d.deadline_at <= v_near or least(u.most, u.later_most, p_background) > 0)
       order by d.deadline_at limit 1 for no key update skip locked
@@ -4771,46 +4768,51 @@ begin
     where u.most > 0 and u.lane <> all (v_paused) limit 1;
     if found then
       p_total := p_total - 1;
-      p_background := p_background - v_is_late::int;
-      p_max[v_of_lane] := p_max[v_of_lane] - 1;
+      p_background := p_background - v_suspect.is_late::int;
+      p_max[v_suspect.i] := p_max[v_suspect.i] - 1;
     end if;
   end if;
-  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
-  select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
+  -- Lanes are not ordered: that would read every lane before the first row. A nested loop keeps the order of p_lanes.
+  select array_agg(near.place order by near.place), array_agg(near.outbox_id order by near.place), array_agg(near.lane)
+  into places, calls, v_ringing
   from (
-    select near.tid, u.lane
+    select near.*, u.lane
     from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
     cross join lateral (
-      select d.ctid as tid from push.delivery d
-      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near
-        and d.state = 0
+      select d.ctid as place, d.outbox_id from push.delivery d
+      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near and d.state = 0
       order by d.deadline_at limit u.most for no key update skip locked
     ) near
-    where u.most > 0 and u.lane <> all (v_paused)
-    limit p_total
-  ) pick;
-  p_background := least(p_background, p_total - coalesce(cardinality(v_tids), 0));
+    where u.most > 0 and u.lane <> all (v_paused) limit p_total
+  ) near;
+  p_background := least(p_background, p_total - coalesce(cardinality(places), 0));
   if p_background > 0 then
     v_ringing := array(select distinct unnest(v_ringing));
-    v_tids := v_tids || array(
-      select later.tid
+    select array_agg(later.place) as places, array_agg(later.outbox_id) as calls into v_later
+    from (
+      select later.*
       from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
       cross join lateral (
-        select d.ctid as tid from push.delivery d
+        select d.ctid as place, d.outbox_id from push.delivery d
         where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
         order by d.deadline_at limit least(u.most, u.later_most) for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
       limit p_background
-    );
+    ) later;
+    places := places || v_later.places;
+    calls := calls || v_later.calls;
+  end if;
+  if v_suspect is not null then
+    places := places || v_suspect.place;
+    calls := calls || v_suspect.outbox_id;
   end if;
   perform set_config('push.entries_scanned',
     (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
-  return case when v_suspect is null then v_tids else v_tids || v_suspect end;
 end
 $$;
 
-COMMENT ON FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'locks the ready deliveries that a claim takes, and returns where they are stored; null or empty: none. p_first: the earliest deadline; the others: as for push.claim';
+COMMENT ON FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[], OUT places tid[], OUT calls bigint[]) IS 'locks the ready deliveries that a claim takes, and returns where they are stored, and the calls that they are of, in the same order; null: none. p_first: the earliest deadline; the others: as for push.claim';
 
 CREATE FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS tid[]
     LANGUAGE plpgsql STABLE

@@ -26,28 +26,27 @@
 -- claim without a floor therefore steps over all claimed deliveries, at a quarter of a microsecond each. The floor is a
 -- little below the newest deadline that the gateway has claimed from the lane; with a floor, a claim steps over very few.
 -- push.entries_scanned holds the number of index entries read.
+drop function if exists push.pick(int, smallint[], int[], timestamptz[], timestamptz, bigint, bigint, timestamptz[], int[]);
 create or replace function push.pick(
   p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_first timestamptz, p_total bigint, p_background bigint,
-  p_later_floor timestamptz[], p_later_max int[]
-) returns tid[]
+  p_later_floor timestamptz[], p_later_max int[], out places tid[], out calls bigint[]
+)
 language plpgsql volatile as $$
 declare
   v_near    timestamptz := p_first + interval '10 minutes';
   v_paused  smallint[] := array(select l.id from push.lane l where l.paused);
   v_ringing smallint[];
-  v_tids    tid[];
-  v_suspect tid;
-  v_of_lane int;
-  v_is_late boolean;
+  v_suspect record;
+  v_later   record;
   v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
 begin
   -- Usually there is no suspect at all. A gateway has at most one at a time.
   if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
     and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
-    select suspect.tid, u.i, suspect.is_late into v_suspect, v_of_lane, v_is_late
+    select suspect.*, u.i into v_suspect
     from unnest(p_lanes, p_max, p_later_max) with ordinality u(lane, most, later_most, i)
     cross join lateral (
-      select d.ctid as tid, d.deadline_at > v_near as is_late from push.delivery d
+      select d.ctid as place, d.outbox_id, d.deadline_at > v_near as is_late from push.delivery d
       where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
         and (d.deadline_at <= v_near or least(u.most, u.later_most, p_background) > 0)
       order by d.deadline_at limit 1 for no key update skip locked
@@ -55,47 +54,52 @@ begin
     where u.most > 0 and u.lane <> all (v_paused) limit 1;
     if found then
       p_total := p_total - 1;
-      p_background := p_background - v_is_late::int;
-      p_max[v_of_lane] := p_max[v_of_lane] - 1;
+      p_background := p_background - v_suspect.is_late::int;
+      p_max[v_suspect.i] := p_max[v_suspect.i] - 1;
     end if;
   end if;
-  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
-  select array_agg(pick.tid), array_agg(pick.lane) into v_tids, v_ringing
+  -- Lanes are not ordered: that would read every lane before the first row. A nested loop keeps the order of p_lanes.
+  select array_agg(near.place order by near.place), array_agg(near.outbox_id order by near.place), array_agg(near.lane)
+  into places, calls, v_ringing
   from (
-    select near.tid, u.lane
+    select near.*, u.lane
     from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
     cross join lateral (
-      select d.ctid as tid from push.delivery d
-      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near
-        and d.state = 0
+      select d.ctid as place, d.outbox_id from push.delivery d
+      where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near and d.state = 0
       order by d.deadline_at limit u.most for no key update skip locked
     ) near
-    where u.most > 0 and u.lane <> all (v_paused)
-    limit p_total
-  ) pick;
-  p_background := least(p_background, p_total - coalesce(cardinality(v_tids), 0));
+    where u.most > 0 and u.lane <> all (v_paused) limit p_total
+  ) near;
+  p_background := least(p_background, p_total - coalesce(cardinality(places), 0));
   if p_background > 0 then
     v_ringing := array(select distinct unnest(v_ringing));
-    v_tids := v_tids || array(
-      select later.tid
+    select array_agg(later.place) as places, array_agg(later.outbox_id) as calls into v_later
+    from (
+      select later.*
       from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
       cross join lateral (
-        select d.ctid as tid from push.delivery d
+        select d.ctid as place, d.outbox_id from push.delivery d
         where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
         order by d.deadline_at limit least(u.most, u.later_most) for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
       limit p_background
-    );
+    ) later;
+    places := places || v_later.places;
+    calls := calls || v_later.calls;
+  end if;
+  if v_suspect is not null then
+    places := places || v_suspect.place;
+    calls := calls || v_suspect.outbox_id;
   end if;
   perform set_config('push.entries_scanned',
     (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
-  return case when v_suspect is null then v_tids else v_tids || v_suspect end;
 end
 $$;
 comment on function push.pick is
-  'locks the ready deliveries that a claim takes, and returns where they are stored; null or empty: none. p_first: the earliest deadline; '
-  'the others: as for push.claim';
+  'locks the ready deliveries that a claim takes, and returns where they are stored, and the calls that they are of, in the same order; '
+  'null: none. p_first: the earliest deadline; the others: as for push.claim';
 
 -- All rows of a claim are taken by one statement. The gateway's row is locked after they are picked, without waiting, and only if there
 -- are rows to take, so an empty claim writes nothing. The lock shows that this claim is running: push.forget either waits for it or has
@@ -123,15 +127,15 @@ declare
   -- push.claimed_by and push.settled.
   c_oldest constant timestamptz := '2000-01-01 00:00:00+00';
   v_newest timestamptz := v_first + interval '1 year';
-  v_tids   tid[];
+  v_picked record;
 begin
   if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
     or push.restored_at() is not null then
     return;
   end if;
-  v_tids := push.pick(p_gateway, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647), coalesce(p_background, 2147483647),
+  v_picked := push.pick(p_gateway, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647), coalesce(p_background, 2147483647),
     p_later_floor, p_later_max);
-  if v_tids is null or v_tids = '{}' then
+  if v_picked.places is null then
     return;
   end if;
   perform from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim for key share skip locked;
@@ -142,13 +146,13 @@ begin
   return query
     update push.delivery d
     set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
-      found_ended = d.kind = 0 and c.rings is not true
+      found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(c.declined ? d.user_id, false))
     from (
-      select p.place, p.is_first, o.*, o.ended_at is null and not coalesce(o.declined ? p.user_id, false) as rings
+      select p.place, p.is_first, o.*
+      -- In the order of their places, the deliveries of a call are adjacent, whatever their lanes.
       from (
-        -- The rows come in the order of their places, so the deliveries of a call are adjacent, whatever their lanes.
-        select d.ctid as place, d.outbox_id, d.user_id, lag(d.outbox_id) over () is distinct from d.outbox_id as is_first
-        from push.delivery d where d.ctid = any (v_tids) offset 0
+        select p.*, lag(p.outbox_id) over () is distinct from p.outbox_id as is_first
+        from unnest(v_picked.places, v_picked.calls) p(place, outbox_id) offset 0
       ) p
       left join lateral (select o.* from push.outbox o where o.id = p.outbox_id offset 0) o on true
     ) c
