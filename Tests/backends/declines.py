@@ -261,7 +261,7 @@ def against_gateways(gateway):
     gateway.claim()
     gateway.settle(c, 4, "ana")
     gateway.db.execute("begin")
-    gateway.one("select push.follow_up(true)")
+    gateway.one("select push.follow_up(true, p_within => '1 day')")
     waited, declined = race.second(two, DECLINE, (c, "ana", "declined"), lambda: gateway.db.execute("commit"))
     check("a decline waits for a next channel in flight, which is void then", (waited, declined, past(c)),
         (True, True, "ana:dead ana:dead ana:void"))

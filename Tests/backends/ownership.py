@@ -30,7 +30,7 @@ def main(server):
         for call in ("rings", "ended"):
             db.execute("select push.enqueue_call(%s, %s, 'default')", (Jsonb({"callId": call, "from": "x"}), Jsonb(RECIPIENTS)))
         db.execute("select push.end_call('ended', 'busy')")
-        db.execute("select push.follow_up()")
+        db.execute("select push.follow_up(p_within => '1 day')")
         db.execute("select push.erase_user('victim', 'default')")
         state = "select declined ? 'victim', recipients::text ~ 'victim' from push.outbox where call_id = %s"
         check("erasing a user declines the call that rings", db.execute(state, ("rings",)).fetchone()[0], True)

@@ -93,7 +93,7 @@ class Session:
         does("settle", settle, *placed("u0"), 0, None, call_id, None)
         does("settle of a row that has moved", settle, *placed("registered", False), 0, None, call_id, [900000])
         does("settle of a failure", settle, *placed("fails"), 4, "Unregistered", call_id, None)
-        does("next channels", "select push.follow_up(true)")
+        does("next channels", "select push.follow_up(true, p_within => '1 day')")
         assert owner("select count(*) from push.deliveries where call_id = %s and fallback_of is not null", call_id) == 1
         does("park", "select push.park(%s, %s, %s::int[], %s::int[], '{1}', '{60000}', '{Unavailable}')", *fence("u1"))
         rows = does("claimed_by", "select outbox_id, next_page from push.claimed_by(%s, 0, 1000000)", self.gateway)
@@ -105,9 +105,9 @@ class Session:
         does("correct_environment", "select push.correct_environment(%s::smallint[], %s, '{1}')", self.lanes[:1], [voip])
         does("report_ringing", "select push.report_ringing(%s, 'u1', 'plan')", call_id)
         owner("update push.follow_ups set due_at = now() where outbox_id = %s returning 1", made[0][0])
-        does("escalation", "select push.follow_up(true)")
+        does("escalation", "select push.follow_up(true, p_within => '1 day')")
         does("decline_call", "select push.decline_call(%s, 'u2', 'plan')", call_id)
-        does("what follows a decline", "select push.follow_up()")
+        does("what follows a decline", "select push.follow_up(p_within => '1 day')")
         does("requeue", "select * from push.requeue(%s, 'plan')", call_id)
         does("oldest_ringing", "select push.oldest_ringing()")
         does("call", "select push.call(%s, 'plan')", call_id)
@@ -125,13 +125,13 @@ class Session:
             "'1 hour' else '0' end, steady_since = now() - interval '1 hour' where alive returning 1", other)
         does("beat", "select * from push.beat(%s, true, '10 minutes')", self.gateway)
         does("end_call", "select push.end_call(%s, app => 'plan')", call_id)
-        does("what follows an end", "select push.follow_up()")
+        does("what follows an end", "select push.follow_up(p_within => '1 day')")
         owner("insert into push.follow_ups (outbox_id, why, tries) values (%s, 'untold', 1) returning 1", made[0][0])
         does("what follows a cancel that expired", "select push.follow_up_again()")
         self.one("select push.enqueue_call(%s, %s, 'plan')", Jsonb({"callId": f"{call_id}-void", "from": "x"}), Jsonb(recipients))
         does("void_call", "select * from push.void_call(%s, app => 'plan')", f"{call_id}-void")
         deleted = owner("delete from push.outbox where call_id = %s returning id", f"{call_id}-void")
-        does("what follows a deletion", "select push.follow_up()")
+        does("what follows a deletion", "select push.follow_up(p_within => '1 day')")
         assert owner("select count(*) from push.delivery where outbox_id = %s", deleted) == 0
         self.claims += 1
         self.one("select count(*) from push.claim(%s, %s, %s::smallint[], '{1,1,1}', '{-infinity,-infinity,-infinity}', '0')", self.gateway,

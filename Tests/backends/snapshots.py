@@ -196,7 +196,7 @@ def beside_a_claim(gateway):
         # As a claim whose snapshot is older than the end: it does not see it.
         claim.execute("update push.delivery set state = 1, owner = %s, lease = %s, attempt = 1 where outbox_id = %s",
             (gateway.id, gateway.claims, number))
-        run = threading.Thread(target=lambda: following.execute("select push.follow_up()"))
+        run = threading.Thread(target=lambda: following.execute("select push.follow_up(p_within => '1 day')"))
         run.start()
         until(lambda: not run.is_alive() or is_blocked(following.info.backend_pid))
         claim.commit()

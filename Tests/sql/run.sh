@@ -282,7 +282,7 @@ race_call end-1
 follow
 one "begin; $(claim)" >"$work/out"
 equal "an end does not wait for a claim in flight" "$(two "select push.end_call('end-1', 'busy');")" t
-equal "nor does what follows, which leaves the call" "$(two "select push.follow_up();")/$(sql -c 'select count(*) from push.follow_ups')" "1/1"
+equal "nor does what follows, which leaves the call" "$(two "select push.follow_up(p_within => '1 day');")/$(sql -c 'select count(*) from push.follow_ups')" "1/1"
 one "commit;" >"$work/out"
 due
 follow
@@ -293,7 +293,7 @@ follow
 race_call end-2
 one "begin; select push.end_call('end-2', 'busy');" >"$work/out"
 equal "a claim does not wait for an end in progress" "$(two "$(claim)")" "end-2/0"
-equal "nor does what follows, which is nothing yet" "$(two "select push.follow_up();")/$(owed end-2)" "0/invite:claimed"
+equal "nor does what follows, which is nothing yet" "$(two "select push.follow_up(p_within => '1 day');")/$(owed end-2)" "0/invite:claimed"
 one "commit;" >"$work/out"
 equal "the gateway is told afterwards" "$(two "select count(*) from push.ended_for(array(select outbox_id from push.deliveries where call_id = 'end-2'));")" 1
 follow
@@ -323,7 +323,7 @@ for way in park release; do
   race_call $call
   two "$(claim)" >"$work/out"
   one "begin; $(park $call $attempts $delay)" >"$work/out"
-  equal "what follows an end does not wait for a $way in flight" "$(two "select push.end_call('$call', 'busy'); select push.follow_up();")" "t 1"
+  equal "what follows an end does not wait for a $way in flight" "$(two "select push.end_call('$call', 'busy'); select push.follow_up(p_within => '1 day');")" "t 1"
   one "commit;" >"$work/out"
   equal "the invite is owed, and the device is told" "$(owed $call)" "invite:$state cancel:ready"
   equal "the next claim says that the call is over" "$(two "select push.promote();" | sed 's/./promoted/') $(two "$(claim)" | tr ' ' '\n' | grep "$call/0")" "promoted $call/0/over"
@@ -372,7 +372,7 @@ equal "the last decline and an answer at once: the call is answered, because its
 race_call gone-1
 one "begin; $(claim)" >"$work/out"
 equal "a deletion does not wait for a running claim" "$(two "delete from push.outbox where call_id = 'gone-1' returning call_id;")" gone-1
-equal "nor does what follows" "$(two "select push.follow_up();")/$(sql -c 'select count(*) from push.follow_ups')" "1/1"
+equal "nor does what follows" "$(two "select push.follow_up(p_within => '1 day');")/$(sql -c 'select count(*) from push.follow_ups')" "1/1"
 one "commit;" >"$work/out"
 due
 follow
@@ -402,11 +402,11 @@ fail() {
 chance_call pair-1
 one "begin; $(fail pair-1 0)" >"$work/out"
 equal "two gateways settle a user's last two tokens at once, and neither waits" "$(two "$(fail pair-1 1)")/$(owed pair-1)" "1/invite:claimed"
-equal "the follower of one sees the other token owed: no next channel" "$(two "select push.follow_up(true);")/$(owed pair-1)" "1/invite:claimed"
+equal "the follower of one sees the other token owed: no next channel" "$(two "select push.follow_up(true, p_within => '1 day');")/$(owed pair-1)" "1/invite:claimed"
 one "commit;" >"$work/out"
 sql -c "insert into push.follow_ups (outbox_id, why, is_urgent) select id, 'failed', true from push.outbox where call_id = 'pair-1'"
-one "begin; select push.follow_up(true, 1);" >"$work/out"
-equal "another follower of the call at the same time does not wait" "$(two "select push.follow_up(true, 1);")/$(owed pair-1)" "1/"
+one "begin; select push.follow_up(true, 1, '1 day');" >"$work/out"
+equal "another follower of the call at the same time does not wait" "$(two "select push.follow_up(true, 1, '1 day');")/$(owed pair-1)" "1/"
 one "commit;" >"$work/out"
 due
 follow
@@ -414,7 +414,7 @@ equal "when both have followed, there is one invite" "$(owed pair-1)/$(sql -c "s
 
 chance_call pair-2
 one "begin; select push.end_call('pair-2', 'busy');" >"$work/out"
-equal "next channels do not wait for an end in progress" "$(two "$(fail pair-2 0,1) select push.follow_up(true);")/$(owed pair-2)" "2 1/"
+equal "next channels do not wait for an end in progress" "$(two "$(fail pair-2 0,1) select push.follow_up(true, p_within => '1 day');")/$(owed pair-2)" "2 1/"
 equal "they are put off" "$(sql -c "select count(*) from push.follow_ups where due_at > noted_at + interval '90 ms'")" 1
 one "commit;" >"$work/out"
 due
@@ -423,7 +423,7 @@ equal "and there are none if it has ended" "$(owed pair-2)/$(sql -c "select coun
 
 chance_call pair-3
 one "begin; select push.end_call('pair-3', 'busy');" >"$work/out"
-two "$(fail pair-3 0,1) select push.follow_up(true);" >"$work/out"
+two "$(fail pair-3 0,1) select push.follow_up(true, p_within => '1 day');" >"$work/out"
 one "rollback;" >"$work/out"
 due
 follow
@@ -431,7 +431,7 @@ equal "if the end is rolled back, it is sent" "$(owed pair-3)" "invite:ready"
 
 chance_call pair-4
 two "$(fail pair-4 0,1)" >"$work/out"
-one "begin; select push.follow_up(true);" >"$work/out"
+one "begin; select push.follow_up(true, p_within => '1 day');" >"$work/out"
 two_starts "select push.end_call('pair-4', 'busy');"
 two_waits
 one "commit;" >"$work/out"
@@ -469,10 +469,10 @@ sql -c "insert into push.outbox (app, payload, recipients) select 'turns', jsonb
 tried() { sql -c "select string_agg(d.call_id, ' ' order by d.call_id) from push.deliveries d where d.app = 'turns' and d.provider = 'fcm'"; }
 one "begin; select requeued from push.requeue('turn-2', 'turns');" >"$work/out"
 due
-equal "the others are escalated" "$(two "select push.follow_up(true);")/$(tried)" "3/turn-1 turn-3"
+equal "the others are escalated" "$(two "select push.follow_up(true, p_within => '1 day');")/$(tried)" "3/turn-1 turn-3"
 one "commit;" >"$work/out"
 due
-equal "and it later" "$(two "select push.follow_up(true);")/$(tried)" "1/turn-1 turn-2 turn-3"
+equal "and it later" "$(two "select push.follow_up(true, p_within => '1 day');")/$(tried)" "1/turn-1 turn-2 turn-3"
 sql -c "delete from push.outbox where app = 'turns'" -c "insert into push.outbox (app, payload, recipients)
   select 'turns', jsonb_build_object('callId', 'bypassed-' || g, 'from', 'x'),
   jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', repeat(g::text, 64), 'fcmToken', 'turn-token-0123456789-' || g))
@@ -481,10 +481,10 @@ follow
 sql -c "update push.delivery d set state = 2, ready_lane = null, last_reason = 'Unavailable', due_at = now() + interval '5 s',
   created_at = now() - interval '3 s' from push.outbox o where o.id = d.outbox_id and o.app = 'turns'" -c "delete from push.follow_ups"
 one "begin; select from push.outbox where call_id = 'bypassed-2' for update;" >"$work/out"
-equal "a channel that sends nothing is bypassed for the others" "$(two "select push.bypass(); select push.follow_up(true);")/$(tried)" "3 3/bypassed-1 bypassed-3"
+equal "a channel that sends nothing is bypassed for the others" "$(two "select push.bypass(); select push.follow_up(true, p_within => '1 day');")/$(tried)" "3 3/bypassed-1 bypassed-3"
 one "commit;" >"$work/out"
 due
-equal "and for it later" "$(two "select push.bypass(); select push.follow_up(true);")/$(tried)" "0 1/bypassed-1 bypassed-2 bypassed-3"
+equal "and for it later" "$(two "select push.bypass(); select push.follow_up(true, p_within => '1 day');")/$(tried)" "0 1/bypassed-1 bypassed-2 bypassed-3"
 sql -c "delete from push.outbox where app = 'turns'"
 follow
 . "$here/claims.sh"
@@ -575,7 +575,7 @@ set client_min_messages = log; load 'auto_explain';
 set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
 select push.end_call('plan');
 select push.miss();
-select push.follow_up();
+select push.follow_up(p_within => '1 day');
 SQL
   equal "the end of a call scans no table" "$(grep 'Seq Scan' "$work/plan" | grep -vc 'on origin ')" 0
   equal "it looks up the call's deliveries, each time" "$(grep 'using delivery_pkey' "$work/plan" | grep -vc 'never executed')" 5
@@ -605,7 +605,7 @@ SQL
   sql >"$work/out" 2>"$work/chance" <<'SQL'
 set client_min_messages = log; load 'auto_explain';
 set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
-select push.follow_up(true);
+select push.follow_up(true, p_within => '1 day');
 SQL
   equal "a fallback was made for each" "$(owed plan-2)" "invite:ready invite:ready"
   equal "it scans no table" "$(grep 'Seq Scan' "$work/chance" | grep -vc 'on origin ')" 0
