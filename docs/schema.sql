@@ -947,7 +947,8 @@ begin
     set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
       found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(c.declined ? d.user_id, false))
     from (
-      select p.place, p.is_first, o.*
+      select p.place, p.is_first, o.id, o.kind, o.call_id, o.ended_at, o.end_reason, o.declined, o.traceparent,
+        case when p.is_first then o.payload end as payload
       -- In the order of their places, the deliveries of a call are adjacent, whatever their lanes.
       from (
         select p.*, lag(p.outbox_id) over () is distinct from p.outbox_id as is_first
@@ -966,7 +967,7 @@ begin
       case when c.is_first then coalesce(c.end_reason, case when c.declined is not null then 'declined' end) end,
       -- No row: the call was deleted. push.follow_up drops its deliveries soon.
       case when c.is_first then c.id is null or c.ended_at is not null end,
-      case when c.is_first then c.traceparent end, case when c.is_first then c.payload end, d.paired,
+      case when c.is_first then c.traceparent end, c.payload, d.paired,
       case when c.is_first and c.declined is not null then (select jsonb_agg(k) from jsonb_object_keys(c.declined) k) end;
 end
 $$;
@@ -5677,10 +5678,12 @@ $$;
 COMMENT ON FUNCTION push.resend_webhooks(app text, call_id text, since timestamp with time zone) IS 'records again, from the history, events that were sent before. app: name of the app; call_id: those of this call; since: those since then, at most 24 hours ago, of which it handles about 10,000 at a time, the oldest first. Returns how many were recorded, and a sentence that says whether there are more. Declines of single users and receipts are not among them';
 
 CREATE FUNCTION push.restored_at() RETURNS timestamp with time zone
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
-  select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s'
+begin
+  return (select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s');
+end
 $$;
 
 COMMENT ON FUNCTION push.restored_at() IS 'when this database was restored, while something from before is left; else null';

@@ -148,7 +148,8 @@ begin
     set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
       found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(c.declined ? d.user_id, false))
     from (
-      select p.place, p.is_first, o.*
+      select p.place, p.is_first, o.id, o.kind, o.call_id, o.ended_at, o.end_reason, o.declined, o.traceparent,
+        case when p.is_first then o.payload end as payload
       -- In the order of their places, the deliveries of a call are adjacent, whatever their lanes.
       from (
         select p.*, lag(p.outbox_id) over () is distinct from p.outbox_id as is_first
@@ -167,7 +168,7 @@ begin
       case when c.is_first then coalesce(c.end_reason, case when c.declined is not null then 'declined' end) end,
       -- No row: the call was deleted. push.follow_up drops its deliveries soon.
       case when c.is_first then c.id is null or c.ended_at is not null end,
-      case when c.is_first then c.traceparent end, case when c.is_first then c.payload end, d.paired,
+      case when c.is_first then c.traceparent end, c.payload, d.paired,
       case when c.is_first and c.declined is not null then (select jsonb_agg(k) from jsonb_object_keys(c.declined) k) end;
 end
 $$;
