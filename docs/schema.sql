@@ -5680,11 +5680,7 @@ COMMENT ON FUNCTION push.resend_webhooks(app text, call_id text, since timestamp
 CREATE FUNCTION push.restored_at() RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
-    AS $$
-begin
-  return (select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s');
-end
-$$;
+    AS $$ begin return (select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s'); end $$;
 
 COMMENT ON FUNCTION push.restored_at() IS 'when this database was restored, while something from before is left; else null';
 

@@ -24,11 +24,8 @@ $$;
 comment on column push.origin.written_at is 'when the row was written into this database, by its creation or by a restore';
 
 create or replace function push.restored_at() returns timestamptz
-language plpgsql stable security definer set search_path = push, pg_temp as $$
-begin
-  return (select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s');
-end
-$$;
+language plpgsql stable security definer set search_path = push, pg_temp as
+$$ begin return (select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s'); end $$;
 comment on function push.restored_at is 'when this database was restored, while something from before is left; else null';
 
 create or replace function push.mark_restored() returns void
