@@ -58,9 +58,8 @@ begin
       p_max[v_suspect.i] := p_max[v_suspect.i] - 1;
     end if;
   end if;
-  -- Lanes are not ordered: that would read every lane before the first row. A nested loop keeps the order of p_lanes.
-  select array_agg(near.place order by near.place), array_agg(near.outbox_id order by near.place), array_agg(near.lane)
-  into places, calls, v_ringing
+  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
+  select array_agg(near.place), array_agg(near.outbox_id), array_agg(near.lane) into places, calls, v_ringing
   from (
     select near.*, u.lane
     from unnest(p_lanes, p_max, p_floor) u(lane, most, floor)
@@ -152,7 +151,7 @@ begin
         case when p.is_first then o.payload end as payload
       -- In the order of their places, the deliveries of a call are adjacent, whatever their lanes.
       from (
-        select p.*, lag(p.outbox_id) over () is distinct from p.outbox_id as is_first
+        select p.*, lag(p.outbox_id) over (order by p.place) is distinct from p.outbox_id as is_first
         from unnest(v_picked.places, v_picked.calls) p(place, outbox_id) offset 0
       ) p
       left join lateral (select o.* from push.outbox o where o.id = p.outbox_id offset 0) o on true
