@@ -38,14 +38,18 @@ PREVIOUS = pathlib.Path(__file__).with_name("previous-release")
 QUIET_SECONDS = 90.0
 """How long what is owed may take at the end: a ring window, and a minute."""
 KEPT = """
-select 'function push.' || p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')'
-  from pg_proc p where p.pronamespace = 'push'::regnamespace
+select 'function push.' || p.proname || '(' || regexp_replace(pg_get_function_identity_arguments(p.oid), '(, )?OUT .*', '') || ')'
+  from pg_proc p
+  where p.pronamespace = 'push'::regnamespace and not exists (select from push.job j where j.name = p.proname)
+    and exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a where a.grantee <> p.proowner)
 union all
 select 'column push.' || c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
   from pg_class c join pg_attribute a on a.attrelid = c.oid
   where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p', 'v') and a.attnum > 0 and not a.attisdropped
-    and not c.relispartition
+    and not c.relispartition and exists (
+      select from (values (c.relacl), (a.attacl)) v(acl) cross join lateral aclexplode(v.acl) x where x.grantee <> c.relowner)
 """
+"""What somebody other than the owner may use. Functions use the rest, and are replaced with it; push.run_job runs the jobs."""
 RECORDED = """
 select string_agg(t::text, ';' order by t::text) from (select topic, checksum, release, applied_at from push.schema_functions) t
 """
