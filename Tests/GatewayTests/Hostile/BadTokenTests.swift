@@ -12,6 +12,8 @@ import Testing
 struct BadTokenTests {
   /// Number of calls with such tokens, one token for each provider.
   private static let badCalls = 3
+  /// Number of the app's other calls from one of them to the next, one each tenth of a second.
+  private static let callsBetween = 80
 
   /// The row of the table. Its measured time is the longest of the app's other calls.
   private static let row = HostileBehaviour(
@@ -31,6 +33,7 @@ struct BadTokenTests {
         for number in 0..<Self.badCalls {
           try await gateway.callBadTokens("bad-\(number)")
           try await gateway.waitForEnds(of: "bad-\(number)", 3)
+          try await gateway.waitForEnds(of: "good\((number + 1) * Self.callsBetween)", 3)
         }
       }
       let good = try await gateway.spread("good")
