@@ -30,7 +30,8 @@ def go_on():
 def follow():
     # A note whose call was locked is taken again a little later.
     soon = "(select count(*) from push.follow_ups where due_at < now() + interval '500 ms')"
-    while owner(f"select push.follow_up(true, p_within => '1 day') + push.follow_up(p_within => '1 day') + push.follow_up_again() + {soon}"):
+    runs = "push.follow_up(true, p_within => '1 day') + push.follow_up(p_within => '1 day') + push.follow_up_again()"
+    while owner(f"select {runs} + {soon}"):
         pass
 
 

@@ -246,7 +246,8 @@ def of_rows_that_stay_locked():
             ending.execute("select push.end_call('ending', 'busy', %s)", (APP,))
 
         first_channel_fails({"locked": "a1", "ending": "b2", "free": "c3"}, meanwhile)
-        check("calls whose rows are locked: what follows does not wait for them", gateway.one("select push.follow_up(true, p_within => '1 day')"), 3)
+        check("calls whose rows are locked: what follows does not wait for them",
+            gateway.one("select push.follow_up(true, p_within => '1 day')"), 3)
         check("other calls go on", (owed("locked"), owed("ending"), gateway.claimed()), (None, None, ["free"]))
         check("it is put off for a tenth of a second", owner(
             "select count(*) from push.follow_ups where is_urgent and due_at between noted_at + interval '90 ms' "
