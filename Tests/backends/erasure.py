@@ -114,7 +114,11 @@ def of_traffic():
     enqueued.set()
     for thread in threads:
         thread.join()
+    # What follows is done later where a call was locked, and its cancels are sent.
     follow()
+    last = worker(gateways)
+    last.start()
+    last.join()
     check("a user is erased by two at once while calls come and go: no error anywhere", errors, [])
     check("every call ended", owner("select count(*) from push.outbox where app = %s and ended_at is not null", APP), CALLS)
     check("and nothing is owed", owner("select count(*) from push.deliveries where app = %s", APP), 0)
