@@ -19,6 +19,13 @@ select test.equal('no name is listed twice', (select string_agg(name, ' ') from 
   cross join lateral string_to_table(rtrim(m[1], ', '), ', ') n
   where p.oid = 'push.set_planner'::regproc and to_regproc('push.' || n) is not null group by n having count(*) > 1) d), null);
 
+-- PostgreSQL 15 plans an SQL function that it cannot put into the caller's query anew at every call.
+select test.equal('what each claim, beat and job runs calls no such function', (
+  select string_agg(h.proname || ' calls ' || p.proname, ', ') from pg_proc h
+  join pg_proc p on p.pronamespace = h.pronamespace and p.prolang = (select l.oid from pg_language l where l.lanname = 'sql')
+    and (p.prosecdef or p.proconfig is not null or p.prosrc ~* '\mfrom\M') and h.prosrc ~ format('\mpush\.%s\(', p.proname)
+  where h.pronamespace = 'push'::regnamespace and h.proname in ('claim', 'pick', 'beat', 'put_away', 'take_job', 'run_job', 'follow_up')), null);
+
 create function pg_temp.settings(p_name text) returns text language sql as $$
   select array_to_string(array(select c from pg_proc p, unnest(p.proconfig) c where p.oid = ('push.' || p_name)::regproc order by c), ' ')
 $$;

@@ -23,6 +23,7 @@ end
 $$;
 comment on column push.origin.written_at is 'when the row was written into this database, by its creation or by a restore';
 
+-- Each claim and beat asks. An SQL function would be planned each time, which takes longer than all that it does.
 create or replace function push.restored_at() returns timestamptz
 language plpgsql stable security definer set search_path = push, pg_temp as
 $$ begin return (select max(o.written_at) from push.origin o where o.written_at > o.made_at + interval '1 s'); end $$;
