@@ -272,6 +272,7 @@ struct ClientSystemsTests {
       try await gateway.followed()
       try await gateway.database.execute("update push.delivery set deadline_at = clock_timestamp() where kind = 1")
       try await gateway.database.wait(for: "select not exists (select from push.delivery where kind = 1)")
+      try await gateway.followed()
       _ = try await gateway.database.value("select changed from push.resume_lane('porteiro', 'fcm')")
       try await gateway.settled()
       #expect(

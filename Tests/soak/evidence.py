@@ -121,7 +121,7 @@ select coalesce(call_id, 'outbox_id ' || outbox_id), n, kind, provider, state, a
 from push.deliveries where deadline_at < clock_timestamp() - make_interval(secs => $1::float8)
 """
 WAITING = """
-select (select count(*) from push.deliveries) + (select count(*) from push.follow_ups where tries = 0),
+select (select count(*) from push.deliveries) + (select count(*) from push.follow_ups where tries < 4),
   (select count(*) from push.outbox where state = 'ringing')
 """
 
