@@ -18,8 +18,7 @@ mkdir -p "$work"
 clone=$(mktemp -d "${TMPDIR:-/tmp}/under-load.XXXXXX")
 load=
 stop() {
-  for pid in $load; do kill -- "-$pid" 2>/dev/null || true; done
-  load=
+  [ -z "$load" ] || kill -- "-$load" 2>/dev/null || true
   rm -rf "$clone"
 }
 trap stop EXIT
@@ -33,17 +32,18 @@ if ! (cd "$clone" && make setup && scripts/sbom.py --pin && swift build --build-
   exit 1
 fi
 
-# beside SCRIPT: runs a shell script in a process group of its own until the end.
-beside() {
-  setsid sh -c "$1" >/dev/null 2>&1 &
-  load="$load $!"
-}
-beside 'while :; do :; done'
-beside 'while :; do :; done'
+# The other work runs in one session, as what another terminal has started: where the kernel groups processes by session, it gets half of
+# the machine.
+export scratch="$clone/.local/scratch"
+mkdir -p "$scratch"
 # shellcheck disable=SC2016  # for the shell that it starts
-beside 'file=$(mktemp -d)/a; trap "rm -rf ${file%/a}" EXIT; i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); echo "int f$i(int a) { return a * $i; }"; done >"$file.c"
-  while :; do cc -O2 -c "$file.c" -o "$file.o"; done'
-beside "while :; do dd if=/dev/zero of='$work/written' bs=1M count=64 conv=fsync; done"
+setsid sh -c '
+  while :; do :; done &
+  while :; do :; done &
+  i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); echo "int f$i(int a) { return a * $i; }"; done >"$scratch/a.c"
+  while :; do cc -O2 -c "$scratch/a.c" -o "$scratch/a.o"; done &
+  while :; do dd if=/dev/zero of="$scratch/written" bs=1M count=64 conv=fsync; done' >/dev/null 2>&1 &
+load=$!
 
 # What a log says of failures: those of Swift tests, SQL tests and Python tests, and the seeds with which they can be repeated; then its end.
 failures() {
