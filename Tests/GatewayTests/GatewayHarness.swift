@@ -138,7 +138,7 @@ struct GatewayHarness {
   /// Waits until no delivery is pending, and nothing that follows from one is due: longer than any call of a test rings.
   func settled() async throws {
     let connection = try await database.connect()
-    let left = PostgresStatement(name: "left", sql: "select exists (select from push.delivery) or \(Self.isNoteDue)")
+    let left = PostgresStatement(name: "left", text: "select exists (select from push.delivery) or \(Self.isNoteDue)")
     try await eventually("no delivery is pending", within: .seconds(180)) {
       try await !connection.query(left).bool(0, 0)
     }
@@ -147,7 +147,7 @@ struct GatewayHarness {
 
   /// Waits until the gateway has done what follows from the changes of calls that were committed before.
   func followed() async throws {
-    try await database.wait(for: "select not \(Self.isNoteDue)")
+    try await database.wait(for: Self.isNoteDue, toBe: "false")
   }
 
   /// A note that failed because the machine was slow is tried again; one that fails every time is not waited for.
