@@ -12,7 +12,8 @@ package import Settings
 /// Serves the API on `api.listen`. It has threads, connections to Postgres and limits of its own, so that it cannot
 /// slow down the sending of pushes.
 package struct APIServer: Service {
-  private static let threads = 2
+  /// They end with the process: NIO's channels may still use their loop when the server has ended.
+  private static let threads = MultiThreadedEventLoopGroup(numberOfThreads: 2)
   private static let headMaxBytes = 16_384
   private static let fieldMaxBytes = 8_192
   private static let fieldsMax = 64
@@ -61,7 +62,6 @@ package struct APIServer: Service {
       heartbeat?.unwatch(loop)
       loop.stop()
     }
-    let threads = MultiThreadedEventLoopGroup(numberOfThreads: Self.threads)
     let database = PostgresPool(
       url: databaseURL, loop: loop, timeoutSeconds: settings.requestTimeoutSeconds, logger: logger,
       lockPatience: lockPatience)
@@ -70,7 +70,7 @@ package struct APIServer: Service {
     let keeping = Task { await keys.keep() }
     let result: Result<Void, any Error>
     do {
-      let application = application(database, keys, threads)
+      let application = application(database, keys)
       result = .success(try await settings.listener.named(Self.key) { try await application.run() })
     } catch {
       result = .failure(error)
@@ -78,13 +78,10 @@ package struct APIServer: Service {
     keeping.cancel()
     await keeping.value
     await database.close()
-    try? await threads.shutdownGracefully()
     try result.get()
   }
 
-  private func application(
-    _ database: PostgresPool, _ keys: APIKeys, _ threads: MultiThreadedEventLoopGroup
-  ) -> Application<APIResponder> {
+  private func application(_ database: PostgresPool, _ keys: APIKeys) -> Application<APIResponder> {
     let enqueuer = APIEnqueuer(database: database)
     let backlog = APIBacklog(database: database, limitSeconds: settings.busyAfterSeconds)
     let fronts = APIFronts(settings, database: database, enqueuer: enqueuer, backlog: backlog, apps: matrixApps)
@@ -125,6 +122,6 @@ package struct APIServer: Service {
         logger.notice("The API listens", metadata: ["address": "\(listener.host):\(port)"])
         await onListening(port)
       },
-      eventLoopGroupProvider: .shared(threads), logger: serverLogger)
+      eventLoopGroupProvider: .shared(Self.threads), logger: serverLogger)
   }
 }

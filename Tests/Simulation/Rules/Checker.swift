@@ -23,6 +23,8 @@ final class Checker {
   private var lastJump: VirtualTime = -1_000_000_000_000
   /// The latest true time at which a delivery may be sent, from the remaining time in the claim.
   private var deadlines: [DeliveryKey: VirtualTime] = [:]
+  /// The last claim that brought a life each delivery.
+  private var claims: [ObjectIdentifier: [DeliveryKey: Int32]] = [:]
   /// Batches of settlements being written to the outbox.
   private var batches: [ObjectIdentifier: [Int: [Settlement]]] = [:]
   private var limits: [ObjectIdentifier: LimitChecker] = [:]
@@ -141,6 +143,7 @@ final class Checker {
         world.faults.tempt(life, claimed.deliveries.contains { $0.attempt > 1 } ? 0.2 : 0.02)
       }
       for delivery in claimed.deliveries {
+        claims[id, default: [:]][delivery.key] = delivery.lease.lease
         if delivery.isEndedInvite { readEnded[id, default: []].insert(delivery.key) }
         let left = (delivery.deadline - life.localNow).count
         // The server's clock may have been set since an earlier claim, which is the one that its gateway goes by.
@@ -183,11 +186,13 @@ final class Checker {
 
   // MARK: - Strays
 
-  /// A claim's answer was lost: its deliveries must be returned as soon as its gateway can do so.
+  /// A claim's answer was lost: its deliveries must be returned as soon as its gateway can do so. A crash may lose a later claim of the
+  /// gateway that brought it some of them, and the return before it. Then the gateway has them, whatever their rows say.
   func didLoseAnswer(of claim: Int32, _ gateway: Int32, _ life: Life) {
     watch(life, seconds: 0) { [self] in
       let strays = world.server.outbox.deliveries.values.filter {
         $0.state == .claimed && $0.owner == gateway && $0.lease == claim
+          && !(lost.contains($0.key) && claims[ObjectIdentifier(life)]?[$0.key] ?? 0 > claim)
       }
       guard let first = strays.min(by: { $0.key.pushNumber < $1.key.pushNumber }) else { return }
       world.violate(
