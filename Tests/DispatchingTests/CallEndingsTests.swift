@@ -14,13 +14,26 @@ private let start = MachineRig.start
     var endings = CallEndings(interval: .milliseconds(500), retryInterval: .milliseconds(250))
     endings.setListening(true)
     #expect(endings.question([], claimMax: 1, start) == nil)
-    #expect(endings.due == .distantFuture)
+    #expect(endings.due == start + .seconds(2))
     endings.note([1, 2, 3])
     #expect(endings.question([2, 3, 4], claimMax: 1, start).map(Set.init) == [2, 3])
     endings.note([4])
     #expect(endings.due == .distantFuture)
     #expect(endings.didAnswer()?.calls == [2, 3])
     #expect(endings.question([2, 3, 4], claimMax: 1, start + .milliseconds(5)).map(Set.init) == [4])
+  }
+
+  @Test("a call whose hint is lost is looked up all the same, the more often if no hints are heard")
+  func lostHint() {
+    for (isListening, interval) in [(true, Nanoseconds.seconds(2)), (false, .milliseconds(500))] {
+      var endings = CallEndings(interval: .milliseconds(500), retryInterval: .milliseconds(250))
+      endings.setListening(isListening)
+      #expect(endings.question([1], claimMax: 1, start)?.count == 1)
+      _ = endings.didAnswer()
+      #expect(endings.due == start + interval)
+      #expect(endings.question([1], claimMax: 1, start + interval) == [1])
+      _ = endings.didAnswer()
+    }
   }
 
   @Test("a failed look-up is repeated together with the hints that arrived meanwhile")

@@ -1,8 +1,8 @@
 // Which calls of the held invites to look up, because a hint says that they may have ended. Pure.
 //
 // A notification is only a hint: anybody may send one, and it may get lost. Nothing is dropped before the database confirms the
-// end. At most one look-up is under way. Hints that come meanwhile go into the next one. While no hints are heard, all invites
-// are looked up at intervals.
+// end. At most one look-up is under way. Hints that come meanwhile go into the next one. All invites are looked up at intervals, too:
+// often while no hints are heard, and seldom otherwise, for those that wait long at their provider.
 
 internal import Runtime
 
@@ -19,7 +19,7 @@ struct CallEndings {
   /// Maximum number of hints kept by id. Above it all calls are looked up.
   private static let hintsMax = 50_000
 
-  /// The interval of look-ups of all calls while no hints are heard.
+  /// The interval of look-ups of all calls while no hints are heard. While they are heard, it is four times as long.
   private let interval: Nanoseconds
   /// The wait after a look-up that failed.
   private let retryInterval: Nanoseconds
@@ -58,11 +58,10 @@ struct CallEndings {
   /// Whether the next look-up is about this call.
   func isHinted(_ outboxID: Int64) -> Bool { isAllHinted || hinted.contains(outboxID) }
 
-  /// When a look-up is due; distant future if none is due before the next event.
+  /// When a look-up is due; distant future while one is under way.
   var due: Instant {
     guard asked == nil else { return .distantFuture }
-    if isAllHinted || !hinted.isEmpty { return notBefore }
-    return isListening ? .distantFuture : max(notBefore, nextPoll)
+    return isAllHinted || !hinted.isEmpty ? notBefore : max(notBefore, nextPoll)
   }
 
   /// The calls to look up now.
@@ -76,7 +75,7 @@ struct CallEndings {
     var wanted = isAll ? rings : hinted.intersection(rings)
     hinted.removeAll(keepingCapacity: true)
     isAllHinted = false
-    nextPoll = now + interval
+    nextPoll = now + interval * (isListening ? 4 : 1)
     guard !wanted.isEmpty else { return nil }
     while wanted.count > Self.askedMax, let one = wanted.popFirst() { hinted.insert(one) }
     asked = (wanted, claimMax)

@@ -399,16 +399,18 @@ extension DispatcherMachine {
   }
 
   /// These calls no longer ring, or not for all users: those invites must not be sent. Invites that wait, here or at a provider, are
-  /// void. Invites that were sent are not sent again.
+  /// void. Invites that were sent are not sent again. One of a later claim may be of another call with that id: it is looked up again.
   private mutating func void(_ ended: EndedRings, claimMax: Int32, _ now: Instant) {
     var sent: [HeldDelivery] = []
     for entry in held.all where isRing(entry) && ended.includes(entry.delivery) {
-      guard entry.delivery.lease.lease <= claimMax else { continue }
-      if entry.isWaiting {
+      let isAsked = entry.delivery.lease.lease <= claimMax
+      if entry.isSent {
+        entry.isVoid = isAsked
+        sent.append(entry)
+      } else if isAsked {
         finish(entry, .void, reason: nil, now)
       } else {
-        entry.isVoid = true
-        sent.append(entry)
+        entry.needsLookUp = true
       }
     }
     withdraw(sent)

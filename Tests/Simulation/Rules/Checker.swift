@@ -91,6 +91,14 @@ final class Checker {
     readEnded = [:]
   }
 
+  /// A crash or a fail-over lost a delivery, and it was made again. Requests show no difference: what is known of the lost one goes for
+  /// the new one.
+  func didReplace(_ former: DeliveryKey, by key: DeliveryKey) {
+    guard lost.contains(former) else { return world.violate("Two deliveries have the same numbers.", key.story) }
+    lost.insert(key)
+    if lostOnDisk.contains(former) { lostOnDisk.insert(key) }
+  }
+
   func didBeat(_ gateway: Int32) { lastBeat[gateway] = world.now }
 
   /// The clock of the server or of a replica jumped: leases are not reliable for a while.

@@ -105,7 +105,7 @@ final class DatabaseServer {
     }
     for row in rows {
       lastOwner[row.delivery.key] = row.delivery.owner
-      world.phones.expect(row.delivery)
+      if let former = world.phones.expect(row.delivery) { world.checker.didReplace(former, by: row.delivery.key) }
     }
     if hasChangedHands { world.faults.temptAfterHandover() }
     return rows

@@ -41,10 +41,13 @@ final class PhoneLog {
   private(set) var log: [DeliveryKey: [Acceptance]] = [:]
   private(set) var count = 0
 
-  /// A delivery was claimed, and may be sent.
-  func expect(_ delivery: MemoryDelivery) {
+  /// A delivery was claimed, and may be sent. Returns the key of one that cannot be told from it: a crash lost that one, and it was made
+  /// again.
+  func expect(_ delivery: MemoryDelivery) -> DeliveryKey? {
     let numbers = DeliveryKey(outboxID: delivery.key.outboxID, pushNumber: delivery.key.pushNumber)
-    claimed[Face(numbers: numbers, expiresAtMilliseconds: delivery.deadlineAt / 1000)] = delivery
+    let face = Face(numbers: numbers, expiresAtMilliseconds: delivery.deadlineAt / 1000)
+    guard let former = claimed.updateValue(delivery, forKey: face), former.key != delivery.key else { return nil }
+    return former.key
   }
 
   /// The delivery of a request, as it was last claimed.
