@@ -186,6 +186,23 @@ import Testing
     #expect(rig.sends().count == 1)
   }
 
+  @Test("what a look-up says while a claim is under way is looked up again for what the claim brings")
+  func askedBesideClaim() throws {
+    var rig = try MachineRig.open()
+    rig.live(.milliseconds(200))
+    try rig.bring([rig.delivery(1)])
+    #expect(rig.sends().count == 1)
+    rig.clear()
+    rig.hear(.outbox(.mayHaveEnded([1])))
+    #expect(rig.lookUps() == [[1]])
+    rig.hear(.outbox(.bell))
+    // The claim may have read the outbox before the call ended.
+    rig.hear(.endedFound(.success(EndedRings(calls: [1]))))
+    try rig.bring([rig.delivery(1, 5)])
+    #expect(rig.sends().isEmpty)
+    #expect(rig.lookUps() == [[1], [1]])
+  }
+
   @Test("an invite is not sent again before its call was looked up: a hint that it has ended may be missing")
   func missingHint() throws {
     var rig = try MachineRig.open()

@@ -390,6 +390,7 @@ extension DispatcherMachine {
     switch result {
     case .success(let ended):
       guard let asked = endings.didAnswer() else { return }
+      self.ended.note(ended.calls.union(ended.decliners.keys))
       if !ended.isEmpty { void(ended, claimMax: asked.claimMax, now) }
       sendUnsure(asked.calls, now)
     case .failure(let error):

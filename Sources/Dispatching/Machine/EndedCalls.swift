@@ -17,8 +17,8 @@ struct EndedCalls: Sendable {
     isAny = false
   }
 
-  /// A hint that these calls have ended.
-  mutating func note(_ outboxIDs: [Int64]) {
+  /// A hint, or the answer to a look-up, that these calls have ended.
+  mutating func note(_ outboxIDs: some Sequence<Int64>) {
     guard !isAny else { return }
     calls.formUnion(outboxIDs)
     if calls.count > Self.countMax { noteAny() }
