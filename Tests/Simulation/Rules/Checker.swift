@@ -28,6 +28,7 @@ final class Checker {
   /// Batches of settlements being written to the outbox.
   private var batches: [ObjectIdentifier: [Int: [Settlement]]] = [:]
   private var limits: [ObjectIdentifier: LimitChecker] = [:]
+  private var lookUps: [ObjectIdentifier: LookUpChecker] = [:]
   /// Calls that a life knows to be over, or to be declined by some users, and invites that it has read as ended.
   private var knownEnded: [ObjectIdentifier: EndedRings] = [:]
   private var readEnded: [ObjectIdentifier: Set<DeliveryKey>] = [:]
@@ -132,7 +133,9 @@ final class Checker {
   func willHear(_ event: DispatcherEvent, _ life: Life) {
     let id = ObjectIdentifier(life)
     switch event {
-    case .endedFound(.success(let ended)): knownEnded[id, default: EndedRings()].add(ended)
+    case .endedFound(.success(let ended)):
+      // What leaves in the same turn may leave before this is acted on.
+      world.after(1) { [self] in knownEnded[id, default: EndedRings()].add(ended) }
     case .claimed(let number, .failure(let error)) where error.code == .answerLost:
       if let gateway = life.link.gateway { didLoseAnswer(of: number, gateway, life) }
     case .claimed(_, .success(let claimed)):
@@ -170,6 +173,7 @@ final class Checker {
       }
     default: break
     }
+    lookUps[id, default: LookUpChecker()].willHear(event)
     limits[id, default: LimitChecker()].willHear(event) { world.violate($0, "\(life.name): \($1)") }
   }
 
@@ -188,6 +192,9 @@ final class Checker {
       }
       world.faults.tempt(life)
     default: break
+    }
+    lookUps[id, default: LookUpChecker()].willDo(action, { world.phones.delivery(of: $0).key }) {
+      world.violate($0, "\(life.name): \($1)")
     }
     limits[id, default: LimitChecker()].willDo(action, life, world) { world.violate($0, "\(life.name): \($1)") }
   }
