@@ -13,7 +13,9 @@ struct LookUpChecker {
   private var failed: Set<DeliveryKey> = []
   private var asked: Set<Int64> = []
 
-  mutating func willDo(_ action: DispatcherAction, _ key: (PushRequest) -> DeliveryKey, _ violate: (String, String) -> Void) {
+  mutating func willDo(
+    _ action: DispatcherAction, _ key: (PushRequest) -> DeliveryKey, _ violate: (String, String) -> Void
+  ) {
     switch action {
     case .lookUpEnded(let calls): asked = Set(calls)
     case .send(_, let requests):
