@@ -9,7 +9,7 @@ internal import Runtime
 /// Collects hints, and decides when to look up which calls.
 struct CallEndings {
   /// The answer is about deliveries of claims up to `claimMax`. After a fail-over, a later claim may bring another call with the id
-  /// of one of these, and has read the end of its call itself.
+  /// of one of these: its invites are looked up again.
   typealias Question = (calls: Set<Int64>, claimMax: Int32)
 
   /// Maximum number of calls in one look-up. The others follow in the next.
