@@ -16,10 +16,9 @@ extension MemoryOutbox {
   public mutating func beat(_ gateway: Int32, mayReap: Bool, at now: DatabaseTime) -> Bool {
     defer { commit() }
     guard var row = gateways[gateway], row.isAlive else { return false }
-    // If the server stood still or its clock was set, all gateways seem silent, including this one. After a crash,
-    // others may seem silent whose last heartbeats were lost.
+    // If the server stood still or its clock was set, all gateways seem silent, including this one.
     let isHeardInTime = (now - Limits.silence * 2 / 3...now).contains(row.heartbeatAt)
-    if !isHeardInTime || row.steadySince <= startedAt { row.steadySince = now }
+    if !isHeardInTime { row.steadySince = now }
     row.heartbeatAt = now
     row.doubtedAt = nil
     gateways[gateway] = row

@@ -45,8 +45,6 @@ public struct MemoryOutbox: Sendable {
   public internal(set) var jobs = JournaledTable<String, MemoryJob>()
   public internal(set) var notes = JournaledTable<Int64, MemoryNote>()
 
-  /// When the server was started.
-  var startedAt: DatabaseTime = 0
   /// Notifications since `readNotifications`.
   var notifications: [MemoryNotification] = []
 
@@ -165,9 +163,6 @@ public struct MemoryOutbox: Sendable {
     takenNotes = []
     lockedCalls = []
   }
-
-  /// The server is started after a crash, a fail-over or a stop.
-  public mutating func start(at now: DatabaseTime) { startedAt = now }
 
   /// The deliveries whose row or history was changed since the last call.
   public mutating func takeTouched() -> [DeliveryKey] { deliveries.takeTouched() + history.takeTouched() }

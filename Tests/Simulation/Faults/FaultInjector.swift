@@ -28,6 +28,8 @@ final class FaultInjector {
     }
     every(.restart, 0.5) { [self] in
       world.server.stop(.stop, for: world.random.latency(100...2_000, longest: 8_000))
+      // One replica reaches it again later than the others, which must not take it for dead because of that.
+      if world.random.chance(0.5) { link { $0.partition(for: world.random.time(2_000...6_000)) } }
     }
     every(.databaseCrash, 1) { [self] in
       world.server.stop(.crash, for: world.random.latency(50...2_000, longest: 8_000))

@@ -181,7 +181,6 @@ final class DatabaseServer {
     guard !isUp else { return }
     isUp = true
     upSince = world.now
-    outbox.start(at: databaseNow)
     world.tell("server", "is up")
   }
 
