@@ -212,7 +212,7 @@ async def use(image, lab):
                     each.end(signal.SIGKILL)
             else:
                 each.terminate()
-                each.wait(10)
+                each.wait(PATIENCE_SECONDS)
         await server.stop("fast")
 
 

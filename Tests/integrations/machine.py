@@ -241,7 +241,7 @@ def stop(process, how=signal.SIGTERM):
     if process.poll() is None:
         process.send_signal(how)
         try:
-            process.wait(20)
+            process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -254,7 +254,7 @@ def ended(process, log):
 
 def reachable(url):
     try:
-        with HTTP.open(url, timeout=10) as response:
+        with HTTP.open(url, timeout=PATIENCE_SECONDS) as response:
             return response.status == 200
     except OSError:
         return False

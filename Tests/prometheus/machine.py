@@ -37,7 +37,7 @@ def free_port():
 
 def get(url, accept="*/*"):
     request = urllib.request.Request(url, headers={"Accept": accept})
-    with HTTP.open(request, timeout=10) as response:
+    with HTTP.open(request, timeout=PATIENCE_SECONDS) as response:
         return response.read().decode()
 
 
@@ -124,7 +124,7 @@ scrape_configs:
         if process.poll() is None:
             process.send_signal(how)
             try:
-                process.wait(20)
+                process.wait(PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -336,7 +336,7 @@ def stop(process):
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -215,12 +215,12 @@ def signatures(world):
     def has_both():
         before = len(world.receiver.at("/plain"))
         world.call("plain", f"r{before}")
-        arrives = until(lambda: len(world.receiver.at("/plain")) > before, 10)
+        arrives = until(lambda: len(world.receiver.at("/plain")) > before)
         return arrives and verified(verify, new, world.receiver.at("/plain")[-1])
-    equal("a secret is added without a restart", until(has_both, 20), True)
+    equal("a secret is added without a restart", until(has_both), True)
     equal("the former one is good, too", verified(verify, former, world.receiver.at("/plain")[-1]), True)
     world.rotate("plain", [new])
-    equal("and is removed", until(lambda: has_both() and not verified(verify, former, world.receiver.at("/plain")[-1]), 20), True)
+    equal("and is removed", until(lambda: has_both() and not verified(verify, former, world.receiver.at("/plain")[-1])), True)
 
 
 def order(world):
@@ -289,11 +289,9 @@ def bad_receivers(world):
     bad = ["hang", "drip", "flood", "redirect", "gone", "busy"]
     for app in bad:
         world.call(app, f"{app}-1")
-    begun = time.monotonic()
     for i in range(5):
         world.call("plain", f"meanwhile-{i}")
-    equal("other apps' events arrive meanwhile", until(lambda: world.waiting("plain") == 0, 10), True)
-    equal("soon", time.monotonic() - begun < 10, True)
+    equal("other apps' events arrive meanwhile", until(lambda: world.waiting("plain") == 0), True)
     for app in bad:
         equal(f"{app}: the receiver is asked", until(lambda app=app: len(world.receiver.at(f"/{app}")) > 0), True)
 
@@ -301,7 +299,7 @@ def bad_receivers(world):
         return world.sql(f"select concat_ws(' ', state, last_status, last_reason) from push.webhooks where app = '{app}'")
     for app, wanted in {"hang": "failing TimedOut", "drip": "failing TimedOut", "flood": "failing ResponseTooLarge",
                         "redirect": "failing 302", "gone": "gone 410", "busy": "failing 503"}.items():
-        until(lambda app=app, wanted=wanted: state(app) == wanted, 20)
+        until(lambda app=app, wanted=wanted: state(app) == wanted)
         equal(f"{app} is seen", state(app), wanted)
         equal(f"{app}: nothing is lost", world.waiting(app), 2)
     equal("a redirect is not followed", world.receiver.at("/elsewhere"), [])
@@ -312,7 +310,7 @@ def bad_receivers(world):
     world.app("gone", path="/back")
     world.configure()
     equal("after 410 nothing is sent until the URL changes, then everything",
-          until(lambda: world.waiting("gone") == 0 and len(world.receiver.at("/back", True)) == 4, 30), True)
+          until(lambda: world.waiting("gone") == 0 and len(world.receiver.at("/back", True)) == 4), True)
     equal("and nothing to the former URL", len(world.receiver.at("/gone")), asked)
 
 
@@ -359,22 +357,22 @@ def locked(world):
 
         def uses_new():
             world.call("plain", f"locked-{time.monotonic_ns()}")
-            return until(lambda: world.waiting("plain") == 0, 2) and len(world.receiver.at("/new-plain", True)) > 0
-        equal("the other app is served meanwhile, at its new URL", until(uses_new, 20), True)
+            return until(lambda: world.receiver.at("/new-plain", True), 2)
+        equal("the other app is served meanwhile, at its new URL", until(uses_new), True)
         line = "Webhooks wait for a transaction that has locked them"
-        equal("the log says so", until(lambda: any(line in log.read_text() for log in world.work.glob("gateway.*.log")), 10), True)
+        equal("the log says so", until(lambda: any(line in log.read_text() for log in world.work.glob("gateway.*.log"))), True)
     finally:
         operator.communicate("rollback;\n", PATIENCE_SECONDS)
     digest = hashlib.sha256(f"https://127.0.0.1:{world.receiver.port}/new-order".encode()).hexdigest()
     registered = f"select url_digest = '{digest}' from push.webhook where app = 'order'"
-    equal("the locked one is registered afterwards", until(lambda: world.sql(registered) == "t", 10), True)
+    equal("the locked one is registered afterwards", until(lambda: world.sql(registered) == "t"), True)
 
 
 def end(world):
     gateways = [gateway for gateway in world.gateways if gateway.poll() is None]
     for gateway in gateways:
         gateway.send_signal(signal.SIGTERM)
-    equal("gateways end in time and well", [gateway.wait(30) for gateway in gateways], [0 for _ in gateways])
+    equal("gateways end in time and well", [gateway.wait(PATIENCE_SECONDS) for gateway in gateways], [0 for _ in gateways])
     logs = "".join(log.read_text() for log in world.work.glob("gateway.*.log"))
     secret = [line for path in world.work.glob("*.secret") for line in path.read_text().split()]
     equal("no log has a secret, a URL's path or a token", [one for one in [*secret, "/hang", "ExponentPushToken"] if one in logs], [])
