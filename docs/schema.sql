@@ -643,7 +643,7 @@ CREATE FUNCTION push.cancel_rings(p_calls bigint[]) RETURNS void
     AS $$
 begin
   with call as materialized (
-    select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device, coalesce(o.declined, '{}') as declined,
+    select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device,
       coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel,
       -- The phones that have answered or declined.
       array_remove(array(select o.answered_device union select s.said ->> 'device' from jsonb_each(o.declined) s(user_id, said)), null) as said
@@ -651,36 +651,41 @@ begin
       select * from push.outbox o
       where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null) offset 0
     ) o
+  ), decliner as materialized (
+    select c.id, s.user_id, s.said ->> 'device' is not null or s.said ? 'erases' as has_call
+    from unnest(p_calls) c(id) cross join lateral (select o.declined from push.outbox o where o.id = c.id offset 0) o
+    cross join lateral jsonb_each(o.declined) s(user_id, said)
   ), own as materialized (
     select c.id, s.token from call c cross join unnest(c.said) s(token)
     union all
     -- An entry of recipients with tokens is one phone.
     select c.id, t.token from call c cross join lateral jsonb_array_elements(c.recipients) e cross join lateral push.entry_tokens(e, true) t
-    where c.said <> '{}' and exists (select from push.entry_tokens(e, true) s where s.token = any (c.said))
+    where c.said <> '{}' and (push.channel_token('apns', e ->> 'apnsToken') = any (c.said)
+      or exists (select from push.entry_tokens(e, true) s where s.token = any (c.said)))
     union all
-    -- Of a registered phone it is unknown which tokens of other providers it has: any of the user's tokens on that platform may be its own.
+    -- Of a registered phone it is unknown which other tokens it has: any of the user's tokens on that platform may be its own.
     -- A browser has only one.
     select c.id, d.token from call c cross join unnest(c.said) s(token)
     cross join lateral (
-      select x.user_id, x.provider, coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+      select x.user_id, x.provider, x.voip, coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
       from push.devices x
       where sha256(x.token::bytea) = sha256(s.token::bytea) and x.app = c.app and x.provider <> 'webpush' offset 0
     ) x
     cross join lateral (
       select d.token from push.devices d
-      where d.user_id = x.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider not in (x.provider, 'webpush')
+      where d.user_id = x.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider <> 'webpush'
+        and (d.provider <> x.provider or d.voip > x.voip)
         and (x.platform is null or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform) offset 0
     ) d
   ), pushed as materialized (
     select * from push.pushes_of(array(select c.id from call c))
   ), target as (
     select distinct on (p.id, p.lane, p.token) p.*
-    from call c join pushed p on p.id = c.id
-    where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or c.declined ? p.user_id)
+    from call c join pushed p on p.id = c.id left join decliner s on s.id = p.id and s.user_id = p.user_id
+    where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or s.id is not null)
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by)
       and (p.id, p.token) not in (select o.id, o.token from own o)
-      and (p.provider <> 'apns' or c.voip_cancel
-        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null or c.declined -> p.user_id ? 'erases'))
+      and (p.provider <> 'apns' or c.voip_cancel and coalesce(s.has_call, true))
       and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
     order by p.id, p.lane, p.token, p.n desc
   )
@@ -928,13 +933,8 @@ declare
   v_newest timestamptz := v_first + interval '1 year';
   v_picked record;
 begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
-    -- The condition of push.restored_at: calling a function would cost ten times as much.
-    or exists (select from push.origin o where o.written_at > o.made_at + interval '1 s') then
-    return;
-  end if;
-  v_picked := push.pick(p_gateway, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647), coalesce(p_background, 2147483647),
-    p_later_floor, p_later_max);
+  v_picked := push.pick(p_gateway, p_claim, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647),
+    coalesce(p_background, 2147483647), p_later_floor, p_later_max);
   if v_picked.places is null then
     return;
   end if;
@@ -948,14 +948,19 @@ begin
     set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
       found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(c.declined ? d.user_id, false))
     from (
-      select p.place, p.is_first, o.id, o.kind, o.call_id, o.ended_at, o.end_reason, o.declined, o.traceparent,
-        case when p.is_first then o.payload end as payload
+      select p.place, p.is_first, o.*
       -- In the order of their places, the deliveries of a call are adjacent, whatever their lanes.
       from (
         select p.*, lag(p.outbox_id) over (order by p.place) is distinct from p.outbox_id as is_first
         from unnest(v_picked.places, v_picked.calls) p(place, outbox_id) offset 0
       ) p
-      left join lateral (select o.* from push.outbox o where o.id = p.outbox_id offset 0) o on true
+      -- PostgreSQL copies the whole row of such a subquery, and decompresses it. So what may be large is in it once for each call. The
+      -- gateway learns from it who has declined.
+      left join lateral (
+        select o.id, o.kind, o.call_id, o.ended_at, o.end_reason, o.traceparent, case when p.is_first then o.payload end as payload,
+          case when p.is_first or pg_column_size(o.declined) < 2000 then o.declined end as declined
+        from push.outbox o where o.id = p.outbox_id offset 0
+      ) o on true
     ) c
     where d.ctid = c.place
     returning d.ctid, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,
@@ -2790,11 +2795,16 @@ begin
     )
     select row(n.tid, n.outbox_id, n.why, n.tries)::push.noted from (select * from newest union all select * from oldest) n
     order by least(row_number() over (order by n.due_at), row_number() over (order by n.due_at desc)), n.due_at);
-  for v_from in 1..cardinality(v_notes) by 4 loop
+  for v_bite in
+    select array_agg(row(c.tid, c.outbox_id, c.why, c.tries)::push.noted)
+    from (
+      select n.*, (dense_rank() over (order by n.first, n.outbox_id) - 1) / 4 as bite
+      from (select n.*, min(n.i) over (partition by n.outbox_id) as first from unnest(v_notes) with ordinality n(tid, outbox_id, why, tries, i)) n
+    ) c group by c.bite order by c.bite
+  loop
     if clock_timestamp() > v_begun + c_time then
       return p_max;
     end if;
-    v_bite := v_notes[v_from:v_from + 3];
     begin
       perform push.follow(v_bite);
     exception when query_canceled or others then
@@ -2819,22 +2829,25 @@ CREATE FUNCTION push.follow_up_again() RETURNS integer
     AS $$
 declare
   v_until timestamptz := clock_timestamp() + interval '250 ms';
-  v_note  push.noted;
+  v_call  push.noted[];
   v_count int := 0;
 begin
   if push.restored_at() is not null then
     return 0;
   end if;
-  for v_note in
-    select f.ctid, f.outbox_id, f.why, f.tries from push.follow_ups f
-    where f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit 50 for update skip locked
+  for v_call in
+    select array_agg(row(n.tid, n.outbox_id, n.why, n.tries)::push.noted)
+    from (
+      select f.ctid as tid, f.outbox_id, f.why, f.tries, f.due_at from push.follow_ups f
+      where f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit 2000 for update skip locked
+    ) n group by n.outbox_id order by max(n.tries), min(n.due_at)
   loop
     exit when clock_timestamp() > v_until;
-    v_count := v_count + 1;
+    v_count := v_count + cardinality(v_call);
     begin
-      perform push.follow(array[v_note]);
+      perform push.follow(v_call);
     exception when query_canceled or others then
-      perform push.put_off(array[v_note], sqlstate);
+      perform push.put_off(v_call, sqlstate);
       exit when sqlstate = '57014';
     end;
   end loop;
@@ -2842,7 +2855,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.follow_up_again() IS 'push.follow_up, one by one, for notes that have failed, or that were among others when they took too long. Returns how many notes it took';
+COMMENT ON FUNCTION push.follow_up_again() IS 'push.follow_up, call by call, for notes that have failed, or that were among others when they took too long. Returns how many it took';
 
 CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2931,7 +2944,8 @@ declare
   c_suspect  constant int := 2;
   c_hopeless constant int := 3;
   v_found bigint;
-  v_dead  push.delivery[];
+  v_gone  tid[];
+  v_dead  bigint;
 begin
   with owner as materialized (
     -- A gateway that lives has disowned its rows.
@@ -2949,8 +2963,6 @@ begin
       o.is_silent and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_seen
     from lost l join owner o on o.id = l.owner
-  ), gone as (
-    delete from push.delivery d where d.ctid = any (array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless)) returning d
   ), freed as (
     update push.delivery d
     set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths,
@@ -2958,9 +2970,15 @@ begin
     from judged j
     where d.ctid = j.tid and not j.is_seen and j.deaths < c_hopeless
   )
-  select (select count(*) from lost), (select array_agg(g.d) from gone g) into v_found, v_dead;
-  if v_dead is not null then
-    perform push.bury(v_dead, 4, 'GatewayCrashed');
+  select (select count(*) from lost), array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless) into v_found, v_gone;
+  -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
+  if v_gone <> '{}' then
+    begin
+      with gone as (delete from push.delivery d where d.ctid = any (v_gone) returning d)
+      select push.bury(array_agg(g.d), 4, 'GatewayCrashed') into v_dead from gone g;
+    exception when others then
+      raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;
+    end;
   end if;
   if v_found > 0 then
     perform push.ring_doorbell();
@@ -3602,9 +3620,11 @@ begin
       -- Of what a gateway of release 0.1.0 has settled, the platform is unknown.
       select p.*, coalesce(p.platform, push.platform_code(null, p.provider)) as os from push.pushes_of(p_calls) p
       where p.kind = 0
+    ), decliner as materialized (
+      select o.id, jsonb_object_keys(o.declined) as user_id from push.outbox o where o.id = any (p_calls)
     )
     select p.id, p.n, p.lane, array_position(push.channels(), p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
-      p.provider in ('apns', 'fcm') and not coalesce(o.declined ? p.user_id, false)
+      p.provider in ('apns', 'fcm') and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
         and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
           when 'unheard' then coalesce(p.outcome, 0) <= 1
           else p.outcome is null and p.bypassed end
@@ -3614,7 +3634,7 @@ begin
         select x.id, x.user_id, x.lane, x.os from pushed x where coalesce(x.outcome, 0) <= 1)
     from pushed p
     cross join lateral (
-      select o.declined from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
+      select from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
     ) o;
 end
 $$;
@@ -4745,7 +4765,7 @@ $$;
 
 COMMENT ON FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) IS 'the phones that an entry of recipients stands for';
 
-CREATE FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[], OUT places tid[], OUT calls bigint[]) RETURNS record
+CREATE FUNCTION push.pick(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[], OUT places tid[], OUT calls bigint[]) RETURNS record
     LANGUAGE plpgsql
     AS $$
 declare
@@ -4753,9 +4773,12 @@ declare
   v_paused  smallint[] := array(select l.id from push.lane l where l.paused);
   v_ringing smallint[];
   v_suspect record;
-  v_later   record;
   v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
 begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
+    or exists (select from push.origin o where o.written_at > o.made_at + interval '1 s') then
+    return;
+  end if;
   -- Usually there is no suspect at all. A gateway has at most one at a time.
   if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
     and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
@@ -4788,7 +4811,7 @@ begin
   ) near;
   p_background := least(p_background, p_total - coalesce(cardinality(places), 0));
   if p_background > 0 then
-    select array_agg(later.place) as places, array_agg(later.outbox_id) as calls into v_later
+    select places || array_agg(later.place), calls || array_agg(later.outbox_id) into places, calls
     from (
       select later.*
       from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
@@ -4800,8 +4823,6 @@ begin
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
       limit p_background
     ) later;
-    places := places || v_later.places;
-    calls := calls || v_later.calls;
   end if;
   if v_suspect is not null then
     places := places || v_suspect.place;
@@ -4813,7 +4834,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.pick(p_gateway integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[], OUT places tid[], OUT calls bigint[]) IS 'locks the ready deliveries that a claim takes, and returns where they are stored, and the calls that they are of, in the same order; null: none. p_first: the earliest deadline; the others: as for push.claim';
+COMMENT ON FUNCTION push.pick(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[], OUT places tid[], OUT calls bigint[]) IS 'locks the ready deliveries that a claim may take, and returns where they are stored, and the calls that they are of, in the same order; null: none. p_first: the earliest deadline; the others: as for push.claim';
 
 CREATE FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS tid[]
     LANGUAGE plpgsql STABLE
@@ -5104,7 +5125,9 @@ begin
       select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
       limit c_most / 4 for update skip locked));
   get diagnostics v_calls = row_count;
-  if v_calls = 0 and v_owed = 0 then
+  -- A row that was locked is ended later.
+  if v_calls = 0 and v_owed = 0 and not exists (select from push.delivery d where d.created_at < v_restored)
+    and not exists (select from push.outbox o where o.state = 'ringing' and o.created_at < v_restored) then
     delete from push.origin;
     insert into push.origin default values;
   end if;
@@ -5120,25 +5143,30 @@ CREATE FUNCTION push.put_off(p_notes push.noted[], p_state text) RETURNS void
     AS $$
 declare
   c_life constant interval := '4 hours';
-  v_tries int := greatest(p_notes[1].tries, 0);
+  v_tries int := (select greatest(max(n.tries), 0) from unnest(p_notes) n);
+  -- With the other notes of these calls, which would fail the same way.
+  v_tids  tid[] := array(
+    select f.ctid from push.follow_ups f
+    where f.outbox_id in (select n.outbox_id from unnest(p_notes) n) and (f.tries = 0 or f.ctid in (select n.tid from unnest(p_notes) n))
+    for update skip locked);
   v_lost  push.follow_ups;
 begin
-  if cardinality(p_notes) > 1 then
-    update push.follow_ups f set tries = -1, due_at = clock_timestamp() from unnest(p_notes) n where f.ctid = n.tid;
+  if exists (select from unnest(p_notes) n where n.outbox_id <> p_notes[1].outbox_id) then
+    update push.follow_ups f set tries = -1, due_at = clock_timestamp() where f.ctid = any (v_tids);
     return;
   end if;
-  delete from push.follow_ups f where f.ctid = p_notes[1].tid and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
+  delete from push.follow_ups f where f.ctid = any (v_tids) and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
   update push.follow_ups f
     set tries = v_tries + 1, due_at = clock_timestamp()
       + least(interval '250 ms' * power(4, least(v_tries, 10)), interval '30 minutes')
-    where f.ctid = p_notes[1].tid;
+    where f.ctid = any (v_tids);
   -- By its number: a look at push.outbox would wait for a TRUNCATE, which waits for these notes.
   raise warning 'push.outbox.id %: what follows (%) failed (SQLSTATE %); %', p_notes[1].outbox_id, p_notes[1].why, p_state,
     case when v_lost.outbox_id is null then 'it is tried again' else 'its phones and users are told nothing more' end;
 end
 $$;
 
-COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: a note is tried again later, and several are tried alone. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
+COMMENT ON FUNCTION push.put_off(p_notes push.noted[], p_state text) IS 'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: the notes; p_state: SQLSTATE. The message of the error is not shown, because it may contain a token';
 
 CREATE FUNCTION push.quota_uses() RETURNS TABLE(app text, what text, "limit" integer, used integer, refusals integer, refused_at timestamp with time zone, configured integer, set_to integer, set_at timestamp with time zone, set_by text, note text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -6697,7 +6725,7 @@ begin
         least(c.ended_at, c.deadline_at) + c_life as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
-      where not coalesce(c.declined ? a.user_id, false) and c.id not in (select x.id from pushed x where x.is_told)
+      where (c.id, a.user_id) not in (select x.id, jsonb_object_keys(x.declined) from call x) and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
     ) p join push.lane l on l.app = p.app and l.provider = p.provider
     order by p.id, l.id, p.token, p.user_id
@@ -7053,17 +7081,25 @@ begin
     ) o;
   -- Not a join, which could read the whole index (claims.sql).
   for v_end in
-    with gone as (
+    -- Read once: an object of declines may be large.
+    with said as materialized (
+      select o.id, s.user_id, s.said ->> 'reason' as reason
+      from push.outbox o cross join lateral jsonb_each(o.declined) s(user_id, said) where o.id = any (v_calls) and o.ended_at is null
+    ), gone as (
       delete from push.delivery d
       where d.ctid = any (array(
         select x.ctid from push.delivery x
         where x.outbox_id = any (v_calls) and x.kind = 0 and x.state in (0, 2)
-          and (x.outbox_id = any (v_over) or (select o.declined ? x.user_id from push.outbox o where o.id = x.outbox_id))
+          and (x.outbox_id = any (v_over) or (x.outbox_id, x.user_id) in (select s.id, s.user_id from said s))
         for update skip locked))
       returning d, d.outbox_id = any (v_missed) and d.deadline_at <= clock_timestamp() as is_late
     )
     select e.is_late, e.reason, array_agg(e.d) as rows
-    from (select g.d, g.is_late, case when not g.is_late then push.void_reason((g.d).outbox_id, (g.d).user_id) end as reason from gone g) e
+    from (
+      select g.d, g.is_late,
+        case when not g.is_late then coalesce('User' || initcap(s.reason), push.void_reason((g.d).outbox_id, null)) end as reason
+      from gone g left join said s on s.id = (g.d).outbox_id and s.user_id = (g.d).user_id
+    ) e
     group by e.is_late, e.reason
   loop
     perform push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
@@ -7071,7 +7107,8 @@ begin
   return array(
     select distinct d.outbox_id from push.delivery d
     where d.outbox_id = any (v_calls) and d.kind = 0 and d.state in (0, 2)
-      and (d.outbox_id = any (v_over) or (select o.declined ? d.user_id from push.outbox o where o.id = d.outbox_id)));
+      and (d.outbox_id = any (v_over) or (d.outbox_id, d.user_id) in (
+        select o.id, jsonb_object_keys(o.declined) from push.outbox o where o.id = any (v_calls) and o.ended_at is null)));
 end
 $$;
 

@@ -112,6 +112,27 @@ select test.equal('returned deliveries count no crash', (select crashes from pus
   where call_id = 'given-back'), 0::smallint);
 delete from push.delivery;
 
+-- History refuses what the dead gateway may have shown.
+create function test.refuse() returns trigger language plpgsql as $$ begin raise program_limit_exceeded; end $$;
+insert into push.outbox (app, kind, payload, recipients) values ('once', 'message', '{"from": "x", "chatId": "y", "messageId": "refused"}',
+  '[{"userId": "u", "fcmToken": "seen-token-0123456789"}]');
+select test.call('beside', 1, 'once');
+select pg_temp.gateway('k') as k, pg_temp.gateway('l') as l \gset
+select test.equal('both are claimed, one after the other', (select count(*) from generate_series(1, 2) i cross join lateral push.claim(:k, i,
+  array(select id from push.lane where app = 'once' and provider = 'fcm'), '{9}', '{-infinity}')), 2::bigint);
+create trigger refuse before insert on push.history for each row execute function test.refuse();
+set client_min_messages = error;
+select test.dies(:k, :l);
+select test.equal('invites do not wait for it', (select string_agg(concat_ws(':', kind, state), ' ' order by kind) from push.deliveries
+  where app = 'once'), 'invite:ready notification:claimed');
+reset client_min_messages;
+drop trigger refuse on push.history;
+update push.gateways set free_due_at = now() where id = :k;
+select push.free_claims() \g /dev/null
+select test.equal('it is tried again', (select string_agg(concat_ws(':', kind, state), ' ' order by kind) from push.deliveries where app = 'once'),
+  'invite:ready');
+delete from push.delivery;
+
 -- Ended calls.
 select test.call('known', 1) as known, pg_temp.gateway('j') as j \gset
 select push.end_call('known', 'busy') \g /dev/null
@@ -141,7 +162,7 @@ select test.equal('a gateway that has just ended is checked again', (select free
 update push.gateways set free_due_at = clock_timestamp() where not alive;
 update push.gateways set ended_at = now() - interval '2 days' where not alive;
 select push.prune();
-select test.equal('and not forgotten before that', (select count(*) from push.gateways where not alive), 7::bigint);
+select test.equal('and not forgotten before that', (select count(*) from push.gateways where not alive), 8::bigint);
 update push.delivery set state = 1, owner = :i, lease = 1 where outbox_id = :on;
 select push.beat(:reaper, true);
 select test.equal('a claim that slipped in is found', pg_temp.tell('on'), '0:ready:1@2');

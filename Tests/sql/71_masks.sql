@@ -112,5 +112,17 @@ select pg_temp.enqueue('sdk4-5', '["r"]', 'sdk4'), pg_temp.claim_all(:g1, 'sdk4'
   push.end_call('sdk4-5', 'declined') \g /dev/null
 select test.follow();
 select test.equal('a registered iPhone', pg_temp.cancels('sdk4-5'), 'apns:r:fff:0:1');
+-- The phone that answers or declines may name itself by its alert token.
+select pg_temp.enqueue('sdk4-7', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('aa1'), 'apnsToken',
+  pg_temp.hex('aa2')), jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('aa3'), 'apnsToken', pg_temp.hex('aa4'))), 'sdk4'),
+  pg_temp.claim_all(:g1, 'sdk4'), pg_temp.settle('sdk4-7', '{0,1}', 0), push.answer_call('sdk4-7', 'u', device => pg_temp.hex('aa2')) \g /dev/null
+select test.follow();
+select test.equal('the other iPhone gets a cancel', pg_temp.cancels('sdk4-7'), 'apns:u:aa3:0:1');
+insert into push.devices (user_id, app, provider, token, voip) values ('s', 'sdk4', 'apns', pg_temp.hex('ab1'), true),
+  ('s', 'sdk4', 'apns', pg_temp.hex('ab2'), false);
+select pg_temp.enqueue('sdk4-8', jsonb_build_array('s', jsonb_build_object('userId', 'v', 'fcmToken', 'mask-token-0123456789-hhh')), 'sdk4'),
+  pg_temp.claim_all(:g1, 'sdk4'), pg_temp.settle('sdk4-8', '{0,1}', 0), push.decline_call('sdk4-8', 's', device => pg_temp.hex('ab2')) \g /dev/null
+select test.follow();
+select test.equal('a registered one that has declined gets none', pg_temp.cancels('sdk4-8'), null);
 select push.register_app('sdk4', 60) \g /dev/null
 select test.equal('a gateway of an older release changes nothing of it', (select voip_cancel from push.apps where app = 'sdk4'), true);

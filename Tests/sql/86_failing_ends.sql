@@ -133,6 +133,23 @@ select test.equal('a call whose end takes too long stops no other one',
   (select string_agg('t-' || i || case when i in (1, 8) then '' else ' told' end, ', ' order by i) || ', v-1 told; t-1, t-8'
   from generate_series(1, 12) i));
 delete from push.follow_ups;
+
+-- All notes of a call are one piece of work, and fail together.
+delete from push.outbox; select test.follow();
+select pg_temp.late('crowd', 'slow'), pg_temp.late('beside', 'u') \g /dev/null
+select push.miss() \g /dev/null
+insert into push.follow_ups (outbox_id, why) select id, 'ended' from push.outbox, generate_series(1, 99) where call_id = 'crowd';
+select push.follow_up(false) \g /dev/null
+create function pg_temp.noted_by_call() returns text language sql as $$
+  select string_agg(concat_ws(' ', call_id, tries, count), ', ' order by call_id, tries) from (select o.call_id, f.tries, count(*)
+  from push.follow_ups f join push.outbox o on o.id = f.outbox_id group by 1, 2) x $$;
+select test.equal('after a bite that took too long', pg_temp.noted_by_call(), 'beside -1 1, crowd -1 100');
+select push.run_job('follow_up_again') from generate_series(1, 2) \g /dev/null
+select push.run_job('follow_up_again') \g /dev/null
+select test.equal('two runs are enough for another call, whatever the number of notes', format('%s %s', pg_temp.states() ~ 'beside told',
+  pg_temp.noted_by_call()), 't crowd 1 100');
+delete from push.follow_ups;
+
 -- Large calls end a few at a time: a run does two of the oldest and two of the newest, and begins no more when its time is over.
 create or replace function test.fail() returns trigger language plpgsql as $$
 begin

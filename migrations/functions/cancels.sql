@@ -106,17 +106,25 @@ begin
     ) o;
   -- Not a join, which could read the whole index (claims.sql).
   for v_end in
-    with gone as (
+    -- Read once: an object of declines may be large.
+    with said as materialized (
+      select o.id, s.user_id, s.said ->> 'reason' as reason
+      from push.outbox o cross join lateral jsonb_each(o.declined) s(user_id, said) where o.id = any (v_calls) and o.ended_at is null
+    ), gone as (
       delete from push.delivery d
       where d.ctid = any (array(
         select x.ctid from push.delivery x
         where x.outbox_id = any (v_calls) and x.kind = 0 and x.state in (0, 2)
-          and (x.outbox_id = any (v_over) or (select o.declined ? x.user_id from push.outbox o where o.id = x.outbox_id))
+          and (x.outbox_id = any (v_over) or (x.outbox_id, x.user_id) in (select s.id, s.user_id from said s))
         for update skip locked))
       returning d, d.outbox_id = any (v_missed) and d.deadline_at <= clock_timestamp() as is_late
     )
     select e.is_late, e.reason, array_agg(e.d) as rows
-    from (select g.d, g.is_late, case when not g.is_late then push.void_reason((g.d).outbox_id, (g.d).user_id) end as reason from gone g) e
+    from (
+      select g.d, g.is_late,
+        case when not g.is_late then coalesce('User' || initcap(s.reason), push.void_reason((g.d).outbox_id, null)) end as reason
+      from gone g left join said s on s.id = (g.d).outbox_id and s.user_id = (g.d).user_id
+    ) e
     group by e.is_late, e.reason
   loop
     perform push.bury(v_end.rows, case when v_end.is_late then 3 else 2 end, v_end.reason);
@@ -124,7 +132,8 @@ begin
   return array(
     select distinct d.outbox_id from push.delivery d
     where d.outbox_id = any (v_calls) and d.kind = 0 and d.state in (0, 2)
-      and (d.outbox_id = any (v_over) or (select o.declined ? d.user_id from push.outbox o where o.id = d.outbox_id)));
+      and (d.outbox_id = any (v_over) or (d.outbox_id, d.user_id) in (
+        select o.id, jsonb_object_keys(o.declined) from push.outbox o where o.id = any (v_calls) and o.ended_at is null)));
 end
 $$;
 comment on function push.void_unsent is
@@ -142,7 +151,7 @@ create or replace function push.cancel_rings(p_calls bigint[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
   with call as materialized (
-    select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device, coalesce(o.declined, '{}') as declined,
+    select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device,
       coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel,
       -- The phones that have answered or declined.
       array_remove(array(select o.answered_device union select s.said ->> 'device' from jsonb_each(o.declined) s(user_id, said)), null) as said
@@ -150,36 +159,41 @@ begin
       select * from push.outbox o
       where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null) offset 0
     ) o
+  ), decliner as materialized (
+    select c.id, s.user_id, s.said ->> 'device' is not null or s.said ? 'erases' as has_call
+    from unnest(p_calls) c(id) cross join lateral (select o.declined from push.outbox o where o.id = c.id offset 0) o
+    cross join lateral jsonb_each(o.declined) s(user_id, said)
   ), own as materialized (
     select c.id, s.token from call c cross join unnest(c.said) s(token)
     union all
     -- An entry of recipients with tokens is one phone.
     select c.id, t.token from call c cross join lateral jsonb_array_elements(c.recipients) e cross join lateral push.entry_tokens(e, true) t
-    where c.said <> '{}' and exists (select from push.entry_tokens(e, true) s where s.token = any (c.said))
+    where c.said <> '{}' and (push.channel_token('apns', e ->> 'apnsToken') = any (c.said)
+      or exists (select from push.entry_tokens(e, true) s where s.token = any (c.said)))
     union all
-    -- Of a registered phone it is unknown which tokens of other providers it has: any of the user's tokens on that platform may be its own.
+    -- Of a registered phone it is unknown which other tokens it has: any of the user's tokens on that platform may be its own.
     -- A browser has only one.
     select c.id, d.token from call c cross join unnest(c.said) s(token)
     cross join lateral (
-      select x.user_id, x.provider, coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
+      select x.user_id, x.provider, x.voip, coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
       from push.devices x
       where sha256(x.token::bytea) = sha256(s.token::bytea) and x.app = c.app and x.provider <> 'webpush' offset 0
     ) x
     cross join lateral (
       select d.token from push.devices d
-      where d.user_id = x.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider not in (x.provider, 'webpush')
+      where d.user_id = x.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider <> 'webpush'
+        and (d.provider <> x.provider or d.voip > x.voip)
         and (x.platform is null or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform) offset 0
     ) d
   ), pushed as materialized (
     select * from push.pushes_of(array(select c.id from call c))
   ), target as (
     select distinct on (p.id, p.lane, p.token) p.*
-    from call c join pushed p on p.id = c.id
-    where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or c.declined ? p.user_id)
+    from call c join pushed p on p.id = c.id left join decliner s on s.id = p.id and s.user_id = p.user_id
+    where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or s.id is not null)
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by)
       and (p.id, p.token) not in (select o.id, o.token from own o)
-      and (p.provider <> 'apns' or c.voip_cancel
-        and (not c.declined ? p.user_id or c.declined -> p.user_id ->> 'device' is not null or c.declined -> p.user_id ? 'erases'))
+      and (p.provider <> 'apns' or c.voip_cancel and coalesce(s.has_call, true))
       and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
     order by p.id, p.lane, p.token, p.n desc
   )

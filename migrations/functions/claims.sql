@@ -25,11 +25,12 @@
 -- A claimed delivery stays in the index until it is settled, before the ready ones, because its deadline is earlier. A
 -- claim without a floor therefore steps over all claimed deliveries, at a quarter of a microsecond each. The floor is a
 -- little below the newest deadline that the gateway has claimed from the lane; with a floor, a claim steps over very few.
--- push.entries_scanned holds the number of index entries read.
+-- push.entries_scanned holds the number of index entries read. The condition on push.origin is that of push.restored_at, as calling it
+-- would cost ten times as much.
 drop function if exists push.pick(int, smallint[], int[], timestamptz[], timestamptz, bigint, bigint, timestamptz[], int[]);
 create or replace function push.pick(
-  p_gateway int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_first timestamptz, p_total bigint, p_background bigint,
-  p_later_floor timestamptz[], p_later_max int[], out places tid[], out calls bigint[]
+  p_gateway int, p_claim int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_first timestamptz, p_total bigint,
+  p_background bigint, p_later_floor timestamptz[], p_later_max int[], out places tid[], out calls bigint[]
 )
 language plpgsql volatile as $$
 declare
@@ -37,9 +38,12 @@ declare
   v_paused  smallint[] := array(select l.id from push.lane l where l.paused);
   v_ringing smallint[];
   v_suspect record;
-  v_later   record;
   v_read    bigint := coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0);
 begin
+  if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
+    or exists (select from push.origin o where o.written_at > o.made_at + interval '1 s') then
+    return;
+  end if;
   -- Usually there is no suspect at all. A gateway has at most one at a time.
   if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
     and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
@@ -72,7 +76,7 @@ begin
   ) near;
   p_background := least(p_background, p_total - coalesce(cardinality(places), 0));
   if p_background > 0 then
-    select array_agg(later.place) as places, array_agg(later.outbox_id) as calls into v_later
+    select places || array_agg(later.place), calls || array_agg(later.outbox_id) into places, calls
     from (
       select later.*
       from unnest(p_lanes, p_max, p_later_max, p_floor, p_later_floor) u(lane, most, later_most, floor, later_floor)
@@ -84,8 +88,6 @@ begin
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
       limit p_background
     ) later;
-    places := places || v_later.places;
-    calls := calls || v_later.calls;
   end if;
   if v_suspect is not null then
     places := places || v_suspect.place;
@@ -97,7 +99,7 @@ begin
 end
 $$;
 comment on function push.pick is
-  'locks the ready deliveries that a claim takes, and returns where they are stored, and the calls that they are of, in the same order; '
+  'locks the ready deliveries that a claim may take, and returns where they are stored, and the calls that they are of, in the same order; '
   'null: none. p_first: the earliest deadline; the others: as for push.claim';
 
 -- All rows of a claim are taken by one statement. The gateway's row is locked after they are picked, without waiting, and only if there
@@ -128,13 +130,8 @@ declare
   v_newest timestamptz := v_first + interval '1 year';
   v_picked record;
 begin
-  if not exists (select from push.gateways g where g.id = p_gateway and g.alive and g.claims_from <= p_claim)
-    -- The condition of push.restored_at: calling a function would cost ten times as much.
-    or exists (select from push.origin o where o.written_at > o.made_at + interval '1 s') then
-    return;
-  end if;
-  v_picked := push.pick(p_gateway, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647), coalesce(p_background, 2147483647),
-    p_later_floor, p_later_max);
+  v_picked := push.pick(p_gateway, p_claim, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647),
+    coalesce(p_background, 2147483647), p_later_floor, p_later_max);
   if v_picked.places is null then
     return;
   end if;
@@ -148,14 +145,19 @@ begin
     set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
       found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(c.declined ? d.user_id, false))
     from (
-      select p.place, p.is_first, o.id, o.kind, o.call_id, o.ended_at, o.end_reason, o.declined, o.traceparent,
-        case when p.is_first then o.payload end as payload
+      select p.place, p.is_first, o.*
       -- In the order of their places, the deliveries of a call are adjacent, whatever their lanes.
       from (
         select p.*, lag(p.outbox_id) over (order by p.place) is distinct from p.outbox_id as is_first
         from unnest(v_picked.places, v_picked.calls) p(place, outbox_id) offset 0
       ) p
-      left join lateral (select o.* from push.outbox o where o.id = p.outbox_id offset 0) o on true
+      -- PostgreSQL copies the whole row of such a subquery, and decompresses it. So what may be large is in it once for each call. The
+      -- gateway learns from it who has declined.
+      left join lateral (
+        select o.id, o.kind, o.call_id, o.ended_at, o.end_reason, o.traceparent, case when p.is_first then o.payload end as payload,
+          case when p.is_first or pg_column_size(o.declined) < 2000 then o.declined end as declined
+        from push.outbox o where o.id = p.outbox_id offset 0
+      ) o on true
     ) c
     where d.ctid = c.place
     returning d.ctid, d.lane, d.outbox_id, d.n, d.attempt, d.kind, d.crashes, d.environment, d.platform,

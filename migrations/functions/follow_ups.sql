@@ -72,11 +72,11 @@ begin
 end
 $$;
 
--- The work grows with the recipients, and calls are locked until the commit. A run therefore takes bites of four notes, and begins no
--- more after a quarter of a second.
+-- The work grows with the recipients, and calls are locked until the commit. A run therefore takes bites of four calls, and begins no
+-- more after a quarter of a second. The notes of a call are in one bite, so that thousands of declines of one call are one piece of work.
 --
 -- One call whose end fails, or takes longer than a statement may, must not stop those of others. After an error, a bite is undone, and its
--- notes are tried one by one, by push.follow_up_again. The time limit counts for the whole statement, and only once, so a run ends with
+-- notes are tried call by call, by push.follow_up_again. The time limit counts for the whole statement, and only once, so a run ends with
 -- it. A note that fails alone is tried again after 250 ms, 1 s, 4 s, and so on up to half an hour, and given up when its missed calls would
 -- have expired.
 create or replace function push.follow_up(p_urgent boolean default false, p_max int default 50, p_within interval default '10 s')
@@ -108,11 +108,16 @@ begin
     )
     select row(n.tid, n.outbox_id, n.why, n.tries)::push.noted from (select * from newest union all select * from oldest) n
     order by least(row_number() over (order by n.due_at), row_number() over (order by n.due_at desc)), n.due_at);
-  for v_from in 1..cardinality(v_notes) by 4 loop
+  for v_bite in
+    select array_agg(row(c.tid, c.outbox_id, c.why, c.tries)::push.noted)
+    from (
+      select n.*, (dense_rank() over (order by n.first, n.outbox_id) - 1) / 4 as bite
+      from (select n.*, min(n.i) over (partition by n.outbox_id) as first from unnest(v_notes) with ordinality n(tid, outbox_id, why, tries, i)) n
+    ) c group by c.bite order by c.bite
+  loop
     if clock_timestamp() > v_begun + c_time then
       return p_max;
     end if;
-    v_bite := v_notes[v_from:v_from + 3];
     begin
       perform push.follow(v_bite);
     exception when query_canceled or others then
@@ -133,22 +138,25 @@ create or replace function push.follow_up_again() returns int
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_until timestamptz := clock_timestamp() + interval '250 ms';
-  v_note  push.noted;
+  v_call  push.noted[];
   v_count int := 0;
 begin
   if push.restored_at() is not null then
     return 0;
   end if;
-  for v_note in
-    select f.ctid, f.outbox_id, f.why, f.tries from push.follow_ups f
-    where f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit 50 for update skip locked
+  for v_call in
+    select array_agg(row(n.tid, n.outbox_id, n.why, n.tries)::push.noted)
+    from (
+      select f.ctid as tid, f.outbox_id, f.why, f.tries, f.due_at from push.follow_ups f
+      where f.tries <> 0 and f.due_at <= statement_timestamp() order by f.due_at limit 2000 for update skip locked
+    ) n group by n.outbox_id order by max(n.tries), min(n.due_at)
   loop
     exit when clock_timestamp() > v_until;
-    v_count := v_count + 1;
+    v_count := v_count + cardinality(v_call);
     begin
-      perform push.follow(array[v_note]);
+      perform push.follow(v_call);
     exception when query_canceled or others then
-      perform push.put_off(array[v_note], sqlstate);
+      perform push.put_off(v_call, sqlstate);
       exit when sqlstate = '57014';
     end;
   end loop;
@@ -156,7 +164,7 @@ begin
 end
 $$;
 comment on function push.follow_up_again is
-  'push.follow_up, one by one, for notes that have failed, or that were among others when they took too long. Returns how many notes it took';
+  'push.follow_up, call by call, for notes that have failed, or that were among others when they took too long. Returns how many it took';
 
 create or replace function push.follow(p_notes push.noted[]) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
@@ -215,25 +223,30 @@ create or replace function push.put_off(p_notes push.noted[], p_state text) retu
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
   c_life constant interval := '4 hours';
-  v_tries int := greatest(p_notes[1].tries, 0);
+  v_tries int := (select greatest(max(n.tries), 0) from unnest(p_notes) n);
+  -- With the other notes of these calls, which would fail the same way.
+  v_tids  tid[] := array(
+    select f.ctid from push.follow_ups f
+    where f.outbox_id in (select n.outbox_id from unnest(p_notes) n) and (f.tries = 0 or f.ctid in (select n.tid from unnest(p_notes) n))
+    for update skip locked);
   v_lost  push.follow_ups;
 begin
-  if cardinality(p_notes) > 1 then
-    update push.follow_ups f set tries = -1, due_at = clock_timestamp() from unnest(p_notes) n where f.ctid = n.tid;
+  if exists (select from unnest(p_notes) n where n.outbox_id <> p_notes[1].outbox_id) then
+    update push.follow_ups f set tries = -1, due_at = clock_timestamp() where f.ctid = any (v_tids);
     return;
   end if;
-  delete from push.follow_ups f where f.ctid = p_notes[1].tid and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
+  delete from push.follow_ups f where f.ctid = any (v_tids) and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
   update push.follow_ups f
     set tries = v_tries + 1, due_at = clock_timestamp()
       + least(interval '250 ms' * power(4, least(v_tries, 10)), interval '30 minutes')
-    where f.ctid = p_notes[1].tid;
+    where f.ctid = any (v_tids);
   -- By its number: a look at push.outbox would wait for a TRUNCATE, which waits for these notes.
   raise warning 'push.outbox.id %: what follows (%) failed (SQLSTATE %); %', p_notes[1].outbox_id, p_notes[1].why, p_state,
     case when v_lost.outbox_id is null then 'it is tried again' else 'its phones and users are told nothing more' end;
 end
 $$;
 comment on function push.put_off is
-  'after an error: a note is tried again later, and several are tried alone. p_notes: the notes; p_state: SQLSTATE. The message of the '
+  'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: the notes; p_state: SQLSTATE. The message of the '
   'error is not shown, because it may contain a token';
 
 -- A call ends when every user whose phone was rung has declined. If no phone was rung, or a user is being erased, all recipients count:

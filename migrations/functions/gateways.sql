@@ -79,7 +79,8 @@ declare
   c_suspect  constant int := 2;
   c_hopeless constant int := 3;
   v_found bigint;
-  v_dead  push.delivery[];
+  v_gone  tid[];
+  v_dead  bigint;
 begin
   with owner as materialized (
     -- A gateway that lives has disowned its rows.
@@ -97,8 +98,6 @@ begin
       o.is_silent and l.kind in (2, 3) and not coalesce((
         select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_seen
     from lost l join owner o on o.id = l.owner
-  ), gone as (
-    delete from push.delivery d where d.ctid = any (array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless)) returning d
   ), freed as (
     update push.delivery d
     set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths,
@@ -106,9 +105,15 @@ begin
     from judged j
     where d.ctid = j.tid and not j.is_seen and j.deaths < c_hopeless
   )
-  select (select count(*) from lost), (select array_agg(g.d) from gone g) into v_found, v_dead;
-  if v_dead is not null then
-    perform push.bury(v_dead, 4, 'GatewayCrashed');
+  select (select count(*) from lost), array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless) into v_found, v_gone;
+  -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
+  if v_gone <> '{}' then
+    begin
+      with gone as (delete from push.delivery d where d.ctid = any (v_gone) returning d)
+      select push.bury(array_agg(g.d), 4, 'GatewayCrashed') into v_dead from gone g;
+    exception when others then
+      raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;
+    end;
   end if;
   if v_found > 0 then
     perform push.ring_doorbell();

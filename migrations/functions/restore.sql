@@ -79,7 +79,9 @@ begin
       select x.id from push.outbox x where x.state = 'ringing' and x.created_at < v_restored
       limit c_most / 4 for update skip locked));
   get diagnostics v_calls = row_count;
-  if v_calls = 0 and v_owed = 0 then
+  -- A row that was locked is ended later.
+  if v_calls = 0 and v_owed = 0 and not exists (select from push.delivery d where d.created_at < v_restored)
+    and not exists (select from push.outbox o where o.state = 'ringing' and o.created_at < v_restored) then
     delete from push.origin;
     insert into push.origin default values;
   end if;

@@ -20,9 +20,11 @@ begin
       -- Of what a gateway of release 0.1.0 has settled, the platform is unknown.
       select p.*, coalesce(p.platform, push.platform_code(null, p.provider)) as os from push.pushes_of(p_calls) p
       where p.kind = 0
+    ), decliner as materialized (
+      select o.id, jsonb_object_keys(o.declined) as user_id from push.outbox o where o.id = any (p_calls)
     )
     select p.id, p.n, p.lane, array_position(push.channels(), p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
-      p.provider in ('apns', 'fcm') and not coalesce(o.declined ? p.user_id, false)
+      p.provider in ('apns', 'fcm') and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
         and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
           when 'unheard' then coalesce(p.outcome, 0) <= 1
           else p.outcome is null and p.bypassed end
@@ -32,7 +34,7 @@ begin
         select x.id, x.user_id, x.lane, x.os from pushed x where coalesce(x.outcome, 0) <= 1)
     from pushed p
     cross join lateral (
-      select o.declined from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
+      select from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
     ) o;
 end
 $$;
