@@ -107,7 +107,8 @@ public protocol PushProvider: Actor {
   func start(report: @escaping @Sendable (PushProviderEvent) -> Void)
   /// Accepts a batch of requests.
   func send(_ batch: [PushRequest])
-  /// Withdraws the given requests that have not been sent. Each ends as `refused` with the reason `Withdrawn`.
+  /// Withdraws the given requests that have not been sent. Each ends as `refused` with the reason `Withdrawn`. Those that have been sent
+  /// are not sent again, whatever is answered.
   func withdraw(_ tags: Set<UInt64>)
   /// Ends the wait before the next connection, because the credentials of the proxy have changed.
   func retryConnections()

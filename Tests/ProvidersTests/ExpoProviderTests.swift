@@ -177,6 +177,19 @@ final class ProviderReports: Sendable {
     await fixture.stop()
   }
 
+  @Test func `a message that was withdrawn after its request had left does not go into another request`() {
+    let now = SystemClock().now()
+    let batch = (1...3).map { request($0, "mixed-\($0)") }
+    let flight = ExpoFlight(batch, accessToken: nil, startedAt: now, lateAnswerTimeout: .seconds(5))
+    #expect(flight.leave())
+    #expect(flight.withdraw([2, 9], now).isEmpty)
+    #expect(flight.unanswered.map(\.tag) == [1, 2, 3])
+    #expect(flight.refuseWithdrawn(now).map(\.tag) == [2])
+    #expect(flight.unanswered.map(\.tag) == [1, 3])
+    // libcurl must not write it again on another connection.
+    #expect(!flight.leave())
+  }
+
   @Test func `messages of several projects are sent again, in one request for each project`() async throws {
     let fixture = try Fixture()
     await fixture.start()

@@ -116,6 +116,20 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     #expect(withoutWakes(pool.feed(.woken)) == [.dispatch(0, 0)])
   }
 
+  @Test func `a request that was withdrawn in flight is not sent again`() {
+    var pool = MachineDriver { $0.connectionsMax = 1 }
+    pool.connect(streamsMax: 10)
+    for request in 0...2 { _ = pool.submit(request) }
+    #expect(withoutWakes(pool.feed(.withdrawn([0, 1, 9]))) == [])
+    #expect(withoutWakes(pool.feed(.answered(0, 0, .init(.proven, resends: true)))) == [.refuse(0, reason: "Withdrawn")])
+    #expect(withoutWakes(pool.feed(.answered(2, 0, .init(.proven, resends: true)))) == [.dispatch(2, 0)])
+    #expect(withoutWakes(pool.feed(.refused(1, 0))) == [.refuse(1, reason: "Withdrawn")])
+    // Its number is free for another request.
+    pool.now = pool.now + .milliseconds(100)
+    #expect(withoutWakes(pool.submit(1)) == [.dispatch(1, 0)])
+    #expect(withoutWakes(pool.feed(.answered(1, 0, .init(.proven, resends: true)))) == [.dispatch(1, 0)])
+  }
+
   @Test func `a request that every connection refuses is reported as refused before its deadline`() {
     var pool = MachineDriver()
     _ = pool.feed(.started)

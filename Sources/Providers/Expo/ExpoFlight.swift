@@ -14,8 +14,8 @@ final class ExpoFlight {
   private var isAnswered: [Bool]
   /// Whether it was written, or was about to be. libcurl writes it again if the connection turns out to be dead.
   private(set) var hasLeft = false
-  /// Whether some of its messages were withdrawn. It is not written any more; if it had not left, the others need a new request.
-  private var isRecalled = false
+  /// Those of its messages that were withdrawn. If there are any, it is not written any more, and the others need a new request.
+  private var withdrawn: Set<UInt64> = []
 
   init(_ batch: [PushRequest], accessToken: String?, startedAt: Instant, lateAnswerTimeout: Nanoseconds) {
     self.lateAnswerTimeout = lateAnswerTimeout
@@ -44,22 +44,25 @@ final class ExpoFlight {
 
   /// Called just before it is written. Returns whether it may be.
   func leave() -> Bool {
-    if !isRecalled { hasLeft = true }
-    return !isRecalled
+    if withdrawn.isEmpty { hasLeft = true }
+    return withdrawn.isEmpty
   }
 
   /// Results for these messages, unless it has left.
   func withdraw(_ tags: Set<UInt64>, _ now: Instant) -> [PushResult] {
-    guard unanswered.contains(where: { tags.contains($0.tag) }) else { return [] }
-    isRecalled = true
-    guard !hasLeft else { return [] }
-    return answer(status: 0, sentAt: nil, now: now) { index in
-      tags.contains(batch[index].tag) ? .refused(reason: "Withdrawn") : nil
+    withdrawn.formUnion(unanswered.lazy.map(\.tag).filter(tags.contains))
+    return hasLeft ? [] : refuseWithdrawn(now)
+  }
+
+  /// Results for the withdrawn messages, which no request has delivered: they do not go into another.
+  func refuseWithdrawn(_ now: Instant) -> [PushResult] {
+    answer(status: 0, sentAt: nil, now: now) { index in
+      withdrawn.contains(batch[index].tag) ? .refused(reason: "Withdrawn") : nil
     }
   }
 
   /// Whether its messages need a new request: it was withheld because others of its messages were withdrawn.
-  var isToBeDivided: Bool { isRecalled && !hasLeft }
+  var isToBeDivided: Bool { !withdrawn.isEmpty && !hasLeft }
 
   /// Results for messages that have none yet. `outcome` is called with the index of each; nil means that the message still waits.
   func answer(

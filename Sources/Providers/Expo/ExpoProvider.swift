@@ -236,17 +236,21 @@ public actor ExpoProvider: PushProvider {
         gate.didFail(begunAt: flight.startedAt)
       }
     }
+    func toSendAgain() -> [PushRequest] {
+      add(flight.refuseWithdrawn(now))
+      return flight.unanswered
+    }
     switch answer {
     case .tickets(let outcomes):
       queue.noteTaken(outcomes.count)
       add(flight.answer(status: status, sentAt: sentAt, now: now) { outcomes[$0] })
     case .splitByProject where isShuttingDown, .sendFewer where isShuttingDown:
       add(flight.answer(status: status, sentAt: sentAt, now: now) { _ in .refused(reason: "ShuttingDown") })
-    case .splitByProject(let projects): queue.append(flight.unanswered, splitBy: projects)
-    case .sendFewer: queue.append(halvesOf: flight.unanswered)
+    case .splitByProject(let projects): queue.append(toSendAgain(), splitBy: projects)
+    case .sendFewer: queue.append(halvesOf: toSendAgain())
     case .all(.unauthorized) where flight.accessToken != accessToken && !isShuttingDown,
       .all where flight.isToBeDivided && result.isWithheld && !isShuttingDown:
-      queue.append(flight.unanswered)
+      queue.append(toSendAgain())
     case .all(let outcome):
       add(flight.answer(status: status, sentAt: sentAt, now: now) { _ in outcome })
     }

@@ -124,7 +124,7 @@ public final class HTTP2ConnectionPool {
     handle(.overtaken(request))
   }
 
-  /// Refuses the given requests that still wait for a connection.
+  /// Refuses the given requests that still wait for a connection. Those in flight are not sent again.
   public func withdraw(_ requests: Set<Int>) {
     handle(.withdrawn(requests))
   }

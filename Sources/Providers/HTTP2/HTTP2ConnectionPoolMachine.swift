@@ -87,6 +87,8 @@ struct HTTP2ConnectionPoolMachine {
     var connection: ConnectionID?
     /// The request that it hedges; nil if it is not a hedge.
     var hedged: RequestID?
+    /// Whether it was withdrawn while it was in flight. It is not sent again.
+    var isWithdrawn = false
   }
 
   private let settings: HTTP2ConnectionPoolSettings
@@ -229,6 +231,7 @@ struct HTTP2ConnectionPoolMachine {
   }
 
   private mutating func withdraw(_ withdrawn: Set<RequestID>, _ actions: inout [Action]) {
+    for request in withdrawn where request < requests.count { requests[request].isWithdrawn = true }
     var kept = HTTP2ConnectionPoolWaitingLine()
     while let request = waiting.popFirst() {
       if withdrawn.contains(request) {
@@ -314,6 +317,7 @@ struct HTTP2ConnectionPoolMachine {
   private mutating func putBack(_ request: RequestID, _ now: Instant, _ actions: inout [Action]) {
     if isShuttingDown { return actions.append(.refuse(request, reason: "ShuttingDown")) }
     refuseHedge(of: request, &actions)
+    if requests[request].isWithdrawn { return actions.append(.refuse(request, reason: "Withdrawn")) }
     guard !giveUpIfLate(request, now, &actions) else { return }
     // The hedged request is still in flight. That is enough.
     if requests[request].hedged != nil { return actions.append(.refuse(request, reason: "NotHedged")) }

@@ -130,11 +130,14 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     }
   }
 
-  /// Refuses the given requests that still wait for a stream. Requests already sent get no hedge any more.
+  /// Refuses the given requests that still wait for a stream. Requests already sent get no hedge any more, and are not sent again.
   func withdraw(_ tags: Set<UInt64>) {
     let slots = Set(flights.occupied.filter { flights[$0].map { tags.contains($0.request.tag) } ?? false })
     guard !slots.isEmpty else { return }
-    for slot in slots { flights[slot]?.candidate = nil }
+    for slot in slots {
+      flights[slot]?.candidate = nil
+      flights[slot]?.isWithdrawn = true
+    }
     for connections in draining + [current] { connections.withdraw(slots) }
   }
 
@@ -255,7 +258,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     switch exchange.result {
     case .response(let response): return answered(slot, flight, response, exchange, connection ?? 0)
     case .refused(let reason):
-      if flight.connections !== current, !isShuttingDown, flight.hedges == nil, !flight.isSettled {
+      if flight.connections !== current, !isShuttingDown, flight.hedges == nil, !flight.isSettled, !flight.isWithdrawn {
         flight.connections = current
         submit(slot, flight, exchange.endedAt)
       } else {

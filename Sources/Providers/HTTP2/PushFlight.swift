@@ -22,6 +22,8 @@ final class PushFlight {
   var loss: String?
   /// Whether a hedge of this push was handed to a connection.
   var isHedged = false
+  /// Whether it was withdrawn. It is not sent again.
+  var isWithdrawn = false
   /// Whether the push has its outcome. The result of this flight is then ignored.
   var isSettled = false
 
