@@ -6725,7 +6725,8 @@ begin
         least(c.ended_at, c.deadline_at) + c_life as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
-      where (c.id, a.user_id) not in (select x.id, jsonb_object_keys(x.declined) from call x) and c.id not in (select x.id from pushed x where x.is_told)
+      where (c.id, a.user_id) not in (select x.id, jsonb_object_keys(x.declined) from call x)
+        and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
     ) p join push.lane l on l.app = p.app and l.provider = p.provider
     order by p.id, l.id, p.token, p.user_id

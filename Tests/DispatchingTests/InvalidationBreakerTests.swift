@@ -41,11 +41,23 @@ struct InvalidationBreakerTests {
   }
 
   @Test("after operators have resumed it counts from zero")
-  func reset() {
+  func closes() {
     var breaker = InvalidationBreaker(limits: limits)
     for _ in 0..<10 { _ = breaker.didHear(isDead: true, start) }
-    breaker.reset()
+    breaker.close()
     #expect(!breaker.isOpen)
-    #expect(breaker.didHear(isDead: true, start) == nil)
+    for _ in 0..<9 { #expect(breaker.didHear(isDead: true, start) == nil) }
+    #expect(breaker.didHear(isDead: true, start) != nil)
+  }
+
+  @Test("hints that operators have resumed, without end, do not keep it from opening")
+  func forgedHints() {
+    var breaker = InvalidationBreaker(limits: limits)
+    var notes: [String] = []
+    for _ in 0..<20 {
+      breaker.close()
+      if let note = breaker.didHear(isDead: true, start) { notes.append(note) }
+    }
+    #expect(notes == Array(repeating: "10 of 10 answers in 100 s called the token dead", count: 2))
   }
 }

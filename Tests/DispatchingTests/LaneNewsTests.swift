@@ -77,6 +77,38 @@ import Testing
     #expect(other.claims() == [])
   }
 
+  @Test("hints that invalidation was resumed do not prevent a quarantine, and it begins again if one of them was true")
+  func forgedResumption() throws {
+    var rig = try MachineRig.open()
+    var written: [Int] = []
+    for first in stride(from: Int64(1), through: 500, by: 100) {
+      try rig.bring((first..<first + 100).map { rig.delivery($0) })
+      for request in rig.sends() {
+        rig.hear(.outbox(.invalidationResumed(lane: MachineRig.lane)))
+        rig.answer([request], .tokenInvalid(reason: "UNREGISTERED", since: nil))
+      }
+      rig.live(.milliseconds(100))
+      let holds = rig.take { if case .write(_, .hold(let holds)) = $0 { holds.count } else { nil } }
+      written.append(holds.reduce(0, +))
+    }
+    #expect(written == [0, 1, 0, 1, 0], "200 answers each time")
+  }
+
+  @Test("a breaker closes when notifications are heard again, because the resumption may have been missed")
+  func missedResumption() throws {
+    var rig = try MachineRig.open()
+    var holds = 0
+    for first in stride(from: Int64(1), through: 400, by: 200) {
+      try rig.bring((first..<first + 200).map { rig.delivery($0, kind: .cancel) })
+      rig.answer(rig.sends(), .tokenInvalid(reason: "UNREGISTERED", since: nil))
+      rig.live(.milliseconds(100))
+      holds += rig.take { if case .write(_, .hold) = $0 { true } else { nil } }.count
+      rig.hear(.outbox(.listening(false)))
+      rig.hear(.outbox(.listening(true)))
+    }
+    #expect(holds == 2)
+  }
+
   @Test("capacity and rate are divided, and a lane with any capacity may send one")
   func divided() {
     var scheduler = LaneScheduler()

@@ -153,11 +153,12 @@ import Testing
     #expect(rig.sends().count == 1)
   }
 
-  @Test("an invite with an unknown result is sent again: a phone shows two as one call")
-  func invite() throws {
+  @Test(
+    "what makes a phone ring or stop is sent again after an unknown result", arguments: [PushKind.invite, .cancel])
+  func ring(kind: PushKind) throws {
     var rig = try MachineRig.open()
     rig.answersLookUps = true
-    try rig.bring([rig.delivery(1)])
+    try rig.bring([rig.delivery(1, kind: kind)])
     rig.answer(rig.sends(), .unknown(reason: "TimedOut"))
     rig.pass(.milliseconds(200))
     #expect(rig.sends().count == 1)

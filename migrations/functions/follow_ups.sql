@@ -246,7 +246,8 @@ begin
 end
 $$;
 comment on function push.put_off is
-  'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: the notes; p_state: SQLSTATE. The message of the '
+  'after an error: the notes of one call are tried again later, those of several are tried call by call. p_notes: the notes; '
+  'p_state: SQLSTATE. The message of the '
   'error is not shown, because it may contain a token';
 
 -- A call ends when every user whose phone was rung has declined. If no phone was rung, or a user is being erased, all recipients count:

@@ -306,7 +306,10 @@ extension DispatcherMachine {
     case .tokenInvalid(let reason, let since):
       answer = .working
       writer.invalidate(TokenInvalidation(lane: id, token: token, since: since, reason: reason), now)
-      if let note = breakers[index].didHear(isDead: true, now) { holdInvalidation(index, note, now) }
+      if let note = breakers[index].didHear(isDead: true, now) {
+        actions.append(.tell(lane: index, .invalidationHeld(note: note)))
+        writeHold(index, note, now)
+      }
     case .accepted, .rejected:
       answer = .working
       _ = breakers[index].didHear(isDead: false, now)
@@ -359,11 +362,6 @@ extension DispatcherMachine {
   }
 
   /// The provider calls so many tokens dead that the lane's dead tokens are quarantined.
-  private mutating func holdInvalidation(_ index: Int, _ note: String, _ now: Instant) {
-    actions.append(.tell(lane: index, .invalidationHeld(note: note)))
-    writeHold(index, note, now)
-  }
-
   private mutating func writeHold(_ index: Int, _ note: String, _ now: Instant) {
     let lane = lanes[index]
     writer.hold(InvalidationHold(lane: lane.id, window: lane.invalidation.window, note: note), now)

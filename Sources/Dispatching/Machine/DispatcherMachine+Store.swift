@@ -26,8 +26,8 @@ extension DispatcherMachine {
       endings.setListening(isListening)
       ended.noteAny()
       for entry in held.all where entry.delivery.kind == .invite { entry.needsLookUp = true }
-    case .invalidationResumed(let lane):
-      if let index = laneIndexByID[lane] { breakers[index].reset() }
+      for index in breakers.indices { breakers[index].close() }
+    case .invalidationResumed(let lane): if let index = laneIndexByID[lane] { breakers[index].close() }
     }
   }
 

@@ -52,9 +52,10 @@ public struct InvalidationBreaker: Sendable {
     return "\(dead) of \(answers) answers in \(limits.window.milliseconds / 1000) s called the token dead"
   }
 
-  /// Ops have resumed invalidation. Resets the counts.
-  mutating func reset() {
-    self = InvalidationBreaker(limits: limits)
+  /// Ops may have resumed invalidation: an open breaker counts from zero. This may be forged. So one that is not open keeps its counts,
+  /// and what follows from an open one stays: the lane is on hold in the database.
+  mutating func close() {
+    if isOpen { self = InvalidationBreaker(limits: limits) }
   }
 
   /// The slice of `now`. Slices that have left the window are emptied.

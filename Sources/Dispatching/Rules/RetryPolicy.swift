@@ -50,7 +50,8 @@ public struct RetryPolicy: Sendable {
   static let fateUnknown = "FateUnknown"
 
   /// Whether a push of unknown fate is sent again. A phone makes one call of two invites, but shows two missed calls. So a
-  /// visible push is repeated only if its app prefers two to none.
+  /// visible push is repeated only if its app prefers two to none. A cancel is always repeated, also where an app shows it (Telnyx on
+  /// Android): the phone may still be ringing.
   static func isRepeatable(_ kind: PushKind, isAtLeastOnce: Bool) -> Bool {
     isAtLeastOnce || !kind.isVisible
   }

@@ -14,6 +14,6 @@ public enum OutboxEvent: Sendable {
   case manyMayHaveEnded
   /// Whether hints are heard from now on.
   case listening(Bool)
-  /// Ops have resumed the lane's invalidation: dead tokens are deleted again. A hint, for a counter.
+  /// A hint that ops have resumed the lane's invalidation: dead tokens are deleted again.
   case invalidationResumed(lane: Int16)
 }
