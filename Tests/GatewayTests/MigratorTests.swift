@@ -365,7 +365,7 @@ import Testing
       try await migrator([Self.one]).migrate(connection)
       let long = try await database.connect()
       try await long.script("begin; insert into push.one values (1);")
-      let (waits, isWaiting) = AsyncStream.makeStream(of: String.self)
+      let (waits, isWaiting) = AsyncStream.makeStream(of: Migrator.Obstacle.self)
       let migration = Task {
         let connection = try await database.connect()
         try await Migrator(
@@ -375,7 +375,7 @@ import Testing
         await connection.close()
       }
       var waiting = waits.makeAsyncIterator()
-      #expect(await waiting.next() == "functions/other")
+      #expect(await waiting.next() == .lock(title: "functions/other"))
       // At every try.
       let other = try await database.connect()
       for _ in 0..<3 { try await other.script("set statement_timeout = '10s'; insert into push.one values (2);") }
@@ -492,7 +492,7 @@ import Testing
       try await migrator([Self.one]).migrate(connection)
       let long = try await database.connect()
       try await long.script("begin; insert into push.one values (1);")
-      var told: [String] = []
+      var told: [Migrator.Obstacle] = []
       let error = await #expect(throws: MigrationError.self) {
         try await Migrator(
           migrations: [Self.one], functions: [Self.digit, Self.trigger, Self.roles], release: "1.2.3", lockTriesMax: 3,
@@ -502,12 +502,48 @@ import Testing
       }
       #expect(error == .locked("functions/other"))
       #expect(error?.description.contains("pg_stat_activity") == true)
-      #expect(told == ["functions/other"])
+      #expect(told == [.lock(title: "functions/other")])
       let rows = try await connection.query(
         PostgresStatement(
           name: "t", sql: "select to_regproc('push.digit') is null, current_setting('lock_timeout') = '0'"))
       #expect(rows.bool(0, 0) && rows.bool(0, 1))
       await long.close()
+      await connection.close()
+    }
+  }
+
+  @Test func `a migration whose turn does not come names who has it, gives up, and is done once it comes`() async throws
+  {
+    try await TestDatabase.with(isMigrated: false) { database in
+      let connection = try await database.connect()
+      let other = try await database.connect()
+      try await other.script("select pg_advisory_lock(1886745448, 1935894629)")
+      let pid = try await other.query(PostgresStatement(name: "pid", sql: "select pg_backend_pid()")).int32(0, 0)
+      var told: [Migrator.Obstacle] = []
+      let error = await #expect(throws: MigrationError.self) {
+        try await Migrator(migrations: [Self.one], functions: [], lockTriesMax: 3, lockPause: .milliseconds(1))
+          .migrate(connection, waits: { told.append($0) })
+      }
+      let holder = "pid \(pid) (application_name 'tests', login push)"
+      #expect(error == .occupied(holder: holder))
+      #expect(
+        error?.description.contains(holder) == true && error?.description.contains("pg_terminate_backend") == true)
+      #expect(told == [.turn(holder: holder)])
+      let rows = try await connection.query(
+        PostgresStatement(
+          name: "t", sql: "select to_regnamespace('push') is null, current_setting('lock_timeout') = '0'"))
+      #expect(rows.bool(0, 0) && rows.bool(0, 1))
+      // It gets its turn during a try.
+      let (waits, isWaiting) = AsyncStream.makeStream(of: Migrator.Obstacle.self)
+      let migration = Task {
+        try await Migrator(migrations: [Self.one], functions: [], lockPause: .milliseconds(50))
+          .migrate(connection, waits: { isWaiting.yield($0) })
+      }
+      var waiting = waits.makeAsyncIterator()
+      #expect(await waiting.next() == .turn(holder: holder))
+      await other.close()
+      try await migration.value
+      #expect(try await migrator([Self.one]).pending(on: connection).isEmpty)
       await connection.close()
     }
   }

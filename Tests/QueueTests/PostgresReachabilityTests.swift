@@ -147,6 +147,55 @@ struct PostgresReachabilityTests {
     }
   }
 
+  /// Waits for a number of the gateway's sessions, and then returns their pids.
+  private func sessions(_ count: Int, _ database: TestDatabase, where condition: String = "true") async throws -> String
+  {
+    let sessions = "from pg_stat_activity where datname = current_database() and application_name ~ '^push-gateway '"
+    try await database.wait(for: "select count(*) \(sessions) and \(condition)", toBe: "\(count)")
+    return try await database.value("select string_agg(pid::text, ',') \(sessions) and \(condition)")
+  }
+
+  @Test("a connection that replaces one with half a statement ends its session, and an idle session is not ended")
+  func formerSessions() async throws {
+    try await withRelay { database, relay in
+      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
+      try await events.available()
+      try await outbox.register()
+      let former = try await sessions(6, database)
+      relay.withhold(last: 5, of: "push.beat(")
+      let beat = Task { try await outbox.beat(mayReap: false) }
+      let half = try await sessions(1, database, where: "state = 'active' and wait_event = 'ClientRead'")
+      // The other five are idle when they lose their clients.
+      relay.fallSilent()
+      relay.speakAgain()
+      await #expect(throws: OutboxError.self) { try await beat.value }
+      // Each link has sent its first probe, so it is set up.
+      _ = try await sessions(6, database, where: "pid not in (\(former)) and state = 'idle' and query = 'select 1'")
+      _ = try await sessions(0, database, where: "pid = \(half)")
+      _ = try await sessions(5, database, where: "pid in (\(former)) and state = 'idle'")
+      try await eventually("a beat") { try await isAlive(outbox) }
+      await outbox.close()
+    }
+  }
+
+  @Test("a session with half a statement is ended even if the first connection after it fails while it is set up")
+  func formerSessionOfTwo() async throws {
+    try await withRelay { database, relay in
+      let (outbox, events) = await outbox(try url(database, "127.0.0.1:\(relay.port)"), on: database.loop)
+      try await events.available()
+      try await outbox.register()
+      relay.withhold(last: 5, of: "push.beat(")
+      relay.withhold(last: .max, of: "pg_terminate_backend")
+      let beat = Task { try await outbox.beat(mayReap: false) }
+      let half = try await sessions(1, database, where: "state = 'active' and wait_event = 'ClientRead'")
+      let connections = relay.connectionCount
+      await #expect(throws: OutboxError.self) { try await beat.value }
+      _ = try await sessions(0, database, where: "pid = \(half)")
+      #expect(relay.connectionCount == connections + 2)
+      await outbox.close()
+    }
+  }
+
   @Test("the first of several hosts that answers is used, whatever the others do")
   func hosts() async throws {
     try await withRelay { database, silent in

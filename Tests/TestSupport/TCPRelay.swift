@@ -1,4 +1,4 @@
-// A relay that can go silent: it simulates a device on the path that forgets a connection.
+// A relay that can go silent: it simulates a device on the path that forgets a connection, or stands still in the middle of a statement.
 
 import Foundation
 import Synchronization
@@ -20,9 +20,24 @@ public final class TCPRelay: Sendable {
     var isSilent = false
     /// Connections with a smaller number receive nothing any more.
     var firstHeard = 0
+    /// Connections that stood still, by their numbers.
+    var stopped: Set<Int> = []
+    /// What to withhold, in this order.
+    var withheld: [(count: Int, text: [UInt8])] = []
     var count = 0
     var descriptors: [Int32] = []
     var isStopped = false
+
+    func isHeard(_ number: Int) -> Bool { !isSilent && number >= firstHeard && !stopped.contains(number) }
+
+    /// How many of a connection's bytes are relayed.
+    mutating func heard(of bytes: ArraySlice<UInt8>, _ number: Int, _ isRequest: Bool) -> Int {
+      guard isHeard(number) else { return 0 }
+      guard isRequest, let next = withheld.first, bytes.firstRange(of: next.text) != nil else { return bytes.count }
+      withheld.removeFirst()
+      stopped.insert(number)
+      return max(0, bytes.count - next.count)
+    }
   }
 
   private let listener: Int32
@@ -64,6 +79,12 @@ public final class TCPRelay: Sendable {
     }
   }
 
+  /// Of the next bytes from a client that contain this text, the last `count` are not relayed, and nothing after them: their
+  /// connection is silent from then on. If called again, that is for the bytes after those. A Sync of Postgres is the last 5 bytes.
+  public func withhold(last count: Int, of text: String) {
+    state.withLock { $0.withheld.append((count, Array(text.utf8))) }
+  }
+
   /// New connections are relayed to another server.
   public func move(to target: UInt16) {
     state.withLock { $0.target = target }
@@ -98,18 +119,19 @@ public final class TCPRelay: Sendable {
         shutdown(client, Int32(SHUT_RDWR))
         continue
       }
-      Thread.detachNewThread { [self] in pass(number, from: client, to: server) }
-      Thread.detachNewThread { [self] in pass(number, from: server, to: client) }
+      Thread.detachNewThread { [self] in pass(number, from: client, to: server, isRequest: true) }
+      Thread.detachNewThread { [self] in pass(number, from: server, to: client, isRequest: false) }
     }
   }
 
-  private func pass(_ number: Int, from source: Int32, to target: Int32) {
+  /// The end of a silent connection is not relayed either.
+  private func pass(_ number: Int, from source: Int32, to target: Int32, isRequest: Bool) {
     var buffer = [UInt8](repeating: 0, count: 65_536)
     while case let count = read(source, &buffer, buffer.count), count > 0 {
-      let isHeard = state.withLock { !$0.isSilent && number >= $0.firstHeard }
-      if isHeard, Self.write(buffer, count, to: target) != count { break }
+      let heard = state.withLock { $0.heard(of: buffer[..<count], number, isRequest) }
+      if heard > 0, Self.write(buffer, heard, to: target) != heard { break }
     }
-    shutdown(target, Int32(SHUT_RDWR))
+    if state.withLock({ $0.isHeard(number) }) { shutdown(target, Int32(SHUT_RDWR)) }
   }
 
   // MARK: - Sockets

@@ -14,8 +14,8 @@ struct MigrateCommand: AsyncParsableCommand {
       changed, in one transaction. It may run on several machines at once and any number of times: one applies, the others wait and \
       then find nothing to do. There is no downgrade.
 
-      Gateways and backends may keep running. If another transaction holds a lock that is needed, the command waits for at most \
-      ten minutes; calls can be enqueued meanwhile.
+      Gateways and backends may keep running. If another session holds a lock that is needed, the command says so, and waits for \
+      at most ten minutes; calls can be enqueued meanwhile.
 
       It refuses a database with other migrations than this binary's, such as those of a newer version, or edited ones.
 
@@ -49,10 +49,17 @@ struct MigrateCommand: AsyncParsableCommand {
     } else {
       try await migrator.migrate(connection) {
         StandardOutput.write("\(prefix)applied \($0)")
-      } waits: {
-        StandardError.write(
-          "\(prefix)\($0) waits for a lock of another transaction, and retries: see the oldest xact_start in pg_stat_activity"
-        )
+      } waits: { obstacle in
+        switch obstacle {
+        case .turn(let holder):
+          StandardError.write(
+            "\(prefix)waits for \(holder), which holds the lock of push-gateway migrate: if it is something else, end it with "
+              + "`select pg_terminate_backend(pid)`, as a role in pg_signal_backend, or a superuser")
+        case .lock(let title):
+          StandardError.write(
+            "\(prefix)\(title) waits for a lock of another transaction, and retries: see the oldest xact_start in pg_stat_activity"
+          )
+        }
       }
       await connection.close()
     }

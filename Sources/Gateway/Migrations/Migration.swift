@@ -77,6 +77,8 @@ enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
   case failed(String, reason: String)
   /// The tables that the file changes were locked at each try. Nothing of it was applied.
   case locked(String)
+  /// Another session held the lock that lets only one replica at a time migrate.
+  case occupied(holder: String)
 
   var description: String {
     switch self {
@@ -95,6 +97,8 @@ enum MigrationError: Error, Equatable, CustomStringConvertible, Sendable {
       "migration \(title) was never applied, but a later one was, so push.schema_migration is incomplete: restore it, or begin with an empty database"
     case .locked(let title):
       "migration \(title) was not applied, because another transaction holds a lock on what it changes: find it in pg_stat_activity (the oldest xact_start), wait for it to end or end it, and run `push-gateway migrate` again"
+    case .occupied(let holder):
+      "nothing was migrated, because only one push-gateway migrate at a time may work, and \(holder) has held the lock for that all the time: if it is another push-gateway migrate, wait for it; otherwise end it with `select pg_terminate_backend(pid)`, as a role in pg_signal_backend, or a superuser; and run `push-gateway migrate` again"
     case .failed(let title, let reason): "migration \(title) failed and was rolled back: \(reason)"
     }
   }

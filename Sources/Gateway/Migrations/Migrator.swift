@@ -42,15 +42,23 @@ struct Migrator: Sendable {
     case lacks(Pending)
   }
 
+  /// What a migration waits for.
+  enum Obstacle: Equatable, Sendable {
+    /// The lock that lets only one replica at a time migrate. Any login can take it.
+    case turn(holder: String)
+    /// Another transaction's lock on what a file changes.
+    case lock(title: String)
+  }
+
   /// In order of their versions.
   let migrations: [Migration]
   /// In the order of their application. The last one grants rights on what the others create.
   let functions: [FunctionsFile]
   /// The version of this binary.
   let release: String
-  /// Maximum number of tries of a step whose tables are locked.
+  /// Maximum number of tries of a step whose tables are locked, and to begin.
   let lockTriesMax: Int
-  /// The pause between two tries, in which statements that waited behind the lock can continue.
+  /// The pause between two tries, in which statements that waited behind the lock can continue. A try to begin waits as long.
   let lockPause: Duration
 
   init(
@@ -72,12 +80,12 @@ struct Migrator: Sendable {
   ///
   /// - Parameters:
   ///   - report: called with the title of each file that was applied.
-  ///   - waits: called with the title of a file, once, if another transaction's lock is in the way.
+  ///   - waits: called if another session's lock is in the way, once for each file, and for each holder of the lock to begin.
   /// - Throws: `MigrationError`; or `PostgresError` if a query fails.
   func migrate(
-    _ connection: PostgresConnection, report: (String) -> Void = { _ in }, waits: (String) -> Void = { _ in }
+    _ connection: PostgresConnection, report: (String) -> Void = { _ in }, waits: (Obstacle) -> Void = { _ in }
   ) async throws {
-    _ = try await connection.query(Self.lock)
+    try await takeTurn(connection, waits)
     do {
       try await connection.script("set lock_timeout = '500ms';")
       try await applyPending(connection, report, waits)
@@ -88,6 +96,27 @@ struct Migrator: Sendable {
     }
     try await connection.script("reset lock_timeout;")
     _ = try await connection.query(Self.unlock)
+  }
+
+  /// Takes the lock that lets only one replica at a time migrate. Nothing else waits for it, so a try may last.
+  private func takeTurn(_ connection: PostgresConnection, _ waits: (Obstacle) -> Void) async throws {
+    try await connection.script("set lock_timeout = \(max(1, Int(lockPause / .milliseconds(1))));")
+    var told: String?
+    for tries in 1... {
+      do throws(PostgresError) {
+        _ = try await connection.query(Self.lock)
+        return
+      } catch {
+        guard error.code == .server(sqlState: "55P03") else { throw error }  // lock_not_available
+        let holder = try await connection.query(Self.holder).text(0, 0)
+        if holder != told { waits(.turn(holder: holder)) }
+        told = holder
+        guard tries < lockTriesMax else {
+          try await connection.script("reset lock_timeout;")
+          throw MigrationError.occupied(holder: holder)
+        }
+      }
+    }
   }
 
   /// Returns what is missing without applying anything.
@@ -179,7 +208,7 @@ struct Migrator: Sendable {
   }
 
   private func applyPending(
-    _ connection: PostgresConnection, _ report: (String) -> Void, _ waits: (String) -> Void
+    _ connection: PostgresConnection, _ report: (String) -> Void, _ waits: (Obstacle) -> Void
   ) async throws {
     // Throws before anything is changed if the database is refused.
     _ = try await pending(on: connection)
@@ -204,12 +233,12 @@ struct Migrator: Sendable {
   }
 
   /// Executes a step, and tries it again while it meets a lock.
-  private func withoutLocks(_ waits: (String) -> Void, _ step: () async throws -> Void) async throws {
+  private func withoutLocks(_ waits: (Obstacle) -> Void, _ step: () async throws -> Void) async throws {
     for tries in 1... {
       do {
         return try await step()
       } catch MigrationError.locked(let title) where tries < lockTriesMax {
-        if tries == 1 { waits(title) }
+        if tries == 1 { waits(.lock(title: title)) }
         try await Task.sleep(for: lockPause)
       }
     }
@@ -299,6 +328,17 @@ struct Migrator: Sendable {
     name: "migrate_lock", sql: "select pg_advisory_lock(1886745448, 1935894629)")
   private static let unlock = PostgresStatement(
     name: "migrate_unlock", sql: "select pg_advisory_unlock(1886745448, 1935894629)")
+  /// Shared locks have several holders.
+  private static let holder = PostgresStatement(
+    name: "migrate_holder",
+    sql: """
+      select coalesce(string_agg(format('pid %s (application_name %L, login %I)', a.pid, a.application_name, a.usename), ', '
+        order by a.pid), 'a session that has just ended')
+      from pg_locks l
+      join pg_stat_activity a using (pid)
+      where l.locktype = 'advisory' and l.database = (select oid from pg_database where datname = current_database())
+        and l.classid = 1886745448 and l.objid = 1935894629 and l.objsubid = 2 and l.granted
+      """)
   private static let exist = PostgresStatement(
     name: "migrate_exist",
     sql: """

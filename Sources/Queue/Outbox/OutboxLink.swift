@@ -6,6 +6,9 @@ internal import Runtime
 /// Keeps a `PostgresPipeline` open: connects and runs the set-up, and after a loss repeats both with growing pauses. While there are
 /// no statements it sends a probe of its own, so that a connection that died silently is replaced before it is needed.
 ///
+/// A connection that replaces another first ends the other's session, if that still does something. A proxy that stands still after
+/// half a statement keeps that session's transaction open, with its locks, and no timeout of the server ends it.
+///
 /// Confined to its loop, owned by `PostgresOutbox`.
 final class OutboxLink {
   /// Maximum silence of the server while it is a statement's turn. It is longer than the server's `statement_timeout`.
@@ -64,6 +67,8 @@ final class OutboxLink {
   /// How often it reconnected after a loss.
   private(set) var reconnects = 0
   private var hasBeenUp = false
+  /// Identity of the last session that the server told, so that the next one can end it.
+  private var session: String?
 
   func open() {
     guard !isClosed else { return }
@@ -153,14 +158,29 @@ final class OutboxLink {
     channel.onLoss = { [weak self] in self?.fail($0) }
     channel.onNotification = { [weak self] in self?.onNotification?($0, $1) }
     self.channel = channel
-    var left = setUp.required.count + setUp.optional.count
-    func submit(_ statement: PostgresStatement, isRequired: Bool) {
-      channel.submit(statement, PostgresParameters(), patience: Self.patience) { [weak self] outcome in
+    var left = 0
+    func submit(
+      _ statement: PostgresStatement, _ parameters: PostgresParameters = PostgresParameters(), isRequired: Bool,
+      then use: ((PostgresResult) -> Void)? = nil
+    ) {
+      left += 1
+      channel.submit(statement, parameters, patience: Self.patience) { [weak self] outcome in
         guard let self, channel === self.channel else { return }
-        if isRequired, case .failure(let error) = outcome { return fail(error) }
+        switch outcome {
+        case .success(let result): use?(result)
+        case .failure(let error): if isRequired { return fail(error) }
+        }
         left -= 1
         if left == 0 { didSetUp() }
       }
+    }
+    if let session {
+      var former = PostgresParameters()
+      former.append(session)
+      submit(OutboxStatements.endSession, former, isRequired: false)
+    }
+    submit(OutboxStatements.session, isRequired: false) { [weak self] in
+      if $0.rowCount > 0 { self?.session = $0.text(0, 0) }
     }
     for statement in setUp.required { submit(statement, isRequired: true) }
     for statement in setUp.optional { submit(statement, isRequired: false) }

@@ -54,6 +54,25 @@ enum OutboxStatements {
       select set_config(name, '1s', false) from pg_catalog.pg_settings where name = 'client_connection_check_interval'
       """)
 
+  /// Identity of the session: a pid alone may be used again.
+  static let session = PostgresStatement(
+    name: "session",
+    sql: """
+      select format('%s %s', s.pid, extract(epoch from s.backend_start))
+      from pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) s
+      """)
+
+  /// Ends the session of a connection that this one replaces, and with it the transaction and locks of half a statement. An idle
+  /// session holds nothing, and is not ended: a pooler in session mode may have given it to another client.
+  static let endSession = PostgresStatement(
+    name: "end_session",
+    sql: """
+      select pg_catalog.pg_terminate_backend(a.pid)
+      from pg_catalog.pg_stat_activity a
+      where format('%s %s', a.pid, extract(epoch from a.backend_start)) = $1 and a.state <> 'idle'
+        and a.usename = session_user and a.application_name = current_setting('application_name')
+      """)
+
   static let probe = PostgresStatement(name: "probe", sql: "select 1")
   static let listen = PostgresStatement(name: "listen", sql: "listen push_outbox")
   static let listenControl = PostgresStatement(name: "listen_control", sql: "listen push_control")
