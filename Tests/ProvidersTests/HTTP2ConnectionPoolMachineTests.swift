@@ -121,7 +121,8 @@ func withoutWakes(_ actions: [HTTP2ConnectionPoolMachine.Action]) -> [HTTP2Conne
     pool.connect(streamsMax: 10)
     for request in 0...2 { _ = pool.submit(request) }
     #expect(withoutWakes(pool.feed(.withdrawn([0, 1, 9]))) == [])
-    #expect(withoutWakes(pool.feed(.answered(0, 0, .init(.proven, resends: true)))) == [.refuse(0, reason: "Withdrawn")])
+    #expect(
+      withoutWakes(pool.feed(.answered(0, 0, .init(.proven, resends: true)))) == [.refuse(0, reason: "Withdrawn")])
     #expect(withoutWakes(pool.feed(.answered(2, 0, .init(.proven, resends: true)))) == [.dispatch(2, 0)])
     #expect(withoutWakes(pool.feed(.refused(1, 0))) == [.refuse(1, reason: "Withdrawn")])
     // Its number is free for another request.

@@ -119,8 +119,8 @@ def quiet(way, name):
         holder.execute("select from push.outbox where call_id = 'claimed' for update")
         for _ in range(20):
             restored.beat()
-        check(f"{way}: while somebody has locked some of it, nothing is sent", (restored.one("select push.restored_at() is null"), restored.claim()),
-            (False, []))
+        check(f"{way}: while somebody has locked some of it, nothing is sent",
+            (restored.one("select push.restored_at() is null"), restored.claim()), (False, []))
         holder.rollback()
     restored.beat_until_put_away()
     restored.housekeeping()
