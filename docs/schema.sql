@@ -7095,7 +7095,7 @@ begin
         for update skip locked))
       returning d, d.outbox_id = any (v_missed) and d.deadline_at <= clock_timestamp() as is_late
     )
-    select e.is_late, e.reason, array_agg(e.d) as rows
+    select e.is_late, e.reason, array_agg(e.d order by (e.d).n) as rows
     from (
       select g.d, g.is_late,
         case when not g.is_late then coalesce('User' || initcap(s.reason), push.void_reason((g.d).outbox_id, null)) end as reason
