@@ -946,7 +946,9 @@ begin
   return query
     update push.delivery d
     set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
-      found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(c.declined ? d.user_id, false))
+      found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(case when c.is_large then
+        (c.id, d.user_id) in (select o.id, jsonb_object_keys(o.declined) from push.outbox o where o.id = any (v_picked.calls))
+        else c.declined ? d.user_id end, false))
     from (
       select p.place, p.is_first, o.*
       -- In the order of their places, the deliveries of a call are adjacent, whatever their lanes.
@@ -954,11 +956,11 @@ begin
         select p.*, lag(p.outbox_id) over (order by p.place) is distinct from p.outbox_id as is_first
         from unnest(v_picked.places, v_picked.calls) p(place, outbox_id) offset 0
       ) p
-      -- PostgreSQL copies the whole row of such a subquery, and decompresses it. So what may be large is in it once for each call. The
-      -- gateway learns from it who has declined.
+      -- PostgreSQL copies the whole row of such a subquery, and decompresses it. So what may be large is in it once for each call.
       left join lateral (
         select o.id, o.kind, o.call_id, o.ended_at, o.end_reason, o.traceparent, case when p.is_first then o.payload end as payload,
-          case when p.is_first or pg_column_size(o.declined) < 2000 then o.declined end as declined
+          pg_column_size(o.declined) > 2000 as is_large,
+          case when p.is_first or pg_column_size(o.declined) <= 2000 then o.declined end as declined
         from push.outbox o where o.id = p.outbox_id offset 0
       ) o on true
     ) c
@@ -2977,6 +2979,7 @@ begin
       with gone as (delete from push.delivery d where d.ctid = any (v_gone) returning d)
       select push.bury(array_agg(g.d), 4, 'GatewayCrashed') into v_dead from gone g;
     exception when others then
+      v_found := v_found - cardinality(v_gone);
       raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;
     end;
   end if;
@@ -5149,20 +5152,19 @@ declare
     select f.ctid from push.follow_ups f
     where f.outbox_id in (select n.outbox_id from unnest(p_notes) n) and (f.tries = 0 or f.ctid in (select n.tid from unnest(p_notes) n))
     for update skip locked);
-  v_lost  push.follow_ups;
 begin
   if exists (select from unnest(p_notes) n where n.outbox_id <> p_notes[1].outbox_id) then
     update push.follow_ups f set tries = -1, due_at = clock_timestamp() where f.ctid = any (v_tids);
     return;
   end if;
-  delete from push.follow_ups f where f.ctid = any (v_tids) and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
+  delete from push.follow_ups f where f.ctid = any (v_tids) and f.noted_at < clock_timestamp() - c_life;
   update push.follow_ups f
     set tries = v_tries + 1, due_at = clock_timestamp()
       + least(interval '250 ms' * power(4, least(v_tries, 10)), interval '30 minutes')
     where f.ctid = any (v_tids);
   -- By its number: a look at push.outbox would wait for a TRUNCATE, which waits for these notes.
   raise warning 'push.outbox.id %: what follows (%) failed (SQLSTATE %); %', p_notes[1].outbox_id, p_notes[1].why, p_state,
-    case when v_lost.outbox_id is null then 'it is tried again' else 'its phones and users are told nothing more' end;
+    case when found then 'it is tried again' else 'its phones and users are told nothing more' end;
 end
 $$;
 

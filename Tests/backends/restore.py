@@ -107,6 +107,9 @@ def quiet(way, name):
     """Restored deliveries are not sent; those enqueued since are."""
     restored = Outbox(name)
     check(f"{way}: the owed deliveries are there", restored.owed(), OWED)
+    holder = psycopg.connect(database(name))
+    holder.execute("select from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'note' for update of d")
+    holder.execute("select from push.outbox where call_id = 'claimed' for update")
     check(f"{way}: a new call is taken", restored.ring("new"), 1)
     # A process whose gateway is from the other database, and that does not know that the database has changed.
     restored.gateway = restored.one("select max(id) from push.gateways")
@@ -114,14 +117,11 @@ def quiet(way, name):
         (True, [], False))
     restored.register()
     restored.housekeeping()
-    with psycopg.connect(database(name)) as holder:
-        holder.execute("select from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'note' for update of d")
-        holder.execute("select from push.outbox where call_id = 'claimed' for update")
-        for _ in range(20):
-            restored.beat()
-        check(f"{way}: while somebody has locked some of it, nothing is sent",
-            (restored.one("select push.restored_at() is null"), restored.claim()), (False, []))
-        holder.rollback()
+    for _ in range(20):
+        restored.beat()
+    check(f"{way}: while somebody has locked some of it, nothing is sent",
+        (restored.one("select push.restored_at() is null"), restored.claim()), (False, []))
+    holder.close()
     restored.beat_until_put_away()
     restored.housekeeping()
     check(f"{way}: only the new call is given to gateways", restored.claim(), [("new/0",)])

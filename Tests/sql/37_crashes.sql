@@ -125,6 +125,9 @@ set client_min_messages = error;
 select test.dies(:k, :l);
 select test.equal('invites do not wait for it', (select string_agg(concat_ws(':', kind, state), ' ' order by kind) from push.deliveries
   where app = 'once'), 'invite:ready notification:claimed');
+update push.gateways set free_due_at = now() where id = :k;
+select push.free_claims() \g /dev/null
+select test.equal('a later run looks again', (select free_due_at > now() from push.gateways where id = :k), true);
 reset client_min_messages;
 drop trigger refuse on push.history;
 update push.gateways set free_due_at = now() where id = :k;

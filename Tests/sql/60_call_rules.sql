@@ -156,6 +156,17 @@ select test.equal('another update of a call that has ended notes nothing',
 delete from push.outbox where call_id ~ '^work-';
 select test.follow();
 
+-- Many declines, before the claim.
+select test.call('crowd', 100) as crowd \gset
+update push.outbox set declined = (select jsonb_object_agg('u' || i, jsonb_build_object('reason', 'declined', 'device', repeat(md5(i::text), 30)))
+  from generate_series(1, 99) i) where id = :crowd;
+select test.claim(:g1, 999) is not null as claimed \gset
+select test.equal('a claim finds all who have declined', (select string_agg(concat_ws(' ', found_ended, count), ', ' order by found_ended) from (
+  select found_ended, count(*) from push.delivery where outbox_id = :crowd and kind = 0 and state = 1 group by 1) x), 'f 1, t 99');
+select test.follow();
+select test.equal('so none of their phones gets a cancel', (select count(*) from push.deliveries where outbox_id = :crowd and kind = 'cancel'), 0::bigint);
+delete from push.outbox where id = :crowd; select test.follow();
+
 -- Invites of an ended call that a gateway still has: it may return them, and the next claim says that the call is over.
 create function pg_temp.park(p_gateway int, p_call text, p_n int, p_attempts int, p_delay_ms int, p_reason text) returns bigint language sql as $$
   select push.park(p_gateway, array[d.outbox_id], array[d.n], array[d.lease], array[p_attempts], array[p_delay_ms], array[p_reason])

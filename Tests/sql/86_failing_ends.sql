@@ -148,6 +148,13 @@ select push.run_job('follow_up_again') from generate_series(1, 2) \g /dev/null
 select push.run_job('follow_up_again') \g /dev/null
 select test.equal('two runs are enough for another call, whatever the number of notes', format('%s %s', pg_temp.states() ~ 'beside told',
   pg_temp.noted_by_call()), 't crowd 1 100');
+select pg_temp.late('after', 'u') \g /dev/null
+select push.miss() \g /dev/null
+update push.follow_ups f set tries = case o.call_id when 'crowd' then 5 else -1 end, due_at = now(), noted_at = now() - interval '241 minutes'
+  from push.outbox o where o.id = f.outbox_id;
+select push.run_job('follow_up_again') from generate_series(1, 2) \g /dev/null
+select test.equal('all its notes are given up together, and another call waits for none of them', format('%s %s', pg_temp.states() ~ 'after told',
+  pg_temp.noted_by_call()), 't ');
 delete from push.follow_ups;
 
 -- Large calls end a few at a time: a run does two of the oldest and two of the newest, and begins no more when its time is over.

@@ -143,7 +143,9 @@ begin
   return query
     update push.delivery d
     set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
-      found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(c.declined ? d.user_id, false))
+      found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(case when c.is_large then
+        (c.id, d.user_id) in (select o.id, jsonb_object_keys(o.declined) from push.outbox o where o.id = any (v_picked.calls))
+        else c.declined ? d.user_id end, false))
     from (
       select p.place, p.is_first, o.*
       -- In the order of their places, the deliveries of a call are adjacent, whatever their lanes.
@@ -151,11 +153,11 @@ begin
         select p.*, lag(p.outbox_id) over (order by p.place) is distinct from p.outbox_id as is_first
         from unnest(v_picked.places, v_picked.calls) p(place, outbox_id) offset 0
       ) p
-      -- PostgreSQL copies the whole row of such a subquery, and decompresses it. So what may be large is in it once for each call. The
-      -- gateway learns from it who has declined.
+      -- PostgreSQL copies the whole row of such a subquery, and decompresses it. So what may be large is in it once for each call.
       left join lateral (
         select o.id, o.kind, o.call_id, o.ended_at, o.end_reason, o.traceparent, case when p.is_first then o.payload end as payload,
-          case when p.is_first or pg_column_size(o.declined) < 2000 then o.declined end as declined
+          pg_column_size(o.declined) > 2000 as is_large,
+          case when p.is_first or pg_column_size(o.declined) <= 2000 then o.declined end as declined
         from push.outbox o where o.id = p.outbox_id offset 0
       ) o on true
     ) c

@@ -229,20 +229,19 @@ declare
     select f.ctid from push.follow_ups f
     where f.outbox_id in (select n.outbox_id from unnest(p_notes) n) and (f.tries = 0 or f.ctid in (select n.tid from unnest(p_notes) n))
     for update skip locked);
-  v_lost  push.follow_ups;
 begin
   if exists (select from unnest(p_notes) n where n.outbox_id <> p_notes[1].outbox_id) then
     update push.follow_ups f set tries = -1, due_at = clock_timestamp() where f.ctid = any (v_tids);
     return;
   end if;
-  delete from push.follow_ups f where f.ctid = any (v_tids) and f.noted_at < clock_timestamp() - c_life returning * into v_lost;
+  delete from push.follow_ups f where f.ctid = any (v_tids) and f.noted_at < clock_timestamp() - c_life;
   update push.follow_ups f
     set tries = v_tries + 1, due_at = clock_timestamp()
       + least(interval '250 ms' * power(4, least(v_tries, 10)), interval '30 minutes')
     where f.ctid = any (v_tids);
   -- By its number: a look at push.outbox would wait for a TRUNCATE, which waits for these notes.
   raise warning 'push.outbox.id %: what follows (%) failed (SQLSTATE %); %', p_notes[1].outbox_id, p_notes[1].why, p_state,
-    case when v_lost.outbox_id is null then 'it is tried again' else 'its phones and users are told nothing more' end;
+    case when found then 'it is tried again' else 'its phones and users are told nothing more' end;
 end
 $$;
 comment on function push.put_off is

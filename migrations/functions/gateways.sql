@@ -112,6 +112,7 @@ begin
       with gone as (delete from push.delivery d where d.ctid = any (v_gone) returning d)
       select push.bury(array_agg(g.d), 4, 'GatewayCrashed') into v_dead from gone g;
     exception when others then
+      v_found := v_found - cardinality(v_gone);
       raise warning 'deliveries of gateways that have ended cannot be moved to push.history (SQLSTATE %); it is tried again', sqlstate;
     end;
   end if;

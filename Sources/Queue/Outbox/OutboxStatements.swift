@@ -70,6 +70,7 @@ enum OutboxStatements {
       select pg_catalog.pg_terminate_backend(a.pid)
       from pg_catalog.pg_stat_activity a
       where format('%s %s', a.pid, extract(epoch from a.backend_start)) = $1 and a.state <> 'idle'
+        and a.pid <> pg_catalog.pg_backend_pid()
         and a.usename = session_user and a.application_name = current_setting('application_name')
       """)
 
