@@ -164,7 +164,8 @@ select test.claim(:g1, 999) is not null as claimed \gset
 select test.equal('a claim finds all who have declined', (select string_agg(concat_ws(' ', found_ended, count), ', ' order by found_ended) from (
   select found_ended, count(*) from push.delivery where outbox_id = :crowd and kind = 0 and state = 1 group by 1) x), 'f 1, t 99');
 select test.follow();
-select test.equal('so none of their phones gets a cancel', (select count(*) from push.deliveries where outbox_id = :crowd and kind = 'cancel'), 0::bigint);
+select test.equal('so none of their phones gets a cancel', (select count(*) from push.deliveries where outbox_id = :crowd and kind = 'cancel'),
+  0::bigint);
 delete from push.outbox where id = :crowd; select test.follow();
 
 -- Invites of an ended call that a gateway still has: it may return them, and the next claim says that the call is over.
