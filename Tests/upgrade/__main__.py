@@ -31,6 +31,7 @@ from Tests.soak.evidence import Evidence
 from Tests.soak.faults import Fault
 from Tests.soak.fleet import Gateway, Simulators, free_port, migrate
 from Tests.soak.wire import Connection
+from Tests.upgrade import begun
 from Tests.upgrade.http_backend import HTTPBackend
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -155,7 +156,8 @@ class Upgrade:
         metrics = await asyncio.to_thread(first.read, "/metrics")
         self._say(f"{new.version} migrates")
         self.phases.append(Phase(f"{new.version} migrates", time.time()))
-        await asyncio.to_thread(migrate, new.binary, self.url)
+        refused = await begun.check(self.server.port, APP, lambda: asyncio.to_thread(migrate, new.binary, self.url))
+        self.findings += [f"a statement that began before the migration: {text}" for text in refused]
         after = await self._schema()
         self._compare(before, after)
         await self._phase(f"{old.version} on the schema of {new.version}")

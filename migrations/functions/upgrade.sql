@@ -1,27 +1,30 @@
--- What release 0.1.0 had and this release has not. It goes in the transaction that replaces its last callers: a migration would drop it
--- earlier, and the old callers would fail for as long as the new functions wait for a lock. Functions that only changed their arguments
--- are dropped where they are made again.
+-- What release 0.1.0 had and this release has not.
+--
+-- A function that is being executed continues with its former body: push.decline_call of release 0.1.0 may have waited for the transaction
+-- that replaces it. So what such a body still uses is dropped by a later run; until then, it finds that nothing is to be done, because
+-- the new triggers have noted the change. Tables go later for another reason, too: a former gateway that has locked one of them waits
+-- for this transaction.
 
 do $$
+declare
+  -- This function goes with the first run.
+  v_is_first constant boolean := to_regprocedure('push.plan_escalation()') is not null;
+  v_function regprocedure;
 begin
-  -- What was noted elsewhere.
-  if to_regclass('push.ends_unchecked') is not null then
+  if v_is_first then
+    -- What was noted elsewhere.
     insert into push.follow_ups (outbox_id, why, noted_at)
       select e.outbox_id, case when (select true from push.outbox o where o.id = e.outbox_id) is null then 'gone'
         when e.is_unannounced then 'ended' else 'declined' end, e.ended_at from push.ends_unchecked e;
     insert into push.follow_ups (outbox_id, why, is_urgent, due_at) select e.outbox_id, 'unheard', true, e.due_at from push.escalations_due e;
     update push.delivery d set paired = true where d.n >= 30000;
-    drop table push.ends_unchecked, push.escalations_due, push.fallback_turn;
-    -- Whether a crash of the server had lost commits.
-    drop table push.life, push.reclaimed;
+    create or replace function push.cancel_invites(p_outbox_id bigint[], p_again boolean default false) returns bigint
+      language sql as 'select 0::bigint';
+    create or replace function push.tell_void(p_outbox_id bigint[]) returns void language sql as '';
+  else
+    -- The last two recorded whether a crash of the server had lost commits.
+    drop table if exists push.ends_unchecked, push.escalations_due, push.fallback_turn, push.life, push.reclaimed;
   end if;
-end
-$$;
-
-do $$
-declare
-  v_function regprocedure;
-begin
   foreach v_function in array array_remove(array(select to_regprocedure('push.' || f) from unnest(array[
     'has_recipient_fault(jsonb)', 'is_apns_token(text)', 'is_expo_token(text)', 'is_fcm_token(text)', 'message_text_fault(jsonb)',
     'refuse_unserved(text, text)', 'user_digest(text)',
@@ -38,8 +41,10 @@ begin
     'skips_anybody(bigint, jsonb, text[])', 'stuck_lanes()', 'switch_lane(text, text, text, boolean, text)', 'take_turns(bigint[])',
     'tally_rings()', 'tally_tokens()', 'tell_held(bigint[])', 'tell_void(bigint[])', 'touch_lane()']) f), null)
   loop
-    -- With its triggers.
-    execute format('drop function %s cascade', v_function);
+    -- With its triggers, if it is of any.
+    if not v_is_first or (select p.prorettype from pg_proc p where p.oid = v_function) = 'trigger'::regtype then
+      execute format('drop function %s cascade', v_function);
+    end if;
   end loop;
 end
 $$;
