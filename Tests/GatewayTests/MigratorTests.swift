@@ -429,7 +429,7 @@ import Testing
     create function push.recipient_token(jsonb, text) returns text language sql as 'select null::text';
     """
 
-  @Test func `what functions of the former release use is dropped by a later run, because they may be running`() async throws {
+  @Test func `what functions of the former release use is dropped by the run after`() async throws {
     try await TestDatabase.with(isMigrated: false) { database in
       let connection = try await database.connect()
       try await Migrator().migrate(connection)
