@@ -1,18 +1,17 @@
--- An upgrade from release 0.1.0 changes most tables. It takes all locks before it does anything else (this file is the first), and does not
--- wait for them: who waits for one lock while it has others stops everybody, and those it waits for may wait for it.
+-- What an upgrade from release 0.1.0 does first.
 
+-- It changes most tables. It takes all locks before it does anything else, and does not wait for them: who waits for one lock while it has
+-- others stops everybody, and those it waits for may wait for it.
 do $$
 begin
-  -- A function that the upgrade drops (upgrade.sql).
-  if to_regprocedure('push.plan_escalation()') is null then
-    return;
-  end if;
   for v_try in 1..300 loop
+    -- A function that the upgrade drops (upgrade.sql).
+    exit when to_regprocedure('push.plan_escalation()') is null;
     begin
       execute (
         select format('lock table %s in access exclusive mode nowait', string_agg(format('push.%I', c.relname), ', '))
         from pg_class c where c.relnamespace = 'push'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition);
-      return;
+      exit;
     exception when lock_not_available then
       if v_try = 300 then
         raise;
@@ -22,3 +21,10 @@ begin
   end loop;
 end
 $$;
+
+-- These have other arguments now. What no longer exists is dropped by upgrade.sql.
+drop function if exists push.find_call(text, text), push.void_unsent(bigint[], boolean), push.put_away(int), push.take_job(int),
+  push.pick(int, smallint[], int[], timestamptz[], timestamptz, bigint, bigint, timestamptz[], int[]), push.refuse(text, text),
+  push.reclaim(int, int, bigint[], int[], timestamptz[]), push.settled(int, bigint[], int[]), push.notify(text, text, double precision),
+  push.add_counts(jsonb, text, bigint, bigint), push.mask_user(jsonb, text), push.hand_over(bigint, text), push.finish_erasures(int),
+  push.erase_from_call(bigint, text, jsonb, bigint[]), push.register_app(text, int, int, boolean, text[], text, boolean);

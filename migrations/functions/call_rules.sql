@@ -121,7 +121,6 @@ $$;
 comment on function push.own_calls is 'the calls with this id in the apps that the caller may act for; p_app: only this app';
 
 -- Raises an error if there is no such call, if p_app is null and several apps have one, or if it does not name the user.
-drop function if exists push.find_call(text, text);  -- of release 0.1.0
 create or replace function push.find_call(p_call_id text, p_app text, p_user_id text default null) returns bigint
 language plpgsql stable set search_path = push, pg_temp as $$
 declare

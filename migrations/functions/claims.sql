@@ -27,7 +27,6 @@
 -- little below the newest deadline that the gateway has claimed from the lane; with a floor, a claim steps over very few.
 -- push.entries_scanned holds the number of index entries read. The condition on push.origin is that of push.restored_at, as calling it
 -- would cost ten times as much.
-drop function if exists push.pick(int, smallint[], int[], timestamptz[], timestamptz, bigint, bigint, timestamptz[], int[]);
 create or replace function push.pick(
   p_gateway int, p_claim int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_first timestamptz, p_total bigint,
   p_background bigint, p_later_floor timestamptz[], p_later_max int[], out places tid[], out calls bigint[]
@@ -222,7 +221,7 @@ comment on function push.forget is
   'p_claim: the claim''s number. Returns how many deliveries were returned. Calling it again is harmless';
 
 -- Release 0.1.0 calls these two after it was declared dead, with all that it holds.
-drop function if exists push.reclaim(int, int, bigint[], int[]), push.reclaim(int, int, bigint[], int[], timestamptz[]);
+drop function if exists push.reclaim(int, int, bigint[], int[]);
 create or replace function push.reclaim(p_gateway int, p_claim int, p_outbox_id bigint[], p_n int[]) returns table (i int, place tid)
 language sql stable security definer set search_path = push, pg_temp as
 $$ select null::int, null::tid where false $$;

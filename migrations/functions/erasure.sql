@@ -44,10 +44,6 @@ comment on column push.erasure.waiting is
 comment on column push.erasure.has_locked is 'whether rows outside of calls were locked; they are removed when it is finished';
 comment on column push.erasure.looked_at is 'when a gateway last continued it';
 
--- Of release 0.1.0, with other arguments.
-drop function if exists push.add_counts(jsonb, text, bigint, bigint), push.mask_user(jsonb, text), push.hand_over(bigint, text),
-  push.erase_from_call(bigint, text, jsonb, bigint[]), push.finish_erasures(int);
-
 -- Masks ---------------------------------------------------------------------------------------------------------------
 
 create or replace function push.mask_user(p_value jsonb, p_user_id text, p_words boolean default false) returns jsonb

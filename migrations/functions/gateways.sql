@@ -23,7 +23,6 @@ comment on function push.register_gateway is
 
 -- It has more arguments than in 0.1. It replaces that one in a single transaction: gateways of 0.1 that run plan their statement again,
 -- and find this one by the first seven.
-drop function if exists push.register_app(text, int, int, boolean, text[], text, boolean);
 create or replace function push.register_app(
   p_app text, p_ring_seconds int, p_escalate_after int default null, p_at_least_once boolean default false,
   p_providers text[] default null, p_missed_calls text default null, p_voip_cancel boolean default null,

@@ -7,7 +7,6 @@ insert into push.job (name, every) values
   ('follow_up_urgent', '250 ms'), ('follow_up', '250 ms'), ('follow_up_again', '250 ms'), ('follow_up_all', '5 s') on conflict do nothing;
 delete from push.job j where j.name = 'check_ends';  -- of release 0.1.0
 
-drop function if exists push.take_job(int);  -- of release 0.1.0
 -- Jobs that rings wait for (retries that are due, and next channels) are urgent. They run beside the others: a gateway takes one of each
 -- kind at a time, so that a call whose end takes seconds delays no ring.
 create or replace function push.take_job(p_gateway int, p_urgent boolean default null) returns text

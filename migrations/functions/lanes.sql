@@ -1,9 +1,6 @@
 -- Lanes, one for each app and provider: how they are made, the notification that wakes their gateways, their status, and
 -- how operators pause and resume them.
 
--- It had another argument in release 0.1.0.
-drop function if exists push.notify(text, text, double precision);
-
 -- Lanes and the bell --------------------------------------------------------------------------------------------------
 
 create or replace function push.register_lane(p_app text, p_provider text) returns smallint

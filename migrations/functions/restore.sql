@@ -39,7 +39,6 @@ comment on function push.mark_restored is
 
 -- What was owed then ----------------------------------------------------------------------------------------------------
 
-drop function if exists push.put_away(int);  -- of release 0.1.0
 create or replace function push.put_away() returns trigger
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare

@@ -100,7 +100,6 @@ comment on function push.settle is
   'receipt is looked up, else null; p_call_id: unused, it stands for gateways of release 0.1.0. p_reason null: for a void delivery '
   'that of push.void_reason. Notes invites that failed for good and cancels that expired, for push.follow_up';
 
-drop function if exists push.settled(int, bigint[], int[]);
 create or replace function push.settled(
   p_gateway int, p_outbox_id bigint[], p_n int[], p_created_at timestamptz[] default null
 ) returns table (outbox_id bigint, n int, created_at timestamptz)

@@ -316,7 +316,6 @@ $$;
 comment on function push.size_faults is 'by rank of the channel: the fault in the size of a payload; null: none. p_is_call: as a VoIP push';
 
 -- The function has a result so that a query can call it.
-drop function if exists push.refuse(text, text);  -- of release 0.1.0
 create or replace function push.refuse(p_call_id text, p_fault text, p_app text default null) returns boolean language plpgsql as $$
 begin
   raise exception using
