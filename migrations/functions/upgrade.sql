@@ -10,6 +10,7 @@ declare
   -- This function goes with the first run.
   v_is_first constant boolean := to_regprocedure('push.plan_escalation()') is not null;
   v_function regprocedure;
+  v_made     record;
 begin
   if v_is_first then
     -- What was noted elsewhere.
@@ -18,9 +19,12 @@ begin
         when e.is_unannounced then 'ended' else 'declined' end, e.ended_at from push.ends_unchecked e;
     insert into push.follow_ups (outbox_id, why, is_urgent, due_at) select e.outbox_id, 'unheard', true, e.due_at from push.escalations_due e;
     update push.delivery d set paired = true where d.n >= 30000;
-    create or replace function push.cancel_invites(p_outbox_id bigint[], p_again boolean default false) returns bigint
-      language sql as 'select 0::bigint';
-    create or replace function push.tell_void(p_outbox_id bigint[]) returns void language sql as '';
+    for v_made in
+      select * from (values ('cancel_invites(p_outbox_id bigint[], p_again boolean default false) returns bigint', 'select 0::bigint'),
+        ('tell_void(p_outbox_id bigint[]) returns void', '')) f(head, body)
+    loop
+      execute format('create or replace function push.%s language sql as %L', v_made.head, v_made.body);
+    end loop;
   else
     -- The last two recorded whether a crash of the server had lost commits.
     drop table if exists push.ends_unchecked, push.escalations_due, push.fallback_turn, push.life, push.reclaimed;
