@@ -276,17 +276,22 @@ select push.enqueue_call('{"callId": "last", "from": "x"}', '[{"userId": "a", "f
   '"off", "fcmToken": "people-token-0123456789-off", "notificationEnabled": false}, 7]') \g /dev/null
 select test.equal('users whose phones were not rung do not count', pg_temp.decline('last', 'a'), 't ended declined');
 -- Bruno's invite is refused, or its result is unknown.
-create function pg_temp.undelivered(p_call text, p_status int) returns void language sql as $$
+create function pg_temp.undelivered(p_call text, p_status int, p_claim int default null) returns void language sql as $$
   select push.enqueue_call(jsonb_build_object('callId', p_call, 'from', 'x'),
     '[{"userId": "a", "fcmToken": "people-token-0123456789-a01"}, {"userId": "b", "fcmToken": "people-token-0123456789-b01"}]');
-  select pg_temp.claim_all((select max(id) from push.gateways where alive), 900 + p_status);
-  select push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], '{1}', '{4}', array[nullif(p_status, 0)]::smallint[], '{x}',
+  select pg_temp.claim_all((select max(id) from push.gateways where alive), coalesce(p_claim, 900 + p_status));
+  select push.settle(d.owner, null, array[d.outbox_id], array[d.n], array[d.lease], '{1}', '{4}', array[p_status]::smallint[], '{x}',
     '{null}', array[p_call], array[clock_timestamp()], array[clock_timestamp()])
     from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = p_call and d.user_id = 'b' $$;
 select pg_temp.undelivered('refused', 400), pg_temp.undelivered('unknown', 0) \g /dev/null
 select test.equal('nor do those whose invite the provider refused', pg_temp.decline('refused', 'a'), 't ended declined');
 select test.equal('but users whose invite may have arrived count', pg_temp.decline('unknown', 'a') || ', ' || pg_temp.decline('unknown', 'b'),
   't ringing, t ended declined');
+select pg_temp.undelivered('silent', 0, 1500), push.end_call('silent') \g /dev/null
+select pg_temp.undelivered('heard', 410, 1501), push.end_call('heard') \g /dev/null
+select test.follow();
+select test.equal('and get a cancel when it ends; those whose invite was refused get none', pg_temp.told('silent') || ', ' || pg_temp.told('heard'),
+  'a:a01 b:b01, a:a01');
 select push.enqueue_call('{"callId": "none", "from": "x"}', '["nobody", "noone", 7]') \g /dev/null
 select test.equal('if no phone was rung, all users count', pg_temp.decline('none', 'nobody') || ', ' || pg_temp.decline('none', 'noone'),
   't ringing, t ended declined');

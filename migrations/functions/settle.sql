@@ -71,7 +71,7 @@ begin
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
     select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, coalesce(p_attempts[g.i], 0), p_gateway, g.lane,
-      g.kind, coalesce(p_outcome[g.i], 4), p_status[g.i], g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
+      g.kind, coalesce(p_outcome[g.i], 4), nullif(p_status[g.i], 0), g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
       case when p_outcome[g.i] <= 1 or p_reason[g.i] is not null then p_reason[g.i]
         when p_outcome[g.i] = 2 then push.void_reason(g.outbox_id, g.user_id)
         else coalesce(g.last_reason, case p_outcome[g.i] when 3 then 'DeadlinePassed' else 'Unknown' end) end,
@@ -94,7 +94,7 @@ comment on function push.settle is
   'leases were lost and those results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the '
   'order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the '
   'delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 '
-  'delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status; p_reason: the reason; p_message_id: the '
+  'delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the '
   'provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider '
   'answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its '
   'receipt is looked up, else null; p_call_id: unused, it stands for gateways of release 0.1.0. p_reason null: for a void delivery '
