@@ -8,22 +8,24 @@ extension OutboxStoreConformance {
   static let following = [
     OutboxStoreRule("after the end of a call, invites that wait are void, and phones that may ring get a cancel") {
       server in
-      let call = try await server.call(devices: 4)
+      let call = try await server.call(devices: 5)
       let gateway = try await server.gateway()
-      let first = try await gateway.claim(1, server.allowances(3), within: ClaimLimits()).deliveries
-      // One may ring, one was refused, one waits for another try, one was never claimed.
+      let first = try await gateway.claim(1, server.allowances(4), within: ClaimLimits()).deliveries
+      // One may ring, one was refused, one waits for another try, one had no answer, one was never claimed.
       _ = try await gateway.settle([
-        Settlement(first[1], outcome: .dead, attempts: 1, status: 410, reason: "Unregistered")
+        Settlement(first[1], outcome: .dead, attempts: 1, status: 410, reason: "Unregistered"),
+        Settlement(
+          first[3], outcome: .dead, attempts: 5, reason: "ConnectionLost", sentAt: first[3].deadline - .seconds(30)),
       ])
       _ = try await gateway.park([Parking(lease: first[2].lease, attempts: 1, delay: .seconds(5), reason: "Timeout")])
       try await server.end(call)
       try expect(
         try await server.owed(of: call).filter { $0.kind != .invite }.count, 0, "nothing is made at the end itself")
       try await server.followUp(gateway)
-      let ended = try await server.ended(of: call).filter { $0.key.pushNumber < 4 }
-      try expect(ended.map(\.outcome), [.dead, .void, .void], "outcomes")
+      let ended = try await server.ended(of: call).filter { $0.key.pushNumber < 5 }
+      try expect(ended.map(\.outcome), [.dead, .void, .dead, .void], "outcomes")
       let cancelled = try await server.claim(2, gateway).filter { $0.kind == .cancel }.map { Array($0.token) }
-      try expect(Set(cancelled), Set([first[0], first[2]].map { Array($0.token) }), "phones that are told")
+      try expect(Set(cancelled), Set([first[0], first[2], first[3]].map { Array($0.token) }), "phones that are told")
     },
     OutboxStoreRule("a follow-up is taken once, and a second one of the same call makes nothing new") { server in
       let call = try await server.call(devices: 2)
