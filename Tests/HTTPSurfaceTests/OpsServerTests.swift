@@ -26,7 +26,7 @@ import Testing
           with: Result {
             let curl = Process()
             curl.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-            curl.arguments = ["curl", "-s", "-m", "10", "-w", "%{http_code}", "http://127.0.0.1:\(port)\(path)"]
+            curl.arguments = ["curl", "-s", "-m", "120", "-w", "%{http_code}", "http://127.0.0.1:\(port)\(path)"]
             let output = Pipe()
             curl.standardOutput = output
             try curl.run()

@@ -51,7 +51,7 @@ struct WireBench {
     let output = try run(
       "/usr/bin/curl",
       [
-        "-s", "--http2", "--max-time", "20", "--cacert", suite.material.authorityFile, "-X", "POST", "-w",
+        "-s", "--http2", "--max-time", "120", "--cacert", suite.material.authorityFile, "-X", "POST", "-w",
         "\n%{http_code}",
       ]
         + more + fields + ["--data-binary", "@-", url], input: Array(body.utf8))

@@ -102,7 +102,7 @@ started=$simulator
 await "$simulator" "$work/simulators.log" grep -q '"ready":true' "$work/simulators.out"
 port=$(sed -n 's/.*"expo":\([0-9]*\).*/\1/p' "$work/simulators.out")
 passes "compose's health check finds the simulators" \
-  curl --silent --show-error --noproxy '*' --max-time 2 --cacert "$simulators/ca.pem" --output /dev/null \
+  curl --silent --show-error --noproxy '*' --max-time 60 --cacert "$simulators/ca.pem" --output /dev/null \
   "https://localhost:$port/"
 
 etc=$work/etc/push-gateway

@@ -88,7 +88,7 @@ class World:
         return subprocess.run(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", self.url, "-c", text], check=True, capture_output=True,
                               text=True).stdout.strip()
 
-    def app(self, name, behave=acknowledge, path=None, timeout=2):
+    def app(self, name, behave=acknowledge, path=None, timeout=20):
         """Adds or changes an app with a webhook."""
         path = path or f"/{name}"
         self.receiver.behave[path] = behave
