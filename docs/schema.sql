@@ -5073,10 +5073,14 @@ begin
         d.bypassed_at is not null as bypassed
       from push.delivery d where d.outbox_id = c.id
       union all
-      -- A gateway that settles says whether the request left; otherwise each attempt may have.
+      -- A gateway that settles says whether the request left; otherwise each attempt may have. One that is dead did not arrive if every
+      -- try was refused; of a hedged try only one of the two was answered.
       select h.outbox_id, h.n, h.kind, h.lane, h.user_id, h.token, h.device, h.token_hash, h.environment, h.platform, h.locale, h.data,
         h.outcome, h.reason, (h.sent_at is not null or h.attempts > case when h.owner is null then 0 else 1 end)
-          and (h.outcome <> 4 or h.status is null), h.fallback_of, h.deadline_at, false
+          and case when h.outcome <> 4 then true else h.attempts > (
+              select count(*) from jsonb_array_elements(h.failures) f where f ->> 'status' <> '0' and not f ? 'hedged')
+            + case when h.status is null or h.failures @> jsonb_build_array(jsonb_build_object('attempt', h.attempts, 'hedged', true))
+              then 0 else 1 end end, h.fallback_of, h.deadline_at, false
       from push.history h where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.finished_at >= o.created_at
       offset 0
     ) p

@@ -195,7 +195,7 @@ extension MemoryOutbox {
         case .expired, .dead: settlement.reason ?? row.lastReason ?? "Unknown"
         }
       finish(
-        row, settlement.outcome, owner: gateway, attempts: settlement.attempts, status: settlement.status,
+        row, settlement.outcome, owner: gateway, attempts: settlement.attempts, refusals: settlement.refusals,
         reason: reason, wasSent: settlement.sentAt != nil, at: now)
       // The next channel, if there is still enough time.
       let left = settlement.outcome == .expired ? Limits.fallBackLeft : 0
@@ -224,11 +224,25 @@ extension MemoryOutbox {
       row.hasFoundEnded = false
       row.attempt = parking.attempts ?? max(0, row.attempt - 1)
       row.lastReason = parking.reason ?? row.lastReason
+      row.refusals += parking.failures.refusals
       row.dueAt = min(now + (parking.delay ?? .zero).microseconds, row.deadlineAt)
       deliveries[row.key] = row
       count += 1
       if parking.delay == nil { ringBell() }
     }
     return count
+  }
+}
+
+extension [FailedAttempt] {
+  /// Number of those that the provider has refused for certain: of a hedged try only one of the two was answered.
+  fileprivate var refusals: Int32 { Int32(count { $0.status != 0 && !$0.isHedged }) }
+}
+
+extension Settlement {
+  /// The same with the last try, whose failure is among the others only if it was hedged.
+  fileprivate var refusals: Int32 {
+    let isRefused = status != 0 && !failures.contains { $0.attempt == attempts && $0.isHedged }
+    return failures.refusals + (isRefused ? 1 : 0)
   }
 }

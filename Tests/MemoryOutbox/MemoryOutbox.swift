@@ -206,7 +206,8 @@ public struct MemoryOutbox: Sendable {
       return MemoryPush(
         key: key, kind: PushKind(rawValue: end.kind), channel: MemoryChannel(lane: end.lane, token: end.token),
         userID: end.userID, outcome: end.outcome, reason: end.reason,
-        mayHaveArrived: mayHaveLeft && (end.outcome != .dead || end.status == 0), deadlineAt: end.deadlineAt)
+        mayHaveArrived: mayHaveLeft && (end.outcome != .dead || end.refusals < end.attempts),
+        deadlineAt: end.deadlineAt)
     }
   }
 
@@ -214,13 +215,13 @@ public struct MemoryOutbox: Sendable {
 
   /// A delivery ends.
   mutating func finish(
-    _ row: MemoryDelivery, _ outcome: DeliveryOutcome, owner: Int32? = nil, attempts: Int32? = nil, status: UInt16 = 0,
-    reason: String?, wasSent: Bool = false, at now: DatabaseTime
+    _ row: MemoryDelivery, _ outcome: DeliveryOutcome, owner: Int32? = nil, attempts: Int32? = nil,
+    refusals: Int32 = 0, reason: String?, wasSent: Bool = false, at now: DatabaseTime
   ) {
     deliveries[row.key] = nil
     let entry = MemoryHistory(
       key: row.key, kind: row.kind, lane: row.lane, userID: row.userID, token: row.token, outcome: outcome,
-      owner: owner, attempts: attempts ?? row.attempt, status: status, reason: reason, wasSent: wasSent,
+      owner: owner, attempts: attempts ?? row.attempt, refusals: row.refusals + refusals, reason: reason, wasSent: wasSent,
       deadlineAt: row.deadlineAt, finishedAt: now)
     history[row.key] = (history[row.key] ?? []) + [entry]
   }

@@ -112,6 +112,8 @@ public struct MemoryDelivery: Sendable {
   public var hasFoundEnded = false
   public var crashes: Int16 = 0
   public var lastReason: String?
+  /// Number of tries that the provider has refused for certain.
+  public var refusals: Int32 = 0
 
   public var createdAt: DatabaseTime { key.createdAtMicroseconds }
   public var channel: MemoryChannel { MemoryChannel(lane: lane, token: token) }
@@ -137,7 +139,8 @@ public struct MemoryHistory: Sendable {
   /// The gateway that settled it; nil: SQL did.
   public var owner: Int32?
   public var attempts: Int32
-  public var status: UInt16
+  /// Number of tries that the provider has refused for certain. The phone may have got the others.
+  public var refusals: Int32
   public var reason: String?
   public var wasSent: Bool
   public var deadlineAt: DatabaseTime

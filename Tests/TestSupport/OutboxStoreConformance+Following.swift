@@ -8,24 +8,37 @@ extension OutboxStoreConformance {
   static let following = [
     OutboxStoreRule("after the end of a call, invites that wait are void, and phones that may ring get a cancel") {
       server in
-      let call = try await server.call(devices: 5)
+      let call = try await server.call(devices: 8)
       let gateway = try await server.gateway()
-      let first = try await gateway.claim(1, server.allowances(4), within: ClaimLimits()).deliveries
-      // One may ring, one was refused, one waits for another try, one had no answer, one was never claimed.
+      let first = try await gateway.claim(1, server.allowances(7), within: ClaimLimits()).deliveries
+      let at = first[0].deadline - .seconds(30)
+      func failed(_ attempt: Int32, _ status: UInt16, isHedged: Bool = false) -> FailedAttempt {
+        FailedAttempt(at: at, attempt: attempt, status: status, reason: "x", isHedged: isHedged)
+      }
+      // One may ring, one was refused, one waits for another try, one had no answer, one was refused after a try without an answer, one
+      // after one that was hedged, one twice, and one was never claimed.
       _ = try await gateway.settle([
         Settlement(first[1], outcome: .dead, attempts: 1, status: 410, reason: "Unregistered"),
+        Settlement(first[3], outcome: .dead, attempts: 5, reason: "ConnectionLost", sentAt: at),
         Settlement(
-          first[3], outcome: .dead, attempts: 5, reason: "ConnectionLost", sentAt: first[3].deadline - .seconds(30)),
+          first[4], outcome: .dead, attempts: 2, status: 410, reason: "Unregistered", sentAt: at,
+          failures: [failed(1, 0)]),
+        Settlement(
+          first[5], outcome: .dead, attempts: 1, status: 410, reason: "Unregistered", sentAt: at,
+          failures: [failed(1, 410, isHedged: true)]),
+        Settlement(
+          first[6], outcome: .dead, attempts: 2, status: 410, reason: "Unregistered", sentAt: at,
+          failures: [failed(1, 503)]),
       ])
       _ = try await gateway.park([Parking(lease: first[2].lease, attempts: 1, delay: .seconds(5), reason: "Timeout")])
       try await server.end(call)
       try expect(
         try await server.owed(of: call).filter { $0.kind != .invite }.count, 0, "nothing is made at the end itself")
       try await server.followUp(gateway)
-      let ended = try await server.ended(of: call).filter { $0.key.pushNumber < 5 }
-      try expect(ended.map(\.outcome), [.dead, .void, .dead, .void], "outcomes")
+      let ended = try await server.ended(of: call).filter { $0.key.pushNumber < 8 }
+      try expect(ended.map(\.outcome), [.dead, .void, .dead, .dead, .dead, .dead, .void], "outcomes")
       let cancelled = try await server.claim(2, gateway).filter { $0.kind == .cancel }.map { Array($0.token) }
-      try expect(Set(cancelled), Set([first[0], first[2], first[3]].map { Array($0.token) }), "phones that are told")
+      try expect(Set(cancelled), Set([0, 2, 3, 4, 5].map { Array(first[$0].token) }), "phones that are told")
     },
     OutboxStoreRule("a follow-up is taken once, and a second one of the same call makes nothing new") { server in
       let call = try await server.call(devices: 2)
