@@ -221,8 +221,8 @@ public struct MemoryOutbox: Sendable {
     deliveries[row.key] = nil
     let entry = MemoryHistory(
       key: row.key, kind: row.kind, lane: row.lane, userID: row.userID, token: row.token, outcome: outcome,
-      owner: owner, attempts: attempts ?? row.attempt, refusals: row.refusals + refusals, reason: reason, wasSent: wasSent,
-      deadlineAt: row.deadlineAt, finishedAt: now)
+      owner: owner, attempts: attempts ?? row.attempt, refusals: row.refusals + refusals, reason: reason,
+      wasSent: wasSent, deadlineAt: row.deadlineAt, finishedAt: now)
     history[row.key] = (history[row.key] ?? []) + [entry]
   }
 
