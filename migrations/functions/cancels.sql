@@ -94,6 +94,7 @@ comment on function push.void_reason is 'why an invite is void: CallAnswered, Ca
 -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
 --
 -- Waits for nobody: an invite that a claim is taking is left. Until that claim is committed it cannot be seen whether its phone will ring.
+drop function if exists push.void_unsent(bigint[]);  -- of schemas between release 0.1.0 and this one, with another result
 create or replace function push.void_unsent(p_calls bigint[]) returns bigint[]
 language plpgsql volatile set search_path = push, pg_temp as $$
 declare
