@@ -104,13 +104,19 @@ struct APIAuthorizationTests {
       let key = try await api.createKey()
       let id = try #require(key.split(separator: "_").dropFirst().first)
       try await api.database.execute("update push.api_keys set expires_at = now() - interval '1 s' where id = \(id)")
+      // The gateway may have read the good keys before.
+      _ = try await api.eventually {
+        try await api.send("GET", "/v1/calls/none", key: key)
+      } until: {
+        $0.status == 401
+      }
       let expired = try await api.send("POST", "/v1/calls", APIHarness.call, key: key)
       #expect(expired.status == 401)
       #expect(expired.json["detail"] as? String == "the key has expired")
       let wrong = try await api.send("POST", "/v1/calls", APIHarness.call, key: key.dropLast() + "x")
       #expect(wrong.json["detail"] as? String == "the key is not known, revoked or expired")
       #expect(try await api.database.value("select count(*) from push.outbox") == "0")
-      #expect(api.counters.snapshot.refusals[.expired] == 1)
+      #expect(api.counters.snapshot.refusals[.expired] ?? 0 >= 2)
       #expect(api.counters.snapshot.refusals[.wrongSecret] == 1)
     }
   }
