@@ -3,6 +3,7 @@
 import Foundation
 import Simulators
 import TestSupport
+import TestTime
 import Testing
 
 @testable import Settings
@@ -132,7 +133,10 @@ struct WebPushEndToEndTests {
         select deliveries from push.enqueue_call('\(GatewayHarness.baseCallData("call-1"))', '["ana"]', 'porteiro',
           ring_seconds => 2)
         """)
-      try await gateway.settled()
+      // Its missed call may be tried for hours.
+      try await eventually("the invite has ended", within: .seconds(180)) {
+        try await gateway.database.value("select count(*) from push.delivery_history where kind = 'invite'") == "1"
+      }
       let row = try await gateway.database.value(
         "select concat_ws(' ', outcome, reason) from push.delivery_history where kind = 'invite'")
       #expect(row.hasPrefix("expired "))
