@@ -245,6 +245,9 @@ CREATE TABLE push.delivery (
     bypassed_at timestamp with time zone,
     paired boolean DEFAULT false NOT NULL,
     found_ended boolean DEFAULT false NOT NULL,
+    avoid integer,
+    handed_on_at timestamp with time zone,
+    accepted_at timestamp with time zone,
     CONSTRAINT delivery_state_form CHECK (((NOT (ready_lane IS DISTINCT FROM
 CASE
     WHEN ((state < 2) AND (crashes < 2)) THEN lane
@@ -305,19 +308,30 @@ COMMENT ON COLUMN push.delivery.paired IS 'for a cancel and a missed call of one
 
 COMMENT ON COLUMN push.delivery.found_ended IS 'for a claimed invite: whether the claim has found that its call no longer rings for its user. Its gateway does not send it';
 
+COMMENT ON COLUMN push.delivery.avoid IS 'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway has handed it on; null: anybody';
+
+COMMENT ON COLUMN push.delivery.handed_on_at IS 'when it was handed on; null: it was not';
+
+COMMENT ON COLUMN push.delivery.accepted_at IS 'for a claimed delivery: when the provider accepted it from another gateway, which had handed it on. So it ends as delivered';
+
 CREATE FUNCTION push.bury(p_gone push.delivery[], p_outcome integer, p_reason text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     AS $$
 begin
-  insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-  select 'ended', g.lane, g.kind, p_outcome, coalesce(p_reason, g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
-  from unnest(p_gone) g group by g.lane, g.kind, 5, 6;
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, token, environment,
+  with gone as materialized (
+    select g.*, case when g.accepted_at is null then p_outcome else (g.accepted_at > g.deadline_at)::int end as outcome,
+      case when g.accepted_at is null then coalesce(p_reason, g.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
+    from unnest(p_gone) g
+  ), counted as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, g.outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.outcome, g.reason, 6
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, answered_at, n, attempts, lane, kind, outcome, user_id, token, environment,
     platform, locale, data, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, p_outcome, g.user_id, g.token, g.environment,
-    g.platform, g.locale, g.data, coalesce(p_reason, g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
-  from unnest(p_gone) g;
+  select g.outbox_id, g.created_at, g.deadline_at, g.accepted_at, g.n, g.attempt, g.lane, g.kind, g.outcome, g.user_id, g.token,
+    g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
+  from gone g;
   return cardinality(p_gone);
 end
 $$;
@@ -910,7 +924,7 @@ $$;
 
 COMMENT ON FUNCTION push.check_webhook(p_app text) IS 'raises an error if the app has no webhook. p_app: name of the app';
 
-CREATE FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval DEFAULT '00:00:00.3'::interval, p_total integer DEFAULT NULL::integer, p_background integer DEFAULT NULL::integer, p_later_floor timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[], p_later_max integer[] DEFAULT '{}'::integer[]) RETURNS TABLE(place tid, lane smallint, outbox_id bigint, n integer, attempt integer, kind smallint, crashes smallint, environment smallint, platform smallint, created_at timestamp with time zone, deadline_at timestamp with time zone, remaining_us bigint, user_id text, token text, locale text, data jsonb, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb, paired boolean, declined jsonb)
+CREATE FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval DEFAULT '00:00:00.3'::interval, p_total integer DEFAULT NULL::integer, p_background integer DEFAULT NULL::integer, p_later_floor timestamp with time zone[] DEFAULT '{}'::timestamp with time zone[], p_later_max integer[] DEFAULT '{}'::integer[], p_last smallint[] DEFAULT '{}'::smallint[]) RETURNS TABLE(place tid, lane smallint, outbox_id bigint, n integer, attempt integer, kind smallint, crashes smallint, environment smallint, platform smallint, created_at timestamp with time zone, deadline_at timestamp with time zone, remaining_us bigint, user_id text, token text, locale text, data jsonb, app_call_kind text, call_id text, end_reason text, ended boolean, traceparent text, payload jsonb, paired boolean, declined jsonb)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -934,7 +948,7 @@ declare
   v_picked record;
 begin
   v_picked := push.pick(p_gateway, p_claim, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647),
-    coalesce(p_background, 2147483647), p_later_floor, p_later_max);
+    coalesce(p_background, 2147483647), p_later_floor, p_later_max, p_last);
   if v_picked.places is null then
     return;
   end if;
@@ -945,7 +959,7 @@ begin
   -- A call is read once for each of its rows, by the statement that takes them: found_ended is what the gateway is told.
   return query
     update push.delivery d
-    set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
+    set state = 1, owner = p_gateway, lease = p_claim, avoid = null, attempt = least(d.attempt, 1000000000) + 1,
       found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(case when c.is_large then
         (c.id, d.user_id) in (select o.id, jsonb_object_keys(o.declined) from push.outbox o where o.id = any (v_picked.calls))
         else c.declined ? d.user_id end, false))
@@ -980,7 +994,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[]) IS 'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, nothing while push.put_away has work to do, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these. Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), or it was deleted, and then the call''s other columns are null; declined: the users who have declined it. Invites of such calls and users may be claimed: the gateway settles them as void without sending them. paired: as push.delivery.paired. The session setting push.entries_scanned holds the number of index entries read, dead ones included';
+COMMENT ON FUNCTION push.claim(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_slack interval, p_total integer, p_background integer, p_later_floor timestamp with time zone[], p_later_max integer[], p_last smallint[]) IS 'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, nothing while push.put_away has work to do, nothing that avoids this gateway (push.delivery.avoid), and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these; p_last: lanes that are sick here: only what others have left for 100 ms; a negative number: nothing that was handed on. Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), or it was deleted, and then the call''s other columns are null; declined: the users who have declined it. Invites of such calls and users may be claimed: the gateway settles them as void without sending them. paired: as push.delivery.paired. The session setting push.entries_scanned holds the number of index entries read, dead ones included';
 
 CREATE FUNCTION push.claim_receipts(p_app text, p_max integer, p_lease_ms integer) RETURNS TABLE(ticket text, outbox_id bigint, n integer, token text, sent_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1392,7 +1406,9 @@ begin
     from (values (0, '-infinity', v_past), (1, v_past, v_near), (2, v_near, 'infinity')) r(range, after, until)
     cross join push.lane l
     cross join lateral (
-      select d.kind, d.state, d.owner, d.created_at, d.deadline_at from push.delivery d
+      select d.kind, case when d.avoid is not null and d.due_at > now() then 2::smallint else d.state end as state, d.owner, d.created_at,
+        d.deadline_at
+      from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > r.after and d.deadline_at <= r.until
       order by d.deadline_at limit v_each
     ) d
@@ -1786,6 +1802,27 @@ end
 $_$;
 
 COMMENT ON FUNCTION push.drop_partitions(p_keep_days integer) IS 'drops the oldest partition of push.history that is too old and returns 1; call it until it returns 0. p_keep_days: number of days to keep';
+
+CREATE FUNCTION push.end_accepted(p_places tid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+declare
+  v_gone push.delivery[];
+begin
+  with gone as (delete from push.delivery d where d.ctid = any (p_places) and d.accepted_at is not null returning d)
+  select array_agg(g.d) into v_gone from gone g;
+  perform push.bury(v_gone, 0) where v_gone is not null;
+end
+$$;
+
+COMMENT ON FUNCTION push.end_accepted(p_places tid[]) IS 'ends those of these deliveries that a provider has accepted from another gateway';
 
 CREATE FUNCTION push.end_call(call_id text, reason text DEFAULT 'ended'::text, app text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2868,7 +2905,7 @@ CREATE FUNCTION push.forget(p_gateway integer, p_claim integer) RETURNS bigint
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
-  v_given bigint;
+  v_places tid[];
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
@@ -2878,14 +2915,16 @@ begin
   end if;
   update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
   -- Reads the whole table: an index on owner would cost every claim an entry.
-  update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
-      due_at = clock_timestamp()
-    where d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
-  get diagnostics v_given = row_count;
-  if v_given > 0 then
-    perform push.ring_doorbell();
+  with given as (
+    update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
+        due_at = clock_timestamp()
+      where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place
+  )
+  select coalesce(array_agg(g.place), '{}') into v_places from given g;
+  if v_places <> '{}' then
+    perform push.end_accepted(v_places), push.ring_doorbell();
   end if;
-  return v_given;
+  return cardinality(v_places);
 end
 $$;
 
@@ -2953,7 +2992,7 @@ begin
     -- A gateway that lives has disowned its rows.
     select g.id, g.alive or g.ended_reason = 'silent' as is_silent, not g.alive as counts from push.gateways g where g.id = any (p_owners)
   ), lost as materialized (
-    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes from push.delivery d
+    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes, d.accepted_at from push.delivery d
     where d.ctid = any (p_places) and d.state = 1 and d.owner = any (p_owners)
     for no key update skip locked
   ), careful as materialized (
@@ -2961,18 +3000,18 @@ begin
   ), judged as materialized (
     select l.tid, l.crashes + (o.is_silent and o.counts
         and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
-      -- Visible to people, and it is unknown whether it was sent.
-      o.is_silent and l.kind in (2, 3) and not coalesce((
-        select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_seen
+      -- Accepted from another gateway (push.settle); or visible to people, and it is unknown whether it was sent.
+      l.accepted_at is not null or o.is_silent and l.kind in (2, 3) and not coalesce((
+        select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_over
     from lost l join owner o on o.id = l.owner
   ), freed as (
     update push.delivery d
     set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths,
       ready_lane = case when j.deaths < c_suspect then d.lane end
     from judged j
-    where d.ctid = j.tid and not j.is_seen and j.deaths < c_hopeless
+    where d.ctid = j.tid and not j.is_over and j.deaths < c_hopeless
   )
-  select (select count(*) from lost), array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless) into v_found, v_gone;
+  select (select count(*) from lost), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into v_found, v_gone;
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
   if v_gone <> '{}' then
     begin
@@ -3667,6 +3706,16 @@ CREATE FUNCTION push.is_message(p_kind text) RETURNS boolean
     AS $$ select p_kind in ('message', 'group_message', 'group_invite') $$;
 
 COMMENT ON FUNCTION push.is_message(p_kind text) IS 'whether a kind of push.outbox belongs to a chat';
+
+CREATE FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+  select (p_row.avoid is null or -p_row.lane <> all (p_last))
+    and case when p_row.avoid > 0 and p_row.avoid <> p_gateway then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end
+      <= statement_timestamp() - case when p_row.avoid = -p_gateway or p_row.lane = any (p_last) then interval '100 ms' else '0' end
+$$;
+
+COMMENT ON FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) IS 'whether p_gateway may claim a ready delivery that was handed on, or is of a lane that is sick there (p_last). After a rest for all, and while the lane is sick, the others come first, by 100 ms: they poll every 50 ms';
 
 CREATE FUNCTION push.is_own(p_app text) RETURNS boolean
     LANGUAGE plpgsql STABLE
@@ -4469,7 +4518,7 @@ begin
       -- example, says nothing about other calls.
       select d.kind, case when d.attempt > 0 then d.due_at else d.created_at end as since from push.delivery d
       where d.ready_lane = l.id and d.deadline_at > statement_timestamp()
-        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0
+        and d.deadline_at < statement_timestamp() + interval '10 minutes' and d.state = 0 and (d.avoid is null or d.due_at <= now())
       order by d.deadline_at
       limit 100
     ) head
@@ -4631,7 +4680,7 @@ $$;
 
 COMMENT ON FUNCTION push.own_shard() IS 'the number of this shard; null: this database stands alone';
 
-CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[]) RETURNS bigint
+CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[] DEFAULT NULL::text[], p_avoid text[] DEFAULT NULL::text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -4642,28 +4691,40 @@ CREATE FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[]
     SET enable_bitmapscan TO 'off'
     AS $_$
 declare
+  v_now    timestamptz := clock_timestamp();
   v_places tid[] := push.places(p_gateway, p_outbox_id, p_n, p_lease);
   v_parked bigint;
 begin
-  -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
-  update push.delivery d
-  set state = case when p_delay_ms[r.i] is null then 0 else 2 end,
-    ready_lane = case when p_delay_ms[r.i] is null then d.ready_lane end, owner = null, found_ended = false,
-    attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
-    due_at = least(clock_timestamp() + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
-    failures = case when p_failures[r.i] is null then d.failures
-      else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end
-  from generate_series(1, cardinality(p_outbox_id)) r(i)
-  where d.ctid = v_places[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i];
-  get diagnostics v_parked = row_count;
-  if array_position(p_delay_ms, null) is not null then
+  with parked as (
+    -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
+    update push.delivery d
+    set state = case when p_delay_ms[r.i] is null or p_avoid[r.i] is not null then 0 else 2 end,
+      ready_lane = case when p_delay_ms[r.i] is null or p_avoid[r.i] is not null then d.ready_lane end, owner = null, found_ended = false,
+      avoid = case p_avoid[r.i] when 'us' then p_gateway when 'all' then -p_gateway end, handed_on_at = v_now,
+      attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
+      due_at = least(v_now + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
+      failures = case when p_failures[r.i] is null then d.failures
+        else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end,
+      bypassed_at = case when p_avoid[r.i] is not null and d.kind = 0 and d.accepted_at is null
+          and v_now + p_delay_ms[r.i] * interval '1 ms' >= d.created_at + interval '2 s'
+        then coalesce(d.bypassed_at, v_now) else d.bypassed_at end
+    from generate_series(1, cardinality(p_outbox_id)) r(i)
+    where d.ctid = v_places[r.i]
+    returning d.ctid as place, d.outbox_id, d.created_at, d.bypassed_at, d.accepted_at
+  ), noted as (
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+    select distinct p.outbox_id, 'stuck', true, greatest(v_now, p.created_at + interval '2 s') from parked p where p.bypassed_at = v_now
+  )
+  select count(*), array_agg(p.place) filter (where p.accepted_at is not null) into v_parked, v_places from parked p;
+  perform push.end_accepted(v_places) where v_places is not null;
+  if array_position(p_delay_ms, null) is not null or 'us' = any (p_avoid) then
     perform push.ring_doorbell();
   end if;
   return v_parked;
 end
 $_$;
 
-COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[]) IS 'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones';
+COMMENT ON FUNCTION push.park(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_delay_ms integer[], p_reason text[], p_failures text[], p_avoid text[]) IS 'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of {"at", "attempt", "status", "reason"} or null, appended to earlier ones; p_avoid: us: until p_delay_ms are over, only other gateways may claim it; all: nobody may; null: it waits, and push.promote makes it ready';
 
 CREATE FUNCTION push.past_events(p_app text, p_from timestamp with time zone, p_ids bigint[]) RETURNS TABLE(event text, type text, outbox_id bigint, user_id text, at timestamp with time zone, data jsonb)
     LANGUAGE sql STABLE
@@ -4768,7 +4829,7 @@ $$;
 
 COMMENT ON FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[], p_voip_tokens text[], p_entry jsonb) IS 'the phones that an entry of recipients stands for';
 
-CREATE FUNCTION push.pick(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[], OUT places tid[], OUT calls bigint[]) RETURNS record
+CREATE FUNCTION push.pick(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[], p_last smallint[], OUT places tid[], OUT calls bigint[]) RETURNS record
     LANGUAGE plpgsql
     AS $$
 declare
@@ -4782,7 +4843,6 @@ begin
     or exists (select from push.origin o where o.written_at > o.made_at + interval '1 s') then
     return;
   end if;
-  -- Usually there is no suspect at all. A gateway has at most one at a time.
   if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
     and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
     select suspect.*, u.i into v_suspect
@@ -4791,6 +4851,7 @@ begin
       select d.ctid as place, d.outbox_id, d.deadline_at > v_near as is_late from push.delivery d
       where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
         and (d.deadline_at <= v_near or least(u.most, u.later_most, p_background) > 0)
+        and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit 1 for no key update skip locked
     ) suspect
     where u.most > 0 and u.lane <> all (v_paused) limit 1;
@@ -4800,7 +4861,6 @@ begin
       p_max[v_suspect.i] := p_max[v_suspect.i] - 1;
     end if;
   end if;
-  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
   select array_agg(near.place), array_agg(near.outbox_id), coalesce(array_agg(distinct near.lane), '{}') into places, calls, v_ringing
   from (
     select near.*, u.lane
@@ -4808,6 +4868,7 @@ begin
     cross join lateral (
       select d.ctid as place, d.outbox_id from push.delivery d
       where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near and d.state = 0
+        and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit u.most for no key update skip locked
     ) near
     where u.most > 0 and u.lane <> all (v_paused) limit p_total
@@ -4821,6 +4882,7 @@ begin
       cross join lateral (
         select d.ctid as place, d.outbox_id from push.delivery d
         where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
+          and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
         order by d.deadline_at limit least(u.most, u.later_most) for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
@@ -4831,16 +4893,15 @@ begin
     places := places || v_suspect.place;
     calls := calls || v_suspect.outbox_id;
   end if;
-  -- An assignment, not "perform", which would run a query.
   v_read := set_config('push.entries_scanned',
     (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
 end
 $$;
 
-COMMENT ON FUNCTION push.pick(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[], OUT places tid[], OUT calls bigint[]) IS 'locks the ready deliveries that a claim may take, and returns where they are stored, and the calls that they are of, in the same order; null: none. p_first: the earliest deadline; the others: as for push.claim';
+COMMENT ON FUNCTION push.pick(p_gateway integer, p_claim integer, p_lanes smallint[], p_max integer[], p_floor timestamp with time zone[], p_first timestamp with time zone, p_total bigint, p_background bigint, p_later_floor timestamp with time zone[], p_later_max integer[], p_last smallint[], OUT places tid[], OUT calls bigint[]) IS 'locks the ready deliveries that a claim may take, and returns where they are stored, and the calls that they are of, in the same order; null: none. p_first: the earliest deadline; the others: as for push.claim';
 
-CREATE FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS tid[]
-    LANGUAGE plpgsql STABLE
+CREATE FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_created_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[]) RETURNS tid[]
+    LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
@@ -4850,17 +4911,28 @@ CREATE FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer
     SET enable_bitmapscan TO 'off'
     AS $$
 begin
+  if p_created_at is null then
+    return array(
+      select d.tid from generate_series(1, cardinality(p_outbox_id)) r(i)
+      left join lateral (
+        select d.ctid as tid from push.delivery d
+        where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.lease = p_lease[r.i] and d.state = 1 and d.owner = p_gateway
+        for no key update
+      ) d on true
+      order by r.i);
+  end if;
   return array(
     select d.tid from generate_series(1, cardinality(p_outbox_id)) r(i)
     left join lateral (
       select d.ctid as tid from push.delivery d
-      where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i] offset 0
+      where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and greatest(d.created_at, '2000-01-01 00:00:00+00') = p_created_at[r.i]
+      for no key update skip locked
     ) d on true
     order by r.i);
 end
 $$;
 
-COMMENT ON FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) IS 'where claimed deliveries are stored, looked up by key: null for those that are no longer claimed under their lease. Arguments: as for push.settle';
+COMMENT ON FUNCTION push.places(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[], p_created_at timestamp with time zone[]) IS 'locks deliveries, and returns where they are stored: those that the gateway has under their leases, or with p_created_at all that nobody has locked; null: not found. Arguments: as for push.settle';
 
 CREATE FUNCTION push.platform_code(p_platform text, p_provider text) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5069,7 +5141,8 @@ begin
     cross join lateral (select o.created_at, o.recipients from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
-        d.locale, d.data, null::smallint as outcome, null::text as reason, d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
+        d.locale, d.data, case when d.accepted_at is not null then 0::smallint end as outcome, null::text as reason,
+        d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
         d.bypassed_at is not null as bypassed
       from push.delivery d where d.outbox_id = c.id
       union all
@@ -5606,9 +5679,9 @@ begin
     -- A condition "state = 2" may be planned as a scan of all waiting deliveries, and there are most of them when this
     -- function is needed.
     update push.delivery d
-      set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp()
+      set state = 0, ready_lane = case when d.crashes < 2 then d.lane end, due_at = clock_timestamp(), avoid = null
       where d.ctid = any (array(select x.ctid from push.delivery x where x.outbox_id = v_call.id))
-        and d.kind = 0 and d.state > 1 and d.deadline_at > clock_timestamp();
+        and d.kind = 0 and (d.state = 2 or d.avoid is not null) and d.deadline_at > clock_timestamp();
     get diagnostics v_woken = row_count;
     with last as (
       -- The last push to each device.
@@ -5981,7 +6054,7 @@ begin
         'miss, oldest_ringing, postpone_receipts, promote, '
         'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
-        'expire, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
+        'end_accepted, expire, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
         'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
         'note_tokens'),
       (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),
@@ -6115,7 +6188,7 @@ $$;
 
 COMMENT ON FUNCTION push.set_webhooks(p_app text[], p_host text[], p_url_digest text[], p_events text[]) IS 'writes which apps have a webhook. Arrays, by app: p_app: name of the app; p_host: host and port of the URL, or null: the app has no webhook; p_url_digest: SHA-256 of the URL, in hex; p_events: types separated by commas, or null: all. Other apps are left as they are. Returns the apps whose row another transaction has locked: they are unchanged, so call it again';
 
-CREATE FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[] DEFAULT NULL::text[], p_receipt_after_ms integer[] DEFAULT NULL::integer[]) RETURNS bigint
+CREATE FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[] DEFAULT NULL::text[], p_receipt_after_ms integer[] DEFAULT NULL::integer[], p_created_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET jit TO 'off'
@@ -6130,16 +6203,17 @@ declare
   v_settled bigint := 0;
   v_more    bigint;
 begin
-  for v_pass in 1..2 loop
-    -- Arrays by subscript: PL/pgSQL keeps them expanded. unnest would write each of the fifteen arrays into a tuple store of
-    -- its own.
+  for v_pass in 1..3 loop
     with gone as (
       delete from push.delivery d
       using generate_series(1, cardinality(p_outbox_id)) r(i)
       where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
-        and d.n is not distinct from p_n[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
+        and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
+          or d.state <> 1 and (p_outcome[r.i] <= 1 or abs(d.avoid) = p_gateway) and v_pass = 3)
       returning r.i, d.outbox_id, d.created_at, d.deadline_at, d.n, d.lane, d.kind, d.user_id, d.token, d.environment, d.platform,
-        d.locale, d.data, d.last_reason, d.failures, d.fallback_of
+        d.locale, d.data, d.last_reason, d.failures, d.fallback_of, case when d.state <> 1 then d.attempt end as tries,
+        case when p_outcome[r.i] > 1 then d.accepted_at end as accepted_at, case when p_outcome[r.i] > 1 and d.accepted_at is not null
+          then (d.accepted_at > d.deadline_at)::int else coalesce(p_outcome[r.i], 4) end as outcome
     ), receipts as (
       insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
       select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
@@ -6150,7 +6224,7 @@ begin
           array_agg(p_message_id[g.i]) as ticket, array_agg(g.outbox_id) as outbox_id, array_agg(g.n) as n,
           array_agg(g.user_id) as user_id, array_agg(g.token) as token
         from gone g
-        where p_receipt_after_ms[g.i] is not null and p_outcome[g.i] <= 1 and p_message_id[g.i] is not null
+        where p_receipt_after_ms[g.i] is not null and g.outcome <= 1 and p_message_id[g.i] is not null
         group by g.lane
       ) r cross join lateral (select l.app from push.lane l where l.id = r.lane offset 0) l
     ), noted as (
@@ -6158,16 +6232,17 @@ begin
       select distinct g.outbox_id, case g.kind when 0 then 'failed' else 'untold' end, g.kind = 0
       from gone g
       -- An invite that expired has no time left for another channel, unless its wait was longer than its window.
-      where g.kind = 0 and p_outcome[g.i] in (3, 4) and g.deadline_at > v_now + (p_outcome[g.i] = 3)::int * interval '2 s'
-        or g.kind = 1 and p_outcome[g.i] = 3 or p_reason[g.i] = 'SaidByCancel'
+      where g.kind = 0 and g.outcome in (3, 4) and g.deadline_at > v_now + (g.outcome = 3)::int * interval '2 s'
+        or g.kind = 1 and g.outcome = 3 or p_reason[g.i] = 'SaidByCancel'
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, coalesce(p_attempts[g.i], 0), p_gateway, g.lane,
-      g.kind, coalesce(p_outcome[g.i], 4), nullif(p_status[g.i], 0), g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
-      case when p_outcome[g.i] <= 1 or p_reason[g.i] is not null then p_reason[g.i]
-        when p_outcome[g.i] = 2 then push.void_reason(g.outbox_id, g.user_id)
-        else coalesce(g.last_reason, case p_outcome[g.i] when 3 then 'DeadlinePassed' else 'Unknown' end) end,
+    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], coalesce(g.accepted_at, p_answered_at[g.i]), g.n,
+      coalesce(greatest(p_attempts[g.i], g.tries), 0), p_gateway, g.lane, g.kind, g.outcome,
+      case when g.accepted_at is null then nullif(p_status[g.i], 0) end, g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
+      case when g.accepted_at is not null then 'Hedged' when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
+        when g.outcome = 2 then push.void_reason(g.outbox_id, g.user_id)
+        else coalesce(g.last_reason, case g.outcome when 3 then 'DeadlinePassed' else 'Unknown' end) end,
       p_message_id[g.i],
       case when p_failures[g.i] is null then g.failures
         else jsonb_path_query_array(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb, '$[last - 19 to last]') end,
@@ -6175,15 +6250,19 @@ begin
     from gone g;
     get diagnostics v_more = row_count;
     v_settled := v_settled + v_more;
-    exit when v_settled = cardinality(p_outbox_id);
+    exit when v_settled = cardinality(p_outbox_id) or v_pass = 3 or v_pass = 2 and p_created_at is null;
     -- A rewrite of the table has moved the others, or they are no longer ours.
-    p_place := push.places(p_gateway, p_outbox_id, p_n, p_lease);
+    p_place := push.places(p_gateway, p_outbox_id, p_n, p_lease, case v_pass when 2 then p_created_at end);
   end loop;
+  if v_settled < cardinality(p_outbox_id) then
+    update push.delivery d set accepted_at = coalesce(p_answered_at[r.i], v_now) from generate_series(1, cardinality(p_outbox_id)) r(i)
+      where d.ctid = p_place[r.i] and d.state = 1 and p_outcome[r.i] <= 1 and d.accepted_at is null;
+  end if;
   return v_settled;
 end
 $_$;
 
-COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[]) IS 'ends claimed deliveries and writes their history. Returns how many it accepted; if that is fewer than were passed, leases were lost and those results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_call_id: unused, it stands for gateways of release 0.1.0. p_reason null: for a void delivery that of push.void_reason. Notes invites that failed for good and cancels that expired, for push.follow_up';
+COMMENT ON FUNCTION push.settle(p_gateway integer, p_place tid[], p_outbox_id bigint[], p_n integer[], p_lease integer[], p_attempts integer[], p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamp with time zone[], p_answered_at timestamp with time zone[], p_failures text[], p_receipt_after_ms integer[], p_created_at timestamp with time zone[]) IS 'ends deliveries that are claimed, or were handed on and not claimed since, and writes their history. Returns how many it ended; if that is fewer than were passed, leases were lost: what was accepted is noted (push.delivery.accepted_at), other results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is unused. p_reason null: for a void delivery that of push.void_reason. Notes invites that failed for good and cancels that expired, for push.follow_up';
 
 CREATE FUNCTION push.settle_receipts(p_app text, p_ticket text[], p_reason text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7461,10 +7540,10 @@ CREATE VIEW push.deliveries AS
             ELSE 'notification'::text
         END AS kind,
     d.user_id,
-        CASE d.state
-            WHEN 0 THEN 'ready'::text
-            WHEN 1 THEN 'claimed'::text
-            ELSE 'waiting'::text
+        CASE
+            WHEN (d.state = 1) THEN 'claimed'::text
+            WHEN ((d.state = 2) OR ((d.avoid IS NOT NULL) AND (d.due_at > now()))) THEN 'waiting'::text
+            ELSE 'ready'::text
         END AS state,
     d.attempt,
     d.due_at,
@@ -8501,7 +8580,10 @@ CREATE VIEW push.stuck AS
             r.data,
             r.bypassed_at,
             r.paired,
-            r.found_ended
+            r.found_ended,
+            r.avoid,
+            r.handed_on_at,
+            r.accepted_at
            FROM ((push.lane l_1
              LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l_1.id)))
              CROSS JOIN LATERAL ( SELECT d_1.outbox_id,
@@ -8528,7 +8610,10 @@ CREATE VIEW push.stuck AS
                     d_1.data,
                     d_1.bypassed_at,
                     d_1.paired,
-                    d_1.found_ended
+                    d_1.found_ended,
+                    d_1.avoid,
+                    d_1.handed_on_at,
+                    d_1.accepted_at
                    FROM ( SELECT d_2.outbox_id,
                             d_2.created_at,
                             d_2.due_at,
@@ -8553,7 +8638,10 @@ CREATE VIEW push.stuck AS
                             d_2.data,
                             d_2.bypassed_at,
                             d_2.paired,
-                            d_2.found_ended
+                            d_2.found_ended,
+                            d_2.avoid,
+                            d_2.handed_on_at,
+                            d_2.accepted_at
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -8586,7 +8674,10 @@ CREATE VIEW push.stuck AS
             c.data,
             c.bypassed_at,
             c.paired,
-            c.found_ended
+            c.found_ended,
+            c.avoid,
+            c.handed_on_at,
+            c.accepted_at
            FROM ( SELECT d_1.outbox_id,
                     d_1.created_at,
                     d_1.due_at,
@@ -8611,7 +8702,10 @@ CREATE VIEW push.stuck AS
                     d_1.data,
                     d_1.bypassed_at,
                     d_1.paired,
-                    d_1.found_ended
+                    d_1.found_ended,
+                    d_1.avoid,
+                    d_1.handed_on_at,
+                    d_1.accepted_at
                    FROM (push.lane l_1
                      CROSS JOIN LATERAL ( SELECT d_2.outbox_id,
                             d_2.created_at,
@@ -8637,7 +8731,10 @@ CREATE VIEW push.stuck AS
                             d_2.data,
                             d_2.bypassed_at,
                             d_2.paired,
-                            d_2.found_ended
+                            d_2.found_ended,
+                            d_2.avoid,
+                            d_2.handed_on_at,
+                            d_2.accepted_at
                            FROM push.delivery d_2
                           WHERE (d_2.ready_lane = l_1.id)
                           ORDER BY d_2.deadline_at
@@ -8668,7 +8765,10 @@ CREATE VIEW push.stuck AS
                     d_1.data,
                     d_1.bypassed_at,
                     d_1.paired,
-                    d_1.found_ended
+                    d_1.found_ended,
+                    d_1.avoid,
+                    d_1.handed_on_at,
+                    d_1.accepted_at
                    FROM push.delivery d_1
                   WHERE ((d_1.ready_lane IS NULL) AND (d_1.due_at < (now() - '00:00:05'::interval)) AND (d_1.crashes < 2))
                   ORDER BY d_1.due_at
@@ -8698,7 +8798,10 @@ CREATE VIEW push.stuck AS
                     d_1.data,
                     d_1.bypassed_at,
                     d_1.paired,
-                    d_1.found_ended
+                    d_1.found_ended,
+                    d_1.avoid,
+                    d_1.handed_on_at,
+                    d_1.accepted_at
                    FROM push.delivery d_1
                   WHERE (d_1.crashes >= 2)
                  LIMIT 1000)) c

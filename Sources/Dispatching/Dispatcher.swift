@@ -109,13 +109,18 @@ public actor Dispatcher {
   /// Whether deliveries are claimed from the database.
   public var isDatabaseReady: Bool { machine.databaseObstacle(loop.now) == nil }
 
-  /// The lanes whose requests are not answered, one sentence each.
-  public var unansweredLanes: [String] {
-    lanes.compactMap { lane in
-      let time = lane.provider.conditionOnLoop.unanswered
-      guard time > .zero else { return nil }
-      return "\(lane.configuration.app)/\(lane.configuration.provider.rawValue): no request was answered for "
-        + "\(time.milliseconds / 1_000) s"
+  /// What is wrong with the providers of lanes, one sentence each: requests that are not answered, new credentials that are refused.
+  public var laneRemarks: [String] {
+    lanes.flatMap { lane in
+      let condition = lane.provider.conditionOnLoop
+      var remarks: [String] = []
+      if condition.unanswered > .zero {
+        remarks.append("no request was answered for \(condition.unanswered.milliseconds / 1_000) s")
+      }
+      if let reason = condition.refusedCredentials {
+        remarks.append("the new credentials are refused (\(reason)); the former ones are still used")
+      }
+      return remarks.map { "\(lane.configuration.app)/\(lane.configuration.provider.rawValue): \($0)" }
     }
   }
 

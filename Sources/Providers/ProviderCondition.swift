@@ -21,5 +21,8 @@ public struct ProviderCondition: Sendable, Equatable {
   /// When the token in use was issued, in milliseconds since 1970; nil while there is none. Always nil for Expo.
   public var tokenIssuedAtMilliseconds: Int64?
 
+  /// Why the provider does not accept its new credentials, so that the former ones are still used; nil if they are in use.
+  public var refusedCredentials: String?
+
   public init() {}
 }

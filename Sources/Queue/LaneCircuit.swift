@@ -1,28 +1,29 @@
 // The circuit breaker of a lane. Pure.
 //
-//   closed ── too many failures in a row, or our credentials refused ──▶ open ── time is over ──▶ half-open
-//     ▲                                                    or `tryNow`    ▲                          │
-//     └──────────────────────── a success ────────────────────────────────┼──────────────────────────┤
-//                                                                         └──────── a failure ───────┘
+//   closed ── pushes to several tokens failed ──▶ open ── a second is over, or `tryNow` ──▶ half-open
+//     ▲                                            ▲                                           │
+//     └──────────────── a success ─────────────────┼───────────────────────────────────────────┤
+//                                                  └──────────────── a failure ────────────────┘
 //
-// While the circuit is open, the lane claims nothing. Its deliveries wait in the outbox, and no attempt is counted, until the
-// provider answers again or their deadline comes. A half-open circuit lets one delivery try, and another one every second while that
-// one has no answer.
+// While the circuit is open, the lane claims nothing. Its deliveries wait in the outbox, where other replicas find them, and no attempt is
+// counted. A half-open circuit lets one delivery try, and another one every second while that one has no answer. Other replicas come
+// first then: it tries what they leave (`LaneAllowance.isLast`).
 //
-// A request without an answer is no failure of the provider if the provider has answered since it was sent: the fault is its own.
+// Two tokens are enough, because it costs little to be wrong: a lone ring waits for a second at most, and the first success closes the
+// circuit. One token proves nothing, whatever the provider says of our credentials: the fault may be its own. A request without an answer
+// is no failure of the provider if the provider has answered since it was sent.
 
 public import Runtime
 
 /// Decides from the provider's answers whether a lane may claim.
 public struct LaneCircuit: Sendable {
   public struct Limits: Sendable {
-    /// Number of consecutive failures that open the circuit. Refused credentials open it at once.
-    public var failures = 20
-    /// Maximum number of failures that count for one delivery. The fault may be its own, and it must not stop the others.
-    public var failuresOfOne = 5
-    /// How long the circuit stays open the first time. The time doubles whenever a probe fails.
+    /// Number of tokens that must fail, with no success between them, to open the circuit.
+    public var tokens = 2
+    /// How long a failure counts.
+    public var memory: Nanoseconds = .seconds(60)
+    /// How long the circuit stays open before a delivery tries.
     public var openFor: Nanoseconds = .seconds(1)
-    public var openForMost: Nanoseconds = .seconds(15)
     public init() {}
   }
 
@@ -53,20 +54,23 @@ public struct LaneCircuit: Sendable {
 
   public private(set) var state = State.closed
   private let limits: Limits
-  private var failures = 0
+  /// The failures since the last success, each of another token.
+  private var failures: [(token: ArraySlice<UInt8>, at: Instant)] = []
   /// When the provider answered last.
   private var workedAt = Instant(nanoseconds: .min)
   /// When the circuit became half-open last.
   private var halfOpenAt = Instant(nanoseconds: .min)
-  /// The failures in a row by delivery.
-  private var failuresByDelivery: [DeliveryKey: Int] = [:]
   /// The latest connections whose loss was counted.
   private var lostConnections: [Int] = []
   private static let lostConnectionsMax = 8
-  private var openings = 0
 
   public init(limits: Limits = Limits()) {
     self.limits = limits
+  }
+
+  /// Whether the last push failed, or the circuit is not closed. Nothing has worked since.
+  public func isDoubtful(_ now: Instant) -> Bool {
+    state != .closed || failures.contains { $0.at + limits.memory > now }
   }
 
   /// Updates the state to `now`: an open circuit becomes half-open when its time is over.
@@ -77,10 +81,10 @@ public struct LaneCircuit: Sendable {
   /// Counts an answer. Returns what it changed; nil if nothing.
   ///
   /// - Parameters:
-  ///   - delivery: what it was about; nil where that is not known.
+  ///   - token: the token it was about; nil where that is not known.
   ///   - unansweredSince: when the request was sent, if it got no answer in time; nil otherwise.
   public mutating func didHear(
-    _ answer: Answer, about delivery: DeliveryKey? = nil, unansweredSince: Instant? = nil, _ now: Instant
+    _ answer: Answer, about token: ArraySlice<UInt8>? = nil, unansweredSince: Instant? = nil, _ now: Instant
   ) -> Change? {
     if let unansweredSince, unansweredSince < max(workedAt, halfOpenAt) { return nil }
     if case .lost(let connection) = answer {
@@ -96,16 +100,12 @@ public struct LaneCircuit: Sendable {
       close()
       return change
     case (_, .open): return nil
-    case (.unauthorized, _), (.failing, .halfOpen), (.lost, .halfOpen):
-      return open(now)
-    case (.failing, .closed), (.lost, .closed):
-      if let delivery {
-        let count = failuresByDelivery[delivery, default: 0] + 1
-        guard count <= limits.failuresOfOne else { return nil }
-        failuresByDelivery[delivery] = count
-      }
-      failures += 1
-      return failures >= limits.failures ? open(now) : nil
+    case (_, .halfOpen): return open(now)
+    case (_, .closed):
+      failures.removeAll { $0.at + limits.memory <= now || $0.token == token }
+      // A copy, because the token is a part of a larger buffer.
+      failures.append((Array(token ?? [])[...], now))
+      return failures.count >= limits.tokens ? open(now) : nil
     }
   }
 
@@ -119,14 +119,13 @@ public struct LaneCircuit: Sendable {
   /// The provider works.
   public mutating func close() {
     state = .closed
-    forgetFailures()
-    openings = 0
+    if !failures.isEmpty { failures = [] }
   }
 
   /// The provider is in trouble until then, at least. An open circuit stays open for the longer time.
   public mutating func open(until: Instant) {
     if case .open(let current) = state, current >= until { return }
-    forgetFailures()
+    failures = []
     state = .open(until: until)
   }
 
@@ -135,16 +134,9 @@ public struct LaneCircuit: Sendable {
     if case .open(let until) = state { max(.zero, until - now) } else { .zero }
   }
 
-  private mutating func forgetFailures() {
-    failures = 0
-    if !failuresByDelivery.isEmpty { failuresByDelivery = [:] }
-  }
-
   private mutating func open(_ now: Instant) -> Change {
-    let time = min(limits.openForMost, Nanoseconds(limits.openFor.count << min(openings, 10)))
-    openings += 1
-    forgetFailures()
-    state = .open(until: now + time)
-    return .opened(until: now + time)
+    failures = []
+    state = .open(until: now + limits.openFor)
+    return .opened(until: now + limits.openFor)
   }
 }

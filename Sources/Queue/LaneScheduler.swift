@@ -25,6 +25,9 @@ public struct LaneScheduler: Sendable {
     public var busyWait = Nanoseconds.milliseconds(200)
     /// The interval at which another delivery tries while the last ones have no answer: in a half-open lane, and in one without room.
     public var probeInterval = Nanoseconds.seconds(1)
+    /// After this time without a delivery a doubtful lane takes a new one like any other, instead of what other gateways leave. Otherwise
+    /// it would never learn that its provider works again, because they leave nothing.
+    public var trialInterval = Nanoseconds.seconds(10)
     /// Number of background rows in one claim. Fewer are not worth a claim; more would make a ring wait.
     public var backgroundInClaim: ClosedRange<Int> = 50...100
     public init() {}
@@ -50,6 +53,8 @@ public struct LaneScheduler: Sendable {
     var askedAt = Instant(nanoseconds: .min), claimedAt = Instant(nanoseconds: .min)
     /// Its last claim brought as many rows as it asked for.
     var hasMore = false
+    /// As in `LaneAllowance`.
+    var isLast = false, takesOnlyNew = false
 
     /// How many deliveries it may hold that do not wait aside. Twice the capacity keeps the connections busy while the next claim
     /// is under way. The window bounds what a lane may hold.
@@ -58,6 +63,11 @@ public struct LaneScheduler: Sendable {
     /// How many deliveries may be claimed now.
     mutating func allowance(_ now: Instant, _ limits: Limits) -> Int {
       circuit.advance(now)
+      let isTrial = claimedAt + limits.trialInterval <= now
+      let tries = circuit.isDoubtful(now) && circuit.wait(now) == .zero && (isTrial || circuit.state == .halfOpen)
+      // In turns, because what has failed before shows nothing of the lane.
+      takesOnlyNew = tries && !takesOnlyNew
+      isLast = circuit.isDoubtful(now) && !(isTrial && takesOnlyNew)
       guard now >= throttledUntil else { return 0 }
       switch circuit.state {
       case .open: return 0
@@ -126,15 +136,15 @@ public struct LaneScheduler: Sendable {
   /// The provider answered. Returns how the answer changed the lane's circuit; nil if it did not.
   ///
   /// - Parameters:
-  ///   - delivery: what the answer was about; nil where that is not known.
+  ///   - token: the token it was about; nil where that is not known.
   ///   - unansweredSince: when the request was sent, if it got no answer in time; nil otherwise.
   public mutating func didHear(
-    _ answer: LaneCircuit.Answer, about delivery: DeliveryKey? = nil, unansweredSince: Instant? = nil,
+    _ answer: LaneCircuit.Answer, about token: ArraySlice<UInt8>? = nil, unansweredSince: Instant? = nil,
     from lane: Int16, _ now: Instant
   ) -> LaneCircuit.Change? {
     var change: LaneCircuit.Change?
     withLane(lane) {
-      change = $0.circuit.didHear(answer, about: delivery, unansweredSince: unansweredSince, now)
+      change = $0.circuit.didHear(answer, about: token, unansweredSince: unansweredSince, now)
     }
     return change
   }
@@ -153,6 +163,9 @@ public struct LaneScheduler: Sendable {
   public mutating func tryNow(_ lane: Int16, _ now: Instant) {
     withLane(lane) { $0.circuit.tryNow(now) }
   }
+
+  /// Whether the lane's circuit is closed.
+  public func isWell(_ lane: Int16) -> Bool { indexByID[lane].map { lanes[$0].circuit.state == .closed } ?? false }
 
   /// How long the lane sends nothing from now on, at least, because its circuit is open or its provider asked for a pause.
   public func wait(of lane: Int16, _ now: Instant) -> Nanoseconds {
@@ -258,7 +271,10 @@ public struct LaneScheduler: Sendable {
       guard limit > 0 else { continue }
       lanes[index].askedAt = now
       let background = min(limit, lanes[index].rate?.availableToBackground(now) ?? limit)
-      allowances.append(LaneAllowance(lane: lanes[index].id, limit: Int32(limit), background: Int32(background)))
+      allowances.append(
+        LaneAllowance(
+          lane: lanes[index].id, limit: Int32(limit), background: Int32(background), isLast: lanes[index].isLast,
+          takesOnlyNew: lanes[index].takesOnlyNew))
     }
     return allowances
   }

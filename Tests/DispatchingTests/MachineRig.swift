@@ -62,6 +62,7 @@ struct MachineRig {
   var isDrained: Bool { machine.isDrained }
   var isIdle: Bool { machine.isIdle }
   var counters: DispatcherCounters { machine.counters }
+  var heldCount: Int { machine.held.count }
   var inFlight: Int { machine.conditions(now).first?.inFlight ?? -1 }
 
   // MARK: - Time and events
@@ -263,9 +264,14 @@ struct MachineRig {
 
 extension Delivery {
   /// The same, as the result of a claim.
-  func claimed(by number: Int32) -> Delivery {
+  func claimed(by number: Int32) -> Delivery { copy(lease: number, attempt: attempt) }
+
+  /// The same, as the next claim brings it after so many attempts.
+  func attempted(_ attempts: Int32) -> Delivery { copy(lease: lease.lease, attempt: attempts + 1) }
+
+  private func copy(lease: Int32, attempt: Int32) -> Delivery {
     Delivery(
-      lease: DeliveryLease(key, lease: number), place: place, lane: lane,
+      lease: DeliveryLease(key, lease: lease), place: place, lane: lane,
       attempt: attempt, kind: kind, environment: environment, platform: platform,
       createdAtMicroseconds: createdAtMicroseconds, deadlineAtMicroseconds: deadlineAtMicroseconds, deadline: deadline,
       call: call, texts: texts, bytes: bytes)

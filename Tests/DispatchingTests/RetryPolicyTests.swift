@@ -102,6 +102,64 @@ struct RetryPolicyTests {
     #expect(decide(.unknown(reason: "TimedOut"), left: .milliseconds(50)) == .settle(.expired, reason: "TimedOut"))
   }
 
+  @Test(
+    "a ring whose provider refuses it for another reason than its token, or does not answer, is handed on",
+    arguments: [
+      PushOutcome.unauthorized(reason: "x"), .unavailable(reason: "x", after: .seconds(20)), .unknown(reason: "x"),
+      .throttled(reason: "x", after: .seconds(20), isLaneWide: true),
+      .unknown(reason: PushOutcome.connectionLostReason),
+    ])
+  func handedOn(_ outcome: PushOutcome) {
+    func decide(_ left: Nanoseconds) -> Disposition {
+      policy.disposition(
+        of: outcome, attempts: 1, isRing: true, deadline: now + left, answeredAt: now, random: 0)
+    }
+    // This gateway waits as long as the provider says.
+    let wait: Nanoseconds? =
+      switch outcome {
+      case .unavailable(_, let after), .throttled(_, let after, _): after
+      default: nil
+      }
+    let rests: Rest = if case .throttled = outcome { .here } else { .inTurn }
+    #expect(decide(.seconds(60)) == .handOn(reason: outcome.failureReason ?? "", after: wait, rests: rests))
+    #expect(decide(.milliseconds(100)) == .settle(.expired, reason: outcome.failureReason))
+  }
+
+  @Test("a ring of a dead token is dead, and one for which there are too many pushes is tried once more here")
+  func ofItsToken() {
+    func decide(_ outcome: PushOutcome) -> Disposition {
+      policy.disposition(
+        of: outcome, attempts: 1, isRing: true, deadline: now + .seconds(60), answeredAt: now, random: 0)
+    }
+    #expect(decide(.tokenInvalid(reason: "Unregistered", since: nil)) == .settle(.dead, reason: "Unregistered"))
+    #expect(
+      decide(.throttled(reason: "TooManyRequests", after: nil, isLaneWide: false))
+        == .retry(after: .zero, reason: "TooManyRequests", isCounted: true))
+  }
+
+  @Test("a ring for whose token there are too many pushes waits here; if that is long, or not enough, others try")
+  func throttledToken() {
+    func decide(_ after: Nanoseconds?, attempts: Int, throttles: Int) -> Disposition {
+      policy.disposition(
+        of: .throttled(reason: "x", after: after, isLaneWide: false), attempts: attempts, throttles: throttles,
+        isRing: true, deadline: now + .seconds(60), answeredAt: now, random: 0)
+    }
+    let long = Nanoseconds.seconds(20)
+    #expect(decide(long, attempts: 1, throttles: 1) == .handOn(reason: "x", after: long, rests: .here))
+    #expect(decide(long, attempts: 2, throttles: 1) == .handOn(reason: "x", after: long, rests: .here))
+    #expect(decide(long, attempts: 3, throttles: 1) == .handOn(reason: "x", after: long, rests: .everywhere))
+    #expect(decide(nil, attempts: 1, throttles: 1) == .retry(after: .zero, reason: "x", isCounted: true))
+    #expect(decide(nil, attempts: 2, throttles: 2) == .handOn(reason: "x", after: policy.longestRest, rests: .here))
+    #expect(decide(nil, attempts: 4, throttles: 2) == .settle(.dead, reason: "x"))
+  }
+
+  @Test(
+    "rests double with each second attempt",
+    arguments: zip([0, 1, 2, 3, 4, 5, 6, 70], [250, 250, 250, 500, 500, 1000, 1000, 1000]))
+  func rests(attempts: Int, milliseconds: Int64) {
+    #expect(policy.rest(afterAttempts: attempts) == .milliseconds(milliseconds))
+  }
+
   @Test("no retry is ever planned past the deadline", arguments: [1, 2, 5, 20])
   func alwaysInside(attempts: Int) {
     var generator = TestSeed.generator(5)
@@ -110,6 +168,7 @@ struct RetryPolicyTests {
       let outcome = PushOutcome.unavailable(reason: "x", after: nil)
       switch decide(outcome, attempts: attempts, left: left, random: .random(in: 0..<1, using: &generator)) {
       case .retry(let wait, _, _), .park(let wait, _, _): #expect(wait + policy.roundTrip < left, "\(TestSeed.comment)")
+      case .handOn: Issue.record("only rings are handed on")
       case .settle(let outcome, _): #expect(outcome == .expired, "\(TestSeed.comment)")
       }
     }

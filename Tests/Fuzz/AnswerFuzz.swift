@@ -51,7 +51,7 @@ enum AnswerFuzz {
     let message = answer.http2
     let (disposition, _) = APNsReasonTable.read(message)
     let status = message.status  // nothing that is not three digits
-    guard case .settle(let outcome) = disposition else {
+    guard case .settle(let outcome, _) = disposition else {
       return require([400, 403, 429].contains(status), "sent again under status \(status)")
     }
     check(outcome, status: status)
@@ -66,7 +66,7 @@ enum AnswerFuzz {
     let answer = Answer(input)
     let message = answer.http2
     let status = message.status
-    guard case .settle(let outcome) = FCMReasonTable.read(message, wallMilliseconds: now) else {
+    guard case .settle(let outcome, _) = FCMReasonTable.read(message, wallMilliseconds: now) else {
       return require(status == 401, "another access token under status \(status)")
     }
     check(outcome, status: status)

@@ -173,7 +173,7 @@ struct CallRulesTests {
   }
 
   @Test(
-    "rejected credentials open the circuit of their lane only: its deliveries wait, no token is invalidated, and the lane recovers"
+    "a push whose credentials are rejected is sent again: the lane recovers, and no token is invalidated"
   )
   func credentials() async throws {
     var configuration = SimulatorSuite.Configuration()

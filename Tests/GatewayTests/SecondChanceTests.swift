@@ -78,17 +78,18 @@ struct SecondChanceTests {
     }
   }
 
-  @Test("fallback: if a provider demands a pause longer than the ring window, the user's next channel is tried at once")
+  @Test("a provider that demands a pause longer than the ring window: the user's next channel rings meanwhile")
   func longPause() async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.faults = FaultPlan([FaultRule(provider: .fcm, fault: .reason("QUOTA_EXCEEDED", retryAfter: 600))])
     try await GatewayHarness.with(simulators: configuration) { gateway in
-      try await ring(
-        gateway, "call-3",
+      let recipients =
         #"[{"userId": "u", "fcmToken": "a-good-token-of-a-phone", "pushToken": "\#(Self.expoToken)", "platform": "android"}]"#
-      )
-      #expect(
-        try await history(gateway, "provider, outcome, reason") == ["fcm expired QUOTA_EXCEEDED", "expo delivered"])
+      try await gateway.ring(GatewayHarness.baseCallData("call-3"), recipients, seconds: 600)
+      #expect(try await gateway.simulators.expo.waitForAccepted(1).map(\.token) == [Self.expoToken])
+      let owed = try await gateway.database.value(
+        "select last_reason from push.deliveries where call_id = 'call-3' and kind = 'invite' and provider = 'fcm'")
+      #expect(owed == "QUOTA_EXCEEDED", "another replica may be able to ring it")
     }
   }
 
@@ -154,6 +155,61 @@ struct SecondChanceTests {
       #expect(try await history(gateway, "outcome, reason") == ["dead BadDeviceToken"])
       try await gateway.database.wait(
         for: "select string_agg(reason, ',') from push.token_invalidations", toBe: "BadDeviceToken")
+    }
+  }
+
+  @Test(
+    "BadDeviceToken: while the other environment is ill the push fails, but the token stays",
+    arguments: [
+      Fault.reason("ServiceUnavailable"), .reason("InvalidProviderToken"), .reason("TooManyRequests"), Fault(.hang),
+      Fault(.close),
+    ])
+  func illEnvironment(fault: Fault) async throws {
+    var configuration = SimulatorSuite.Configuration()
+    configuration.faults = FaultPlan([FaultRule(provider: .apns, environment: "sandbox", fault: fault)])
+    try await GatewayHarness.with(simulators: configuration) { gateway in
+      let token = Self.hex("5a4db0")
+      try await gateway.database.execute("select push.register_device('u', 'porteiro', 'apns', '\(token)')")
+      try await ring(gateway, "call-7", #"["u"]"#)
+      #expect(try await history(gateway, "outcome, reason") == ["dead BadDeviceToken"])
+      // Once the other environment is well again, the token rings.
+      await gateway.simulators.setFaults(FaultPlan())
+      try await ring(gateway, "call-8", #"["u"]"#)
+      #expect(await gateway.simulators.apnsSandbox.accepted.map(\.token) == [token])
+      #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
+    }
+  }
+
+  // MARK: - Answers about one phone
+
+  @Test(
+    "a refusal that speaks of one phone stops no other",
+    arguments: [
+      (SimulatedProvider.apns, Fault.reason("BadEnvironmentKeyInToken")),
+      (.fcm, Fault(.answer(status: 429, reason: "RESOURCE_EXHAUSTED", body: "<html>Too many</html>"))),
+    ])
+  func onePhone(provider: SimulatedProvider, fault: Fault) async throws {
+    func phone(_ number: Int) -> String {
+      provider == .apns
+        ? #""voipPushToken": "\#(Self.hex("ab", number))""#
+        : #""fcmToken": "phone-number-\#(number)-0123456789", "platform": "android""#
+    }
+    var configuration = SimulatorSuite.Configuration()
+    let bad = provider == .apns ? Self.hex("ab", 9) : "phone-number-9-"
+    configuration.faults = FaultPlan([FaultRule(provider: provider, tokenPrefix: bad, fault: fault)])
+    try await GatewayHarness.with(simulators: configuration) { gateway in
+      func enqueue(_ number: Int) async throws {
+        let call = GatewayHarness.baseCallData("call-\(number)")
+        try await gateway.database.execute(
+          "select push.enqueue_call('\(call)', '[{\"userId\": \"u\(number)\", \(phone(number))}]', 'porteiro')")
+      }
+      let simulator = provider == .apns ? gateway.simulators.apnsProduction : gateway.simulators.fcm
+      try await enqueue(9)
+      try await eventually("the bad one was refused") { await !simulator.counters.refused.isEmpty }
+      for number in 1...5 { try await enqueue(number) }
+      try await eventually("the others ring") { await simulator.accepted.count == 5 }
+      let dead = try await gateway.database.value("select count(*) from push.token_invalidations")
+      #expect(dead == "0")
     }
   }
 

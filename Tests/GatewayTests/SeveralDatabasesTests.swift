@@ -132,7 +132,7 @@ import Testing
       try await Self.serves(south)
       await gateway.simulators.apnsProduction.setFaults(
         FaultPlan([FaultRule(provider: .apns, fault: .reason("InvalidProviderToken"), count: 1_000)]))
-      try await gateway.enqueue("refused")
+      try await gateway.database.execute(GatewayHarness.bulk(2))
       try await eventually("the circuits of both are open") {
         let metrics = String(
           decoding: await gateway.metrics.exposition(.prometheus, readiness: .ready), as: UTF8.self)
@@ -143,7 +143,7 @@ import Testing
       }
       await gateway.simulators.apnsProduction.setFaults(FaultPlan([]))
       try await Self.enqueue("rings", in: south)
-      _ = try await gateway.simulators.apnsProduction.waitForAccepted(2)
+      _ = try await gateway.simulators.apnsProduction.waitForAccepted(3)
     }
   }
 }

@@ -53,8 +53,10 @@ extension MemoryOutbox {
   ) -> [DeliveryKey] {
     let first = now + Limits.slack
     let asked = Set(allowances.map(\.lane))
+    let byLane = Dictionary(allowances.map { ($0.lane, $0) }) { first, _ in first }
     let candidates = deliveries.values.filter {
       $0.state == .ready && $0.deadlineAt > first && asked.contains($0.lane) && !locked.contains($0.key)
+        && !$0.avoids(gateway, byLane[$0.lane], at: now)
     }
     guard !candidates.isEmpty else { return [] }
     var allowances = allowances
@@ -110,6 +112,7 @@ extension MemoryOutbox {
     row.state = .claimed
     row.owner = gateway
     row.lease = number
+    row.avoid = nil
     row.attempt += 1
     row.hasFoundEnded = row.isInvite && !call.rings(for: row.userID)
     deliveries[key] = row
@@ -166,7 +169,7 @@ extension MemoryOutbox {
 
   // MARK: - Results
 
-  /// The row that still has this lease.
+  /// The row that the gateway has claimed under this lease.
   private func row(_ lease: DeliveryLease, of gateway: Int32) -> MemoryDelivery? {
     guard let row = deliveries[lease.key], row.state == .claimed, row.owner == gateway, row.lease == lease.lease else {
       return nil
@@ -174,22 +177,40 @@ extension MemoryOutbox {
     return row
   }
 
-  /// `push.settle`: returns how many were still claimed by the gateway.
+  /// The same, or a row that nobody has, if this is an acceptance, or the gateway has handed it on.
+  private func settleable(_ settlement: Settlement, of gateway: Int32) -> MemoryDelivery? {
+    if let row = row(settlement.lease, of: gateway) { return row }
+    guard let row = deliveries[settlement.lease.key], row.state != .claimed, !locked.contains(row.key),
+      settlement.isAccepted || row.avoid == gateway || row.avoid == -gateway
+    else { return nil }
+    return row
+  }
+
+  /// `push.settle`: returns how many were still the gateway's.
   public mutating func settle(
     _ gateway: Int32, _ settlements: [Settlement], at now: DatabaseTime
   ) throws(OutboxError) -> Int {
     for settlement in settlements {
-      guard row(settlement.lease, of: gateway) != nil, let poison = poison[settlement.lease.key] else { continue }
+      guard settleable(settlement, of: gateway) != nil, let poison = poison[settlement.lease.key] else {
+        continue
+      }
       guard poison == .details, settlement.reason == "SettlementRefused" else {
         throw OutboxError(.refusedRows, "a settlement holds what the database cannot store")
       }
     }
     var count = 0
     for settlement in settlements {
-      guard let row = row(settlement.lease, of: gateway) else { continue }
+      guard let row = settleable(settlement, of: gateway) else {
+        if settlement.isAccepted, var row = deliveries[settlement.lease.key], row.acceptedAt == nil {
+          row.acceptedAt = now
+          deliveries[row.key] = row
+        }
+        continue
+      }
       count += 1
+      let outcome = row.acceptedAt != nil && !settlement.isAccepted ? DeliveryOutcome.delivered : settlement.outcome
       let reason =
-        switch settlement.outcome {
+        switch outcome {
         case .delivered, .deliveredLate: settlement.reason
         case .void: settlement.reason ?? voidReason(row)
         case .expired, .dead: settlement.reason ?? row.lastReason ?? "Unknown"
@@ -198,10 +219,10 @@ extension MemoryOutbox {
         row, settlement.outcome, owner: gateway, attempts: settlement.attempts, refusals: settlement.refusals,
         reason: reason, wasSent: settlement.sentAt != nil, at: now)
       // The next channel, if there is still enough time.
-      let left = settlement.outcome == .expired ? Limits.fallBackLeft : 0
-      let hasFailed = settlement.outcome == .dead || settlement.outcome == .expired
+      let left = outcome == .expired ? Limits.fallBackLeft : 0
+      let hasFailed = outcome == .dead || outcome == .expired
       if row.isInvite, hasFailed, row.deadlineAt > now + left { note(row.key.outboxID, .failed, at: now) }
-      let isExpiredCancel = row.kind == PushKind.cancel.rawValue && settlement.outcome == .expired
+      let isExpiredCancel = row.kind == PushKind.cancel.rawValue && outcome == .expired
       if isExpiredCancel || reason == "SaidByCancel" { note(row.key.outboxID, .untold, at: now) }
     }
     commit(isDurable: true)
@@ -213,22 +234,29 @@ extension MemoryOutbox {
     Set(keys.filter { history[$0]?.contains { $0.owner == gateway } ?? false })
   }
 
-  /// `push.park`: deliveries wait for a later attempt, or are ready at once.
+  /// `push.park`: deliveries wait for a later attempt, are handed on, or are ready at once.
   public mutating func park(_ gateway: Int32, _ parkings: [Parking], at now: DatabaseTime) -> Int {
     defer { commit() }
     var count = 0
     for parking in parkings {
       guard var row = row(parking.lease, of: gateway) else { continue }
-      row.state = parking.delay == nil ? .ready : .waiting
+      let isReady = parking.delay == nil || parking.avoided != nil
+      row.state = isReady ? .ready : .waiting
+      row.avoid = parking.avoided.map { $0 == .us ? gateway : -gateway }
+      row.handedOnAt = now
       row.owner = nil
       row.hasFoundEnded = false
       row.attempt = parking.attempts ?? max(0, row.attempt - 1)
       row.lastReason = parking.reason ?? row.lastReason
       row.refusals += parking.failures.refusals
       row.dueAt = min(now + (parking.delay ?? .zero).microseconds, row.deadlineAt)
-      deliveries[row.key] = row
       count += 1
-      if parking.delay == nil { ringBell() }
+      guard row.acceptedAt == nil else {
+        finish(row, .expired, reason: nil, at: now)  // as what it is: accepted
+        continue
+      }
+      deliveries[row.key] = row
+      if parking.delay == nil || parking.avoided == .us { ringBell() }
     }
     return count
   }
@@ -240,6 +268,8 @@ extension [FailedAttempt] {
 }
 
 extension Settlement {
+  fileprivate var isAccepted: Bool { outcome == .delivered || outcome == .deliveredLate }
+
   /// The same with the last try, whose failure is among the others only if it was hedged.
   fileprivate var refusals: Int32 {
     let isRefused = status != 0 && !failures.contains { $0.attempt == attempts && $0.isHedged }

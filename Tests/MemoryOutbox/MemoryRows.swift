@@ -111,12 +111,26 @@ public struct MemoryDelivery: Sendable {
   /// Whether the claim that took this invite found that its call no longer rings for its user.
   public var hasFoundEnded = false
   public var crashes: Int16 = 0
+  /// While it is ready and not due: the gateway that does not claim it; negative: nobody does, and this gateway has handed it on.
+  public var avoid: Int32?
+  public var handedOnAt: DatabaseTime = 0
+  /// While it is claimed: when the provider accepted it from another gateway.
+  public var acceptedAt: DatabaseTime?
   public var lastReason: String?
   /// Number of tries that the provider has refused for certain.
   public var refusals: Int32 = 0
 
   public var createdAt: DatabaseTime { key.createdAtMicroseconds }
   public var channel: MemoryChannel { MemoryChannel(lane: lane, token: token) }
+  /// Whether it avoids this gateway. If its lane is sick there, others come first.
+  func avoids(_ gateway: Int32, _ allowance: LaneAllowance?, at now: DatabaseTime) -> Bool {
+    let isLast = allowance?.isLast ?? false
+    guard avoid != nil || isLast else { return false }
+    if avoid != nil, allowance?.takesOnlyNew ?? false { return true }
+    let isForOthers = avoid.map { $0 > 0 && $0 != gateway } ?? false
+    let from = isForOthers ? min(handedOnAt, dueAt) : dueAt
+    return from > now - (avoid == -gateway || isLast ? MemoryOutbox.Limits.othersFirst : 0)
+  }
   /// Whether it may have reached the phone.
   public var mayHaveArrived: Bool { attempt > (hasFoundEnded ? 1 : 0) }
   public var isInvite: Bool { kind == PushKind.invite.rawValue }

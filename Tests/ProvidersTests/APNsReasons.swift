@@ -28,7 +28,7 @@ struct APNsReasonRow {
     rejected(400, "TopicDisallowed"), Self(400, "IdleTimeout", .lane, .resend, .worn),
     Self(403, "ExpiredProviderToken", .lane, .renewToken, .worn), refused(403, "InvalidProviderToken"),
     refused(403, "MissingProviderToken"), refused(403, "UnrelatedKeyIdInToken", .worn),
-    refused(403, "BadEnvironmentKeyInToken"), refused(403, "BadEnvironmentKeyIdInToken"),
+    environment("BadEnvironmentKeyInToken"), environment("BadEnvironmentKeyIdInToken"),
     refused(403, "BadCertificate"), refused(403, "BadCertificateEnvironment"), refused(403, "Forbidden"),
     rejected(404, "BadPath"), rejected(405, "MethodNotAllowed"), dead(410, "Unregistered"), dead(410, "ExpiredToken"),
     rejected(413, "PayloadTooLarge"),
@@ -50,6 +50,9 @@ struct APNsReasonRow {
     _ status: UInt16, _ reason: String, _ connection: HTTP2ConnectionPool.ExchangeEffect.Connection = .unproven
   ) -> Self {
     Self(status, reason, .lane, .settle(.unauthorized(reason: reason)), connection)
+  }
+  private static func environment(_ reason: String) -> Self {
+    Self(403, reason, .token, .settle(.unauthorized(reason: reason), .token), .proven)
   }
   private static func unavailable(
     _ status: UInt16, _ reason: String, _ connection: HTTP2ConnectionPool.ExchangeEffect.Connection = .unproven

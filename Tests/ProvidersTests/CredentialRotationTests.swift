@@ -5,6 +5,7 @@ import PushModel
 import Runtime
 import Simulators
 import Synchronization
+import TestTime
 import Testing
 
 @testable import Providers
@@ -49,11 +50,8 @@ import Testing
     #expect(Set(accepted.map { $0.detail("kid") }) == [identity.keyID, "NEWKEY4321"])
     #expect(accepted[firstAfterwards...].allSatisfy { $0.detail("kid") == "NEWKEY4321" })
     let counters = await suite.apnsProduction.counters
-    #expect(counters.refused.isEmpty)
-    // One stream until the first answer to the new key, then all: the capacity was never zero.
-    let capacities = bench.reports.capacities[capacityBefore...]
-    #expect(capacities.first == 1)
-    #expect(capacities.contains { $0 >= 1000 } && !capacities.contains(0))
+    #expect(counters.refused == ["BadDeviceToken": 1], "the trial of the new key")
+    #expect(bench.reports.capacities[capacityBefore...].allSatisfy { $0 >= 1000 })
     await bench.stop()
     await suite.stop()
   }
@@ -79,7 +77,7 @@ import Testing
     let all = await bench.reports.results(10)
     #expect(all[0]?.outcome.isAccepted == true)
     #expect(all[0]?.connection == 0)
-    #expect(await server.perform { $0.notes } == ["bearer old1": 1, "bearer new1": 9])
+    #expect(await server.perform { $0.notes } == ["bearer old1": 1, "bearer new1": 10], "nine, and the trial")
     await bench.stop()
   }
 
@@ -103,19 +101,107 @@ import Testing
   }
 
   @Test
-  func `a new key that the provider refuses is reported as refused`() async throws {
-    let suite = try await SimulatorSuite.start()
-    let bench = try ProviderBench.apns(suite, tokens: suite.material.apnsTokens())
+  func `a foreign key does not displace the one that works, and the right one does`() async throws {
+    let newKey = try SigningKey.generate(for: .es256)
+    var configuration = SimulatorSuite.Configuration()
+    configuration.apnsKeys = ["NEWKEY4321": try newKey.verifyingKey()]
+    let suite = try await SimulatorSuite.start(configuration)
+    let identity = suite.material.identity
+    let log = KeptLog()
+    let bench = try ProviderBench.apns(suite, tokens: suite.material.apnsTokens(), logger: log.logger)
     await bench.start()
-    #expect(await bench.push(0).outcome.isAccepted)
     let stranger = APNsCredentials(
-      teamID: suite.material.identity.teamID, keyID: suite.material.identity.keyID,
-      key: try SigningKey.generate(for: .es256))
+      teamID: identity.teamID, keyID: identity.keyID, key: try SigningKey.generate(for: .es256))
     await bench.provider.rotate(to: APNsTokenSource(stranger))
-    await bench.reports.capacity { $0 == 1 }
-    #expect(await bench.push(1).outcome == .unauthorized(reason: "InvalidProviderToken"))
+    var sent = 0
+    // Calls before, during and after the trials of the foreign key.
+    while await suite.apnsProduction.counters.refused["InvalidProviderToken", default: 0] < 2 {
+      #expect(await bench.push(sent).outcome.isAccepted)
+      sent += 1
+    }
+    try await eventually("it is said") { await bench.provider.condition.refusedCredentials == "InvalidProviderToken" }
+    for _ in 0..<10 {
+      #expect(await bench.push(sent).outcome.isAccepted)
+      sent += 1
+    }
+    #expect(log.text.split(separator: "\n").count { $0.contains("new credentials are refused") } == 1)
+    #expect(bench.reports.renewals == 0)
+
+    await bench.provider.rotate(
+      to: APNsTokenSource(APNsCredentials(teamID: identity.teamID, keyID: "NEWKEY4321", key: newKey)))
+    try await eventually("the right key is in use") { bench.reports.renewals == 1 }
+    #expect(await bench.push(sent).outcome.isAccepted)
+    let accepted = await suite.apnsProduction.accepted
+    #expect(accepted.count == sent + 1)
+    #expect(accepted.last?.detail("kid") == "NEWKEY4321")
+    #expect(await bench.provider.condition.refusedCredentials == nil)
     await bench.stop()
     await suite.stop()
+  }
+
+  @Test
+  func `an account that may not send to the project does not displace the one that may`() async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note(exchange.authorization)
+      if exchange.authorization == "Bearer new1" {
+        exchange.respond(403, body: #"{"error":{"code":403,"status":"PERMISSION_DENIED","message":"m"}}"#)
+      } else {
+        exchange.accept()
+      }
+    }
+    let bench = try ProviderBench.fcm(server, tokens: NumberedTokens("old"))
+    await bench.start()
+    await bench.provider.rotate(to: NumberedTokens("new"))
+    try await eventually("it is refused") { await bench.provider.condition.refusedCredentials == "PERMISSION_DENIED" }
+    for tag in 0..<20 { #expect(await bench.push(tag).outcome.isAccepted) }
+    await bench.stop()
+  }
+
+  @Test(arguments: [503, 429, 0])
+  func `while the provider is ill nothing is known of new credentials, and they are tried again`(
+    status: Int
+  ) async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note(exchange.authorization)
+      if exchange.authorization == "bearer new1", exchange.connection.noted("bearer new1") < 3 {
+        if status == 0 {
+          exchange.connection.drop()
+        } else {
+          exchange.respond(status, body: #"{"reason":"\#(status == 503 ? "ServiceUnavailable" : "x")"}"#)
+        }
+      } else {
+        exchange.accept()
+      }
+    }
+    let bench = try ProviderBench.apns(server, tokens: NumberedTokens("old"))
+    await bench.start()
+    #expect(await bench.push(0).outcome.isAccepted)
+    await bench.provider.rotate(to: NumberedTokens("new"))
+    try await eventually("the new key is in use") { bench.reports.renewals == 1 }
+    #expect(await bench.push(1).outcome.isAccepted)
+    #expect(await server.perform { $0.notes["bearer old1"] } == 1)
+    await bench.stop()
+  }
+
+  @Test
+  func `a key that was never accepted is displaced by any`() async throws {
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note(exchange.authorization)
+      if exchange.authorization == "bearer right1" {
+        exchange.accept()
+      } else {
+        exchange.respond(403, body: #"{"reason":"InvalidProviderToken"}"#)
+      }
+    }
+    let bench = try ProviderBench.apns(server, tokens: NumberedTokens("wrong"))
+    await bench.start()
+    await bench.provider.rotate(to: NumberedTokens("other"))
+    try await eventually("the other wrong key is in use") { bench.reports.renewals == 1 }
+    #expect(await bench.push(0).outcome == .unauthorized(reason: "InvalidProviderToken"))
+    await bench.provider.rotate(to: NumberedTokens("right"))
+    try await eventually("the right key is in use") { bench.reports.renewals == 2 }
+    #expect(await bench.push(1).outcome.isAccepted)
+    await bench.stop()
   }
 
   @Test(arguments: [1, 3])
@@ -131,17 +217,16 @@ import Testing
         to: TokensFromClosure { _ throws(ProviderTokenError) in throw ProviderTokenError("no key") })
       #expect(await bench.push(tag).outcome.isAccepted)
     }
-    #expect(await server.perform { $0.notes } == ["bearer old1": failures])
+    #expect(await server.perform { $0.notes } == ["bearer old1": failures + 1], "it was tried, too")
     await bench.provider.rotate(to: NumberedTokens("new"))
-    await bench.reports.capacity { $0 == 1 }
+    try await eventually("the new key is in use") { bench.reports.renewals == 1 }
     #expect(await bench.push(failures).outcome.isAccepted)
-    #expect(await server.perform { $0.notes["bearer new1"] } == 1)
+    #expect(await server.perform { $0.notes["bearer new1"] } == 2)
     await bench.stop()
   }
 
   @Test
-  func `an FCM service account is rotated under load on the existing connections, without a failed push`() async throws
-  {
+  func `an FCM service account is rotated under load, without a failed push`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note(exchange.authorization)
       exchange.accept()
@@ -162,15 +247,15 @@ import Testing
     for _ in 0..<10 { await load() }
     let results = await bench.reports.results(sent)
     #expect(results.values.allSatisfy { $0.outcome.isAccepted })
-    #expect(await server.perform { $0.requestCount } == sent)
+    #expect(await server.perform { $0.requestCount } == sent + 1, "and the trial of the new account")
     #expect(await server.perform { $0.notes["Bearer old1"] } == oldOnes)
-    #expect(await server.perform { $0.connectionCount } == 1)
+    #expect(await server.perform { $0.connectionCount } == 2)
     #expect(bench.reports.capacities == [100])
     await bench.stop()
   }
 
   @Test
-  func `a new key is used after a bounded time, even if one of its connections fails`() async throws {
+  func `a new key is used as soon as it is accepted, even if one of its connections fails`() async throws {
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note(exchange.authorization)
       exchange.accept()
@@ -181,17 +266,47 @@ import Testing
       $0.waitTimeout = .milliseconds(10)
     } configuration: {
       $0.sandbox = nobody
-      $0.rotationTimeMax = .milliseconds(50)
     }
     await bench.start()
     await bench.provider.send([bench.request(0, environment: .sandbox)])
     #expect(await bench.reports.results(1)[0]?.outcome == .refused(reason: "NoConnection"))
     #expect(await bench.push(1).outcome.isAccepted)
     await bench.provider.rotate(to: NumberedTokens("new"))
-    await bench.reports.capacity { $0 == 1 }
+    try await eventually("the new key is in use") { bench.reports.renewals == 1 }
     #expect(await bench.push(2).outcome.isAccepted)
-    #expect(await server.perform { $0.notes } == ["bearer old1": 1, "bearer new1": 1])
+    #expect(await server.perform { $0.notes["bearer old1"] } == 1)
     await bench.stop()
+  }
+
+  @Test
+  func `an access token that is revoked as soon as it is granted is replaced at once for all apps of the account`()
+    async throws
+  {
+    let grants = try CurlTestServer.shared.get()
+    let server = try HTTP2TestServer { exchange in
+      exchange.connection.note(exchange.authorization)
+      if exchange.authorization == "Bearer revoked-1" {
+        exchange.respond(401, body: #"{"error":{"code":401,"status":"UNAUTHENTICATED","message":"m"}}"#)
+      } else {
+        exchange.accept()
+      }
+    }
+    let source = FCMTokenSource(
+      account: FCMTestAccount.account(tokenURI: "https://localhost:\(grants.port)/token?revoked"),
+      caFile: grants.caFile, loop: .paced("token-test"))
+    let shared = SharedTokenSource(
+      identity: "account", ageMin: FCMTokenSource.interval, store: SharedTokenSourceTests.Store()
+    ) { refused throws(ProviderTokenError) in try await source.token(replacing: refused) }
+    let benches = try (0..<2).map { _ in try ProviderBench.fcm(server, tokens: shared) }
+    for bench in benches { await bench.start() }
+    for bench in benches {
+      let start = bench.provider.loop.now
+      #expect(await bench.push(0).outcome.isAccepted)
+      #expect(bench.provider.loop.now - start < .seconds(5))
+    }
+    #expect(await server.perform { $0.notes } == ["Bearer revoked-1": 2, "Bearer revoked-2": 2])
+    for bench in benches { await bench.stop() }
+    source.loop.stop()
   }
 
   @Test

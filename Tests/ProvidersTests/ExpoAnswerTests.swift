@@ -78,6 +78,17 @@ import Testing
     #expect(answer(body, status: 400, count: 2) == .sendFewer)
   }
 
+  @Test(arguments: [
+    (413, ""), (413, "<html></html>"), (400, ""), (400, #"{"errors":[{"code":"VALIDATION_ERROR"}]}"#),
+    (200, #"{"errors":[{"code":"VALIDATION_ERROR"}]}"#),
+  ])
+  func `an answer that rejects a request of several messages says nothing about each`(status: UInt16, body: String) {
+    let found = answer(body, status: status, count: 2)
+    #expect(status == 200 ? found != .sendFewer : found == .halve)
+    if case .all(.rejected) = answer(body, status: status, count: 1) { return }
+    #expect(status == 200)
+  }
+
   @Test(
     arguments: [
       (401, PushOutcome.unauthorized(reason: "HTTP401")), (403, .unauthorized(reason: "HTTP403")),

@@ -5,6 +5,7 @@ import HTTP2TestSupport
 import PushModel
 import Runtime
 import Synchronization
+import TestTime
 import Testing
 
 @testable import Providers
@@ -16,6 +17,7 @@ final class ProviderReports: Sendable {
     var capacities: [Int] = []
     var clockSkews: [Nanoseconds] = []
     var hedges = 0
+    var renewals = 0
     var batches = 0
     var waiting: (count: Int, continuation: CheckedContinuation<Void, Never>)?
     var waitingForCapacity: (isEnough: @Sendable (Int) -> Bool, continuation: CheckedContinuation<Void, Never>)?
@@ -28,6 +30,8 @@ final class ProviderReports: Sendable {
   var clockSkews: [Nanoseconds] { state.withLock { $0.clockSkews } }
   /// Results for requests that were not sent.
   var hedges: Int { state.withLock { $0.hedges } }
+  /// How often the credentials have changed.
+  var renewals: Int { state.withLock { $0.renewals } }
   /// The number of reports in which the results arrived.
   var batches: Int { state.withLock { $0.batches } }
 
@@ -49,7 +53,8 @@ final class ProviderReports: Sendable {
         }
       case .hedged(let tags): state.hedges += tags.count
       case .clockSkew(let skew): state.clockSkews.append(skew)
-      case .renewed, .divided: break
+      case .renewed: state.renewals += 1
+      case .divided: break
       }
     }
   }
@@ -86,12 +91,16 @@ final class ProviderReports: Sendable {
     let provider: ExpoProvider
     let reports = ProviderReports()
 
-    init(accessToken: String? = nil, change: (inout ExpoConfiguration) -> Void = { _ in }) throws {
+    init(
+      accessToken: String? = nil, loop: EventLoop = EventLoop(name: "expo-test"),
+      change: (inout ExpoConfiguration) -> Void = { _ in }
+    ) throws {
       let server = try CurlTestServer.shared.get()
       var configuration = ExpoConfiguration(
         url: "https://localhost:\(server.port)/", accessToken: accessToken, caFile: server.caFile)
+      configuration.sharedAnswerTimeout = .seconds(60)
       change(&configuration)
-      provider = ExpoProvider(configuration: configuration, loop: EventLoop(name: "expo-test"))
+      provider = ExpoProvider(configuration: configuration, loop: loop)
     }
 
     func start() async {
@@ -190,6 +199,20 @@ final class ProviderReports: Sendable {
     #expect(!flight.leave())
   }
 
+  @Test func `after a while without an answer a request is doubted, but a lone message still waits for it`() {
+    let now = SystemClock().now()
+    let batch = (1...2).map { request($0, "mixed-\($0)", in: .seconds(30)) }
+    for count in 1...2 {
+      let flight = ExpoFlight(
+        Array(batch.prefix(count)), accessToken: nil, startedAt: now, doubtedAt: now + .seconds(2),
+        lateAnswerTimeout: .seconds(5))
+      #expect(flight.earliestDeadline == now + .seconds(2) && !flight.isDoubted)
+      #expect(flight.expire(at: now + .seconds(2)).count == (count == 1 ? 0 : 2))
+      #expect(flight.isDoubted)
+      #expect(flight.earliestDeadline == (count == 1 ? batch[0].deadline + .seconds(5) : nil))
+    }
+  }
+
   @Test func `messages of several projects are sent again, in one request for each project`() async throws {
     let fixture = try Fixture()
     await fixture.start()
@@ -221,7 +244,9 @@ final class ProviderReports: Sendable {
   }
 
   @Test func `each push of a batch has its outcome at its own deadline`() async throws {
-    let fixture = try Fixture { $0.connections.newConnectionTimeout = .seconds(30) }
+    let fixture = try Fixture {
+      $0.connections.newConnectionTimeout = .seconds(30)
+    }
     await fixture.start()
     let clock = SystemClock()
     let start = clock.now()
@@ -260,6 +285,63 @@ final class ProviderReports: Sendable {
     #expect(results[1]?.outcome == .unknown(reason: "TicketCountMismatch"))
     #expect(results[2]?.outcome == .unknown(reason: "TicketCountMismatch"))
     await fixture.stop()
+  }
+
+  @Test(arguments: [("big", "HTTP413"), ("odd", "VALIDATION_ERROR")])
+  func `of a batch that is refused for one of its messages, only that message is dead`(
+    kind: String, reason: String
+  ) async throws {
+    let fixture = try Fixture()
+    await fixture.start()
+    await fixture.provider.send((0..<60).map { request($0, $0 == 41 ? "\(kind)-41" : "token-\($0)") })
+    let results = await fixture.reports.results(60)
+    for tag in 0..<60 {
+      if tag == 41 {
+        #expect(results[41]?.outcome == .rejected(reason: reason))
+      } else {
+        #expect(messageID(results[UInt64(tag)]).last == "token-\(tag)")
+      }
+    }
+    await fixture.stop()
+  }
+
+  @Test func `a token at which requests hang takes no others with it`() async throws {
+    let fixture = try Fixture(loop: .paced("expo-test")) {
+      $0.sharedAnswerTimeout = .seconds(5)
+      $0.connections.newConnectionTimeout = .seconds(60)
+      $0.connections.firstByteTimeout = .seconds(60)
+    }
+    await fixture.start()
+    // The calls of one turn share a request. Those that fail are sent again, as the dispatcher does.
+    var (tag, losses) = (0, [Int: Int]())
+    func ring(_ tokens: [String]) async throws {
+      let calls = tokens.map { request(tag + tokens.firstIndex(of: $0)!, $0, in: .seconds(120)) }
+      tag += tokens.count
+      let good = calls.filter { !$0.token.starts(with: "hang".utf8) }
+      await fixture.provider.send(calls)
+      let ids = Set(good.map(\.tag))
+      try await eventually("the good ones are answered") {
+        fixture.reports.results.count { ids.contains($0.tag) } == ids.count
+      }
+      let lost = good.filter { call in
+        fixture.reports.results.contains { $0.tag == call.tag && $0.outcome == .unknown(reason: "TimedOut") }
+      }
+      guard !lost.isEmpty else { return }
+      losses[losses.count] = lost.count
+      let again = lost.map { request(tag + Int($0.tag), String(decoding: $0.token, as: UTF8.self), in: .seconds(120)) }
+      tag += 1_000
+      await fixture.provider.send(again)
+      let againIDs = Set(again.map(\.tag))
+      try await eventually("they are answered alone") {
+        fixture.reports.results.count { againIDs.contains($0.tag) } == againIDs.count
+      }
+      for result in fixture.reports.results where againIDs.contains(result.tag) {
+        #expect(messageID(result).dropFirst().first == "1", "alone in its request")
+      }
+    }
+    for round in 0..<10 { try await ring(["token-\(round)a", "hang-1", "token-\(round)b"]) }
+    #expect(losses == [0: 2], "only those of its first request had to wait")
+    await fixture.stop(within: .milliseconds(100))
   }
 
   @Test func `a shutdown finishes the requests under way`() async throws {

@@ -7,6 +7,8 @@ import Testing
 
 @testable import Providers
 
+private let start = Instant(nanoseconds: 0)
+
 @Suite(.timeLimit(.minutes(10))) struct ExpoSendQueueTests {
   static func request(
     _ tag: Int, token: String? = nil, deadline: Int64 = 60, body: String = #"{"title":"t"}"#, collapseID: String? = nil
@@ -25,35 +27,36 @@ import Testing
 
   @Test func `the first message is sent at once, and those that queue up are sent together`() {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 2)
-    queue.append([Self.request(1)])
-    #expect(tags(queue.next()) == [1])
-    queue.append([Self.request(2), Self.request(3)])
-    #expect(tags(queue.next()) == [2, 3])
-    for tag in 4...250 { queue.append([Self.request(tag)]) }
-    #expect(queue.next() == nil)
+    _ = queue.append([Self.request(1)], start)
+    #expect(tags(queue.next(start)) == [1])
+    _ = queue.append([Self.request(2), Self.request(3)], start)
+    #expect(tags(queue.next(start)) == [2, 3])
+    for tag in 4...250 { queue.append([Self.request(tag)], start) }
+    #expect(queue.next(start) == nil)
     #expect(queue.requestsUnderWay == 2)
-    queue.finishOne()
-    #expect(tags(queue.next()) == Array(4...103))
-    #expect(queue.next() == nil)
-    queue.finishOne()
-    #expect(tags(queue.next()) == Array(104...203))
-    queue.finishOne()
-    #expect(tags(queue.next()) == Array(204...250))
-    queue.finishOne()
-    queue.finishOne()
-    #expect(queue.next() == nil)
+    let some = [Self.request(1), Self.request(2)]
+    queue.finish(some)
+    #expect(tags(queue.next(start)) == Array(4...103))
+    #expect(queue.next(start) == nil)
+    queue.finish(some)
+    #expect(tags(queue.next(start)) == Array(104...203))
+    queue.finish(some)
+    #expect(tags(queue.next(start)) == Array(204...250))
+    queue.finish(some)
+    queue.finish(some)
+    #expect(queue.next(start) == nil)
     #expect(queue.isEmpty && queue.requestsUnderWay == 0)
   }
 
   @Test func `a batch of several projects is split by the tokens in Expo's error`() throws {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
-    queue.append((1...5).map { Self.request($0) })
-    let first = queue.next()
+    _ = queue.append((1...5).map { Self.request($0) }, start)
+    let first = queue.next(start)
     let batch = try #require(first)
-    queue.finishOne()
+    queue.finish(batch)
     queue.append(batch, splitBy: tokens([["token-1", "token-4"], ["token-2"], ["unknown"]]))
     var groups: [[Int]] = []
-    while let next = queue.next() { groups.append(tags(next)!) }
+    while let next = queue.next(start) { groups.append(tags(next)!) }
     #expect(Set(groups) == [[1, 4], [2], [3], [5]])
   }
 
@@ -62,34 +65,44 @@ import Testing
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
     queue.append((1...3).map { Self.request($0) }, splitBy: tokens(projects))
     var groups: [[Int]] = []
-    while let next = queue.next() { groups.append(tags(next)!) }
+    while let next = queue.next(start) { groups.append(tags(next)!) }
     #expect(Set(groups) == [[1], [2], [3]])
   }
 
   @Test func `a batch that is too long is halved, and later requests grow by one message each`() {
     var queue = ExpoSendQueue(messagesMax: 10, requestsMax: 100)
-    queue.append((1...30).map { Self.request($0) })
-    let first = queue.next()!
+    _ = queue.append((1...30).map { Self.request($0) }, start)
+    let first = queue.next(start)!
     #expect(first.count == 10)
+    queue.sendFewer(than: first.count)
     queue.append(halvesOf: first)
     #expect(queue.messagesAtOnce == 5)
-    #expect(Set([tags(queue.next())!, tags(queue.next())!]) == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
-    queue.noteTaken(4)
+    #expect(Set([tags(queue.next(start))!, tags(queue.next(start))!]) == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
+    queue.didTake(Array(first.prefix(4)), start)
     #expect(queue.messagesAtOnce == 5, "a short request says nothing about longer ones")
-    queue.noteTaken(5)
-    #expect(tags(queue.next()) == Array(11...16))
-    for _ in 0..<20 { queue.noteTaken(10) }
+    queue.didTake(Array(first.prefix(5)), start)
+    #expect(tags(queue.next(start)) == Array(11...16))
+    for _ in 0..<20 { queue.didTake(first, start) }
     #expect(queue.messagesAtOnce == 10)
     queue.append(halvesOf: [])
     #expect(queue.messagesAtOnce == 10)
   }
 
+  @Test func `a batch that is refused as a whole is halved, and later ones are as long as before`() {
+    var queue = ExpoSendQueue(messagesMax: 10, requestsMax: 100)
+    _ = queue.append((1...20).map { Self.request($0) }, start)
+    queue.append(halvesOf: queue.next(start)!)
+    #expect(Set([tags(queue.next(start))!, tags(queue.next(start))!]) == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
+    #expect(tags(queue.next(start)) == Array(11...20))
+  }
+
   @Test func `a message that waits past its deadline is removed`() {
     var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 1)
-    queue.append([Self.request(1)])
-    _ = queue.next()
+    _ = queue.append([Self.request(1)], start)
+    _ = queue.next(start)
     #expect(queue.earliestDeadline == nil)
-    queue.append([Self.request(2, deadline: 30), Self.request(3, deadline: 10), Self.request(4, deadline: 20)])
+    let later = [Self.request(2, deadline: 30), Self.request(3, deadline: 10), Self.request(4, deadline: 20)]
+    _ = queue.append(later, start)
     queue.append([Self.request(5, deadline: 5)], splitBy: [])
     #expect(queue.earliestDeadline == Instant(nanoseconds: 5_000_000_000))
     #expect(queue.removeExpired(at: Instant(nanoseconds: 4_999_999_999)).isEmpty)
@@ -108,23 +121,29 @@ import Testing
         switch Int.random(in: 0..<5, using: &random) {
         case 0, 1:
           let count = Int.random(in: 0...9, using: &random)
-          queue.append(
-            (next..<next + count).map { Self.request($0, deadline: Int64.random(in: 0...60, using: &random)) })
+          out += queue.append(
+            (next..<next + count).map { Self.request($0, deadline: Int64.random(in: 0...60, using: &random)) },
+            Instant(nanoseconds: Int64(step))
+          ).map { Int($0.tag) }
           next += count
         case 2:
-          while let batch = queue.next() {
+          while let batch = queue.next(start) {
             #expect(!batch.isEmpty && batch.count <= messagesMax)
             underWay.append(batch)
             #expect(underWay.count <= requestsMax)
           }
         case 3:
           guard let batch = underWay.popLast() else { continue }
-          queue.finishOne()
-          switch Int.random(in: 0..<3, using: &random) {
+          queue.finish(batch)
+          let now = Instant(nanoseconds: Int64(step))
+          switch Int.random(in: 0..<4, using: &random) {
           case 0: queue.append(batch, splitBy: [batch.prefix(2).map { Array($0.token) }])
           case 1: queue.append(halvesOf: batch)
+          case 2:
+            queue.didFail(batch, sentAt: Instant(nanoseconds: Int64(step - 3)), now)
+            out += queue.append(batch, now).map { Int($0.tag) }
           default:
-            queue.noteTaken(batch.count)
+            queue.didTake(batch, now)
             out += tags(batch)!
           }
         default:

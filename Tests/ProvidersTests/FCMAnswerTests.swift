@@ -52,7 +52,7 @@ import Testing
     let row = FCMReasonRow.documented[index]
     let found = read(row.status, Self.error(row.code, fcm: row.isFCMError ? row.code : nil))
     if let disposition = row.disposition { #expect(found == disposition) }
-    if case .settle(let outcome) = found { #expect(outcome.reach <= row.scope) }
+    if case .settle(let outcome, _) = found { #expect(outcome.reach <= row.scope) }
   }
 
   @Test func `the table contains exactly the documented rows, each with its source`() {
@@ -125,6 +125,20 @@ import Testing
         == .settle(.throttled(reason: "QUOTA_EXCEEDED", after: .seconds(7), isLaneWide: isLaneWide)))
   }
 
+  @Test(
+    arguments: [
+      (Self.error("RESOURCE_EXHAUSTED"), "RESOURCE_EXHAUSTED"), ("", "HTTP429"), ("<html></html>", "HTTP429"),
+      (Self.error("SOMETHING_NEW"), "HTTP429"),
+    ])
+  func `a 429 concerns the token, unless it names a time or the project`(body: String, reason: String) {
+    #expect(read(429, body) == .settle(.throttled(reason: reason, after: nil, isLaneWide: false)))
+    #expect(
+      read(429, body, retryAfter: "7") == .settle(.throttled(reason: reason, after: .seconds(7), isLaneWide: true)))
+    #expect(
+      read(429, Self.error("RESOURCE_EXHAUSTED", message: "Quota exceeded for project p"))
+        == .settle(.throttled(reason: "RESOURCE_EXHAUSTED", after: .seconds(60), isLaneWide: true)))
+  }
+
   @Test func `Retry-After is obeyed in seconds and as a date`() {
     #expect(
       read(429, Self.error("RESOURCE_EXHAUSTED"), retryAfter: "7")
@@ -143,7 +157,7 @@ import Testing
       (302, .settle(.unauthorized(reason: "HTTP302"))), (403, .settle(.unauthorized(reason: "HTTP403"))),
       (404, .settle(.unauthorized(reason: "HTTP404"))), (408, .settle(.unavailable(reason: "HTTP408", after: nil))),
       (413, .settle(.rejected(reason: "HTTP413"))),
-      (429, .settle(.throttled(reason: "HTTP429", after: .seconds(60), isLaneWide: true))),
+      (429, .settle(.throttled(reason: "HTTP429", after: nil, isLaneWide: false))),
       (500, .settle(.unavailable(reason: "HTTP500", after: nil))),
       (502, .settle(.unavailable(reason: "HTTP502", after: nil))),
       (503, .settle(.unavailable(reason: "HTTP503", after: nil))),

@@ -38,7 +38,7 @@ struct FCMReasonRow {
     Self(429, "QUOTA_EXCEEDED", isFCMError: true, .lane),
     Self(
       429, "RESOURCE_EXHAUSTED", isFCMError: false, .lane,
-      .settle(.throttled(reason: "RESOURCE_EXHAUSTED", after: .seconds(60), isLaneWide: true))),
+      .settle(.throttled(reason: "RESOURCE_EXHAUSTED", after: nil, isLaneWide: false))),
     Self(500, "INTERNAL", isFCMError: true, .lane, .settle(.unavailable(reason: "INTERNAL", after: nil))),
     Self(503, "UNAVAILABLE", isFCMError: true, .lane, .settle(.unavailable(reason: "UNAVAILABLE", after: nil))),
   ]

@@ -3,6 +3,7 @@
 import Foundation
 import Runtime
 import Synchronization
+import TestTime
 import Testing
 
 @testable import Providers
@@ -67,7 +68,7 @@ private final class StandingClock: GatewayClock {
       let server = try CurlTestServer.shared.get()
       source = FCMTokenSource(
         account: FCMTestAccount.account(tokenURI: "https://localhost:\(server.port)/token?\(name)"),
-        caFile: server.caFile, loop: EventLoop(name: "token-test"), clock: clock)
+        caFile: server.caFile, loop: .paced("token-test"), clock: clock)
     }
 
     /// The token as text, or the text of the error.
@@ -111,25 +112,46 @@ private final class StandingClock: GatewayClock {
     fixture.source.loop.stop()
   }
 
-  @Test func `a refused token is replaced unless it is brand-new`() async throws {
+  @Test func `a refused token is replaced, however young it is, and everybody gets its successor`() async throws {
     let fixture = try Fixture("refused")
+    let start = fixture.source.loop.now
     let token = try await fixture.source.token(replacing: nil)
-    #expect(await fixture.token(replacing: token) == "refused-1")
-    fixture.clock.advance(30)
-    #expect(await fixture.token(replacing: token) == "refused-2")
-    #expect(await fixture.token(replacing: token) == "refused-2")
+    let tokens = await withTaskGroup(of: String.self) { group in
+      for _ in 0..<20 { group.addTask { await fixture.token(replacing: token) } }
+      return await group.reduce(into: Set<String>()) { $0.insert($1) }
+    }
+    #expect(tokens == ["refused-2"])
+    #expect(await fixture.token() == "refused-2")
+    #expect(fixture.source.loop.now - start >= FCMTokenSource.interval, "two exchanges began within the interval")
     fixture.source.loop.stop()
   }
 
-  @Test func `after a failure no exchange is tried before the end of the backoff`() async throws {
+  @Test func `while there is no token, an exchange starts in each interval, and whoever comes sooner waits for it`()
+    async throws
+  {
     let fixture = try Fixture("fail2")
+    let loop = fixture.source.loop
+    let start = loop.now
     #expect(await fixture.token().contains("invalid_grant"))
-    #expect(await fixture.token().contains("invalid_grant"))  // no new exchange, or this would be the second failure…
-    fixture.clock.advance(1)
-    #expect(await fixture.token().contains("invalid_grant"))  // …which is this one
-    fixture.clock.advance(2)
+    #expect(await fixture.token().contains("invalid_grant"))
     #expect(await fixture.token() == "fail2-3")
-    fixture.source.loop.stop()
+    #expect(loop.now - start >= .seconds(2), "three exchanges began within two intervals")
+    #expect(loop.now - start < .seconds(4), "a caller without a token waited longer than an interval")
+    loop.stop()
+  }
+
+  @Test func `an exchange that hangs does not delay the next one, and the first grant ends all waits`() async throws {
+    let fixture = try Fixture("sleepy2")
+    let loop = fixture.source.loop
+    let start = loop.now
+    let tokens = await withTaskGroup(of: String.self) { group in
+      for _ in 0..<5 { group.addTask { await fixture.token() } }
+      return await group.reduce(into: Set<String>()) { $0.insert($1) }
+    }
+    #expect(tokens == ["sleepy2-3"])
+    #expect(loop.now - start >= .seconds(2), "more than one exchange began within an interval")
+    #expect(loop.now - start < .seconds(4), "it waited for the exchanges that hang")
+    loop.stop()
   }
 
   @Test func `a token that is still valid stays in use if its renewal fails`() async throws {

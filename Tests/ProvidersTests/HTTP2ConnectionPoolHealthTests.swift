@@ -134,43 +134,20 @@ extension MachineDriver {
     return (pool, actions)
   }
 
-  @Test func `an unresponsive connection is given up when its replacement is ready`() {
-    let (_, actions) = unresponsive()
-    #expect(withoutWakes(actions) == [.abandon(0), .reportCapacity(10)])
+  @Test func `an unresponsive connection keeps the requests that it has, and is drained after the last`() {
+    var (pool, actions) = unresponsive()
+    #expect(withoutWakes(actions) == [])
+    #expect(withoutWakes(pool.submit(1)) == [.dispatch(1, 1)])
+    #expect(withoutWakes(pool.feed(.answered(1, 1, .done))) == [])
+    #expect(withoutWakes(pool.pass(.seconds(59))) == [], "the provider may only be slow")
+    actions = pool.feed(.failed(0, 0, isLost: true))
+    #expect(withoutWakes(actions).contains(.drain(0)))
   }
 
-  @Test func `an unresponsive connection is kept until a replacement is ready`() {
-    var pool = proven()
-    _ = pool.submit(0)
-    _ = pool.feed(.healthChanged(0, .doubtful))
-    #expect(withoutWakes(pool.feed(.healthChanged(0, .unresponsive))) == [])
-    #expect(pool.feed(.limited(1, streamsMax: 10)).contains(.abandon(0)))
-  }
-
-  @Test func `if the replacement does not answer either, the provider counts as slow and the next is kept for 30 s`() {
+  @Test func `an unresponsive connection that answers after all is sound again`() {
     var (pool, _) = unresponsive()
-    _ = pool.feed(.failed(0, 0, isLost: false))
-    _ = pool.feed(.closed(0))
-    _ = pool.submit(0)
-    pool.now = pool.now + .seconds(2)
-    #expect(withoutWakes(pool.feed(.healthChanged(1, .doubtful))) == [.open(2), .reportCapacity(1)])
-    _ = pool.feed(.limited(2, streamsMax: 10))
-    pool.now = pool.now + .seconds(2)
-    #expect(withoutWakes(pool.feed(.healthChanged(1, .unresponsive))) == [])
-    #expect(withoutWakes(pool.pass(.seconds(25))) == [])
-    #expect(withoutWakes(pool.pass(.seconds(1))) == [.abandon(1), .reportCapacity(10)])
-  }
-
-  @Test func `an answer on another connection shows that the provider is not slow`() {
-    var (pool, _) = unresponsive()
-    _ = pool.feed(.failed(0, 0, isLost: false))
-    _ = pool.feed(.closed(0))
-    _ = pool.submit(0)
-    _ = pool.feed(.healthChanged(1, .doubtful))
-    _ = pool.feed(.limited(2, streamsMax: 10))
-    _ = pool.feed(.healthChanged(1, .unresponsive))
-    _ = pool.submit(1)
-    #expect(withoutWakes(pool.feed(.answered(1, 2, .done))).contains(.abandon(1)))
+    #expect(
+      withoutWakes(pool.feed(.healthChanged(0, .sound)) + pool.feed(.answered(0, 0, .done))) == [.reportCapacity(20)])
   }
 
   @Test func `an unresponsive connection without requests is drained`() {
@@ -233,8 +210,8 @@ extension MachineDriver {
       _ = pool.feed(.limited(connection + 1, streamsMax: 10))
       _ = pool.submit(1)
       _ = pool.feed(.answered(1, connection + 1, .done))
-      #expect(pool.feed(.healthChanged(connection, .unresponsive)).contains(.abandon(connection)))
-      _ = pool.feed(.failed(0, connection, isLost: false))
+      _ = pool.feed(.healthChanged(connection, .unresponsive))
+      #expect(pool.feed(.failed(0, connection, isLost: true)).contains(.drain(connection)))
       _ = pool.feed(.closed(connection))
     }
   }

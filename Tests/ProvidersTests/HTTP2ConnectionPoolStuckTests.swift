@@ -191,7 +191,7 @@ import Testing
           }
         case .refuse(let request, _), .expire(let request): sendAgain(request)
         case .drain(let id): links[id]?.isDraining = true
-        case .abandon(let id), .close(let id): close(id)
+        case .close(let id): close(id)
         case .wake(let at): wakeAt = min(wakeAt, at)
         case .reportCapacity, .finish: break
         }

@@ -172,7 +172,7 @@ private struct FixedToken: ProviderTokenSource {
         switch status {
         case 200: .unknown(reason: "MalformedAnswer")
         case 302, 403, 404: .unauthorized(reason: reason)
-        case 429: .throttled(reason: reason, after: .seconds(60), isLaneWide: true)
+        case 429: .throttled(reason: reason, after: nil, isLaneWide: false)
         case 400..<500: .rejected(reason: reason)
         default: .unavailable(reason: reason, after: nil)
         }

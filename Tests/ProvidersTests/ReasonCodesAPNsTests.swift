@@ -36,11 +36,11 @@ private func documented(_ row: APNsReasonRow) -> ReasonCode {
   let name = "\(row.status) \(row.reason)"
   return switch row.disposition {
   // APNs says with 410 since when.
-  case .settle(.tokenInvalid(let reason, _)) where row.status == 410:
+  case .settle(.tokenInvalid(let reason, _), _) where row.status == 410:
     ReasonCode(
       name, .reason(reason, timestamp: since), .outcome(.tokenInvalid(reason: reason, since: since), status: row.status)
     )
-  case .settle(let outcome): ReasonCode(name, .reason(row.reason), .outcome(outcome, status: row.status))
+  case .settle(let outcome, _): ReasonCode(name, .reason(row.reason), .outcome(outcome, status: row.status))
   default: ReasonCode(name, .reason(row.reason), count: 1, .accepted)
   }
 }
@@ -101,7 +101,9 @@ struct ReasonCodesAPNsTests {
         sandbox: try HTTP2Endpoint(url: simulators.endpoints.apnsSandbox, tls: tls), pool: pool),
       tokens: SignedTokens(simulators.material), loop: .paced("apns-test"), logger: silent)
     let row = rows[index.place]
-    row.check(await provider.result(ofPushTo: token(index.place), body: #"{"aps":{},"callId":"c1"}"#))
+    let result = await provider.result(ofPushTo: token(index.place), body: #"{"aps":{},"callId":"c1"}"#)
+    row.check(result)
+    #expect(result?.concernsLane == !row.name.contains("BadEnvironmentKey"))
     // Whatever the outcome, APNs gave this answer.
     let reason = String(row.name.split(separator: " ")[1])
     #expect(await simulators.apnsProduction.counters.refused[reason, default: 0] >= 1)

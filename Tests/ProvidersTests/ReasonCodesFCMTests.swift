@@ -37,7 +37,7 @@ private let rows: [ReasonCode] =
 private func documented(_ row: FCMReasonRow) -> ReasonCode? {
   switch row.disposition {
   case nil: nil
-  case .settle(let outcome)?:
+  case .settle(let outcome, _)?:
     ReasonCode(
       "\(row.status) \(row.code)", Fault(.answer(status: Int(row.status), reason: row.code, body: nil)),
       .outcome(outcome, status: row.status))

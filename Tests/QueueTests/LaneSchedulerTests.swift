@@ -206,7 +206,7 @@ struct LaneSchedulerTests {
     let busy = LaneCondition(
       lane: 1, window: 100, capacity: 10, inFlight: 3, circuit: .closed, wait: .milliseconds(2_000), perSecond: 6)
     #expect(scheduler.conditions(at(500)) == [busy])
-    _ = scheduler.didHear(.unauthorized, from: 1, at(600))
+    for _ in 1...2 { _ = scheduler.didHear(.unauthorized, from: 1, at(600)) }
     let open = scheduler.conditions(at(1_000))[0]
     #expect(open.circuit.word == "open" && open.perSecond == 0 && open.wait == .milliseconds(1_500))
   }
@@ -267,23 +267,73 @@ struct LaneSchedulerTests {
     #expect((35_900...36_060).contains(claimed))
   }
 
+  /// Opens the circuit of lane 1.
+  private func open(_ scheduler: inout LaneScheduler) {
+    #expect(scheduler.didHear(.unauthorized, about: [1], from: 1, at(0)) == nil)
+    #expect(scheduler.didHear(.unauthorized, about: [2], from: 1, at(0)) != nil)
+  }
+
   @Test("a lane whose circuit is half open tries a single delivery")
   func probe() {
     var scheduler = LaneScheduler()
     scheduler.add(lane: 1, window: 10)
     scheduler.setCapacity(10, of: 1)
-    #expect(scheduler.didHear(.unauthorized, from: 1, at(0)) != nil)
+    open(&scheduler)
     #expect(scheduler.allowances(at(999)) == [])
-    #expect(scheduler.allowances(at(1000)) == [LaneAllowance(lane: 1, limit: 1)])
+    #expect(scheduler.allowances(at(1000)) == [LaneAllowance(lane: 1, limit: 1, takesOnlyNew: true)])
     scheduler.didClaim(1, of: 1)
     scheduler.didFinishClaim()
     #expect(scheduler.allowances(at(1999)) == [])
-    #expect(scheduler.allowances(at(2000)) == [LaneAllowance(lane: 1, limit: 1)], "the first one has no answer yet")
+    #expect(
+      scheduler.allowances(at(2000)) == [LaneAllowance(lane: 1, limit: 1, isLast: true, takesOnlyNew: true)],
+      "the first one has no answer yet")
     scheduler.didClaim(1, of: 1)
     scheduler.didFinishClaim()
     #expect(scheduler.allowances(at(2999)) == [])
     #expect(scheduler.didHear(.working, from: 1, at(2999)) == .closed)
     #expect(scheduler.allowances(at(2999)) == [LaneAllowance(lane: 1, limit: 10 - 2)])
+  }
+
+  @Test(
+    "a lane that tries lets the other gateways come first; when it has had nothing for 10 s, it does not with what is new"
+  )
+  func lastAmongGateways() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 10)
+    scheduler.setCapacity(10, of: 1)
+    func asks(_ milliseconds: Int64) -> String {
+      guard let allowance = scheduler.allowances(at(milliseconds)).first else { return "nothing" }
+      return (allowance.isLast ? "last " : "first ") + (allowance.takesOnlyNew ? "new" : "any")
+    }
+    #expect(asks(0) == "first any")
+    scheduler.didClaim(1, of: 1)
+    scheduler.didFinishClaim()
+    scheduler.didFinish(1)
+    open(&scheduler)
+    #expect(asks(999) == "nothing")
+    #expect([1000, 1050, 1100, 9999].map(asks) == ["last new", "last any", "last new", "last any"])
+    #expect([10_000, 10_050, 10_100].map(asks) == ["first new", "last any", "first new"])
+    scheduler.didClaim(1, of: 1)
+    scheduler.didFinishClaim()
+    scheduler.didFinish(1)
+    #expect([10_101, 10_102].map(asks) == ["last any", "last new"])
+    _ = scheduler.didHear(.working, from: 1, at(10_103))
+    #expect(asks(10_103) == "first any")
+  }
+
+  @Test("a lane whose last push failed lets the other gateways come first, until something works")
+  func lastAfterAFailure() {
+    var scheduler = LaneScheduler()
+    scheduler.add(lane: 1, window: 10)
+    scheduler.setCapacity(5, of: 1)
+    #expect(scheduler.allowances(at(0)).first?.isLast == false)
+    scheduler.didClaim(1, of: 1)
+    scheduler.didFinishClaim()
+    #expect(scheduler.didHear(.failing, about: [1], unansweredSince: at(0), from: 1, at(1200)) == nil)
+    #expect(scheduler.allowances(at(1200)).first?.isLast == true)
+    #expect(scheduler.allowances(at(9999)).first?.isLast == true)
+    _ = scheduler.didHear(.working, from: 1, at(9999))
+    #expect(scheduler.allowances(at(9999)).first?.isLast == false)
   }
 
   @Test("a lane that tries holds no more than its window")
@@ -292,7 +342,7 @@ struct LaneSchedulerTests {
     scheduler.add(lane: 1, window: 3)
     scheduler.setCapacity(10, of: 1)
     scheduler.didClaim(3, of: 1)
-    #expect(scheduler.didHear(.unauthorized, from: 1, at(0)) != nil)
+    open(&scheduler)
     #expect(scheduler.allowances(at(5000)) == [])
     scheduler.didFinish(1)
     #expect(scheduler.allowances(at(5000)).map(\.limit) == [1])

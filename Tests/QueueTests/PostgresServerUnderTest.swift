@@ -156,7 +156,8 @@ final class PostgresServerUnderTest: OutboxUnderTest {
       update push.gateways set heartbeat_at = heartbeat_at - \(by), steady_since = steady_since - \(by),
         doubted_at = doubted_at - \(by), free_due_at = free_due_at - \(by);
       update push.outbox set created_at = created_at - \(by), deadline_at = deadline_at - \(by);
-      update push.delivery set created_at = created_at - \(by), deadline_at = deadline_at - \(by), due_at = due_at - \(by);
+      update push.delivery set created_at = created_at - \(by), deadline_at = deadline_at - \(by), due_at = due_at - \(by),
+        handed_on_at = handed_on_at - \(by);
       update push.job set due_at = due_at - \(by);
       update push.follow_ups set due_at = due_at - \(by);
       """)

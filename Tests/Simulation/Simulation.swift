@@ -40,12 +40,14 @@ struct SimulationSummary: Sendable {
   var seeds = 0
   var events = 0
   var accepted = 0
+  var promises = 0
   var violations: [Violation] = []
 
   mutating func add(_ other: SimulationSummary) {
     seeds += other.seeds
     events += other.events
     accepted += other.accepted
+    promises += other.promises
     violations += other.violations
   }
 }
@@ -69,7 +71,7 @@ enum Simulation {
     let seconds = (clock.now - started) / .seconds(1)
     report(summary)
     print(
-      "\(summary.seeds) seeds, \(summary.accepted) pushes accepted, \(summary.events) events, "
+      "\(summary.seeds) seeds, \(summary.accepted) pushes accepted, \(summary.promises) promises kept, \(summary.events) events, "
         + "\(summary.violations.count) broken rules, \(Int((Double(summary.seeds) / seconds).rounded())) seeds/s")
     exit(summary.violations.isEmpty ? 0 : 1)
   }
@@ -97,7 +99,8 @@ enum Simulation {
     let world = World(seed: seed, isTold: isTold)
     let violation = world.run()
     return SimulationSummary(
-      seeds: 1, events: world.events, accepted: world.accepted, violations: violation.map { [$0] } ?? [])
+      seeds: 1, events: world.events, accepted: world.accepted, promises: world.promises.kept,
+      violations: violation.map { [$0] } ?? [])
   }
 
   private static func report(_ summary: SimulationSummary) {

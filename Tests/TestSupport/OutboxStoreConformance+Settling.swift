@@ -52,13 +52,16 @@ extension OutboxStoreConformance {
       func parking(_ lease: DeliveryLease) -> Parking {
         Parking(lease: lease, attempts: 1, delay: .seconds(1), reason: "x")
       }
-      try expect(try await gateway.settle([Settlement(delivered: stale)]), 0, "settled under the former claim")
-      let there = Settlement(delivered: stale, place: current.place)
+      func dead(_ delivery: Delivery, at place: DeliveryPlace? = nil) -> Settlement {
+        Settlement(delivery, place: place, outcome: .dead, attempts: 1, reason: "x")
+      }
+      try expect(try await gateway.settle([dead(stale)]), 0, "settled under the former claim")
+      let there = dead(stale, at: current.place)
       try expect(try await gateway.settle([there]), 0, "settled under the former claim, where the row lies now")
       try expect(try await gateway.park([parking(stale.lease)]), 0, "parked under the former claim")
       try expect(try await gateway.park([Parking(releasing: stale.lease)]), 0, "released under the former claim")
       try expect(try await gateway.disown([stale.lease]), 0, "disowned under the former claim")
-      try expect(try await other.settle([Settlement(delivered: current)]), 0, "settled by another")
+      try expect(try await other.settle([dead(current)]), 0, "settled by another")
       try expect(try await other.park([parking(current.lease)]), 0, "parked by another")
       try expect(try await other.park([Parking(releasing: current.lease)]), 0, "released by another")
       try expect(try await other.disown([current.lease]), 0, "disowned by another")
@@ -70,7 +73,8 @@ extension OutboxStoreConformance {
       let gateway = try await server.gateway()
       let claimed = try await server.claim(1, gateway)
       _ = try await gateway.park([Parking(releasing: claimed[1].lease)])
-      try expect(try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 2, "written")
+      let dead = claimed.map { Settlement($0, outcome: .dead, attempts: 1, reason: "x") }
+      try expect(try await gateway.settle(dead), 2, "written")
       try expect(try await server.states(of: call), [.ready], "rows that are left")
     },
     OutboxStoreRule("a parked delivery waits for its time and keeps its attempts") { server in
@@ -108,6 +112,138 @@ extension OutboxStoreConformance {
       try expect(try await gateway.park(parkings), 3, "returned")
       try expect(try await server.states(of: call), [.waiting, .ready, .waiting], "rows")
       try expect(try await server.owed(of: call).map(\.attempts), [4, 0, 1], "attempts")
+    },
+    OutboxStoreRule(
+      "a delivery that was handed on is ready at once for others, and for the gateway itself when it is due"
+    ) {
+      server in
+      let call = try await server.call(devices: 2)
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let claimed = try await server.claim(1, gateway)
+      let handOns = claimed.map {
+        Parking(lease: $0.lease, attempts: 1, delay: .seconds(20), avoided: .us, reason: "TimedOut")
+      }
+      try expect(try await gateway.park(handOns), 2, "handed on")
+      try expect(try await server.states(of: call), [.ready, .ready], "rows")
+      try expect(try await server.claim(2, gateway).count, 0, "deliveries of the gateway before they are due")
+      let taken = try await other.claim(1, server.allowances(1), within: ClaimLimits()).deliveries
+      try expect(taken.map(\.attempt), [2], "attempts of the other's claim")
+      try await server.advance(by: .seconds(21))
+      _ = try await gateway.beat(mayReap: false)
+      try expect(try await server.claim(3, gateway).map(\.attempt), [2], "attempts of the gateway's claim afterwards")
+      // The mark is gone with the claim.
+      _ = try await other.park(taken.map { Parking(releasing: $0.lease) })
+      try expect(
+        try await server.claim(4, gateway).map(\.key.pushNumber), taken.map(\.key.pushNumber),
+        "what the other has released")
+    },
+    OutboxStoreRule("a delivery that rests for all is claimed by nobody before it is due, and then without a job") {
+      server in
+      let call = try await server.call()
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let lease = try await server.claim(1, gateway)[0].lease
+      let handOn = Parking(lease: lease, attempts: 2, delay: .seconds(20), avoided: .all, reason: "TimedOut")
+      try expect(try await gateway.park([handOn]), 1, "handed on")
+      try expect(try await server.states(of: call), [.ready], "rows")
+      try expect(try await server.claim(2, gateway).count, 0, "deliveries of the gateway")
+      try expect(try await server.claim(1, other).count, 0, "deliveries of the other")
+      try await server.advance(by: .seconds(21))
+      try expect(try await server.claim(2, other).map(\.attempt), [3], "attempts of the other's claim afterwards")
+    },
+    OutboxStoreRule(
+      "a gateway whose lane is sick claims what others have left for 100 ms, before and after it was handed on"
+    ) {
+      server in
+      _ = try await server.call()
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let last = server.lanes.map { LaneAllowance(lane: $0, limit: 1, isLast: true) }
+      func claims(_ number: Int32) async throws -> [Int32] {
+        try await gateway.claim(number, last, within: ClaimLimits()).deliveries.map(\.attempt)
+      }
+      let taken = try await server.claim(1, other)
+      let handOn = Parking(lease: taken[0].lease, attempts: 1, delay: .seconds(20), avoided: .us, reason: "TimedOut")
+      try expect(try await other.park([handOn]), 1, "handed on")
+      try expect(try await claims(1), [], "what was just handed on")
+      try await server.advance(by: .seconds(1))
+      _ = try await gateway.beat(mayReap: false)
+      let new = server.lanes.map { LaneAllowance(lane: $0, limit: 1, takesOnlyNew: true) }
+      try expect(
+        try await gateway.claim(2, new, within: ClaimLimits()).deliveries.count, 0,
+        "what was handed on, where only new ones are wanted")
+      try expect(try await claims(3), [2], "what was handed on, and left")
+      _ = try await server.call()
+      try await server.advance(by: .seconds(1))
+      try expect(try await claims(4), [1], "what was left")
+    },
+    OutboxStoreRule("an answer that comes late settles a delivery that was handed on, if nobody has claimed it since") {
+      server in
+      let call = try await server.call(devices: 3)
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let claimed = try await server.claim(1, gateway)
+      try expect(
+        try await gateway.park(
+          claimed.enumerated().map {
+            Parking(
+              lease: $1.lease, attempts: 1, delay: .seconds(20), avoided: $0 == 2 ? .all : .us, reason: "TimedOut")
+          }), 3, "handed on")
+      let taken = try await other.claim(1, server.allowances(1), within: ClaimLimits()).deliveries
+      try expect(taken.count, 1, "deliveries of the other, under a claim of the same number")
+      func dead(_ reason: String) -> [Settlement] {
+        claimed.map { Settlement($0, outcome: .dead, attempts: 1, reason: reason) }
+      }
+      try expect(try await other.settle(dead("its own")), 1, "settled by the other")
+      try expect(try await gateway.settle(dead("late")), 2, "settled late")
+      let reasons = try await server.ended(of: call).map { $0.reason ?? "" }
+      try expect(reasons.sorted(), ["its own", "late", "late"], "reasons")
+    },
+    OutboxStoreRule("what a provider has accepted is delivered, whoever has the row by then") { server in
+      // Handed on, then: with nobody; with the other, which hands it on, lets it expire, accepts it, too, or releases it; and in a rest.
+      let call = try await server.call(devices: 6)
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let claimed = try await server.claim(1, gateway)
+      func handOn(_ lease: DeliveryLease, _ avoided: Parking.Avoided = .us) -> Parking {
+        Parking(lease: lease, attempts: 1, delay: .seconds(20), avoided: avoided, reason: "TimedOut")
+      }
+      try expect(try await gateway.park(claimed.dropFirst().map { handOn($0.lease) }), 5, "handed on")
+      let taken = try await other.claim(1, server.allowances(4), within: ClaimLimits()).deliveries
+      try expect(taken.count, 4, "deliveries of the other")
+      try expect(try await gateway.park([handOn(claimed[0].lease, .all)]), 1, "what rests")
+      try expect(try await gateway.settle(claimed.map { Settlement(delivered: $0) }), 2, "settled late")
+      try expect(try await server.ended(of: call).count, 2, "what nobody had")
+      try expect(try await other.park([handOn(taken[0].lease), Parking(releasing: taken[1].lease)]), 2, "returned")
+      try expect(
+        try await other.settle([
+          Settlement(taken[2], outcome: .expired, attempts: 2, reason: "x"), Settlement(delivered: taken[3]),
+        ]), 2, "settled by the other")
+      let ended = try await server.ended(of: call)
+      try expect(ended.map(\.outcome), Array(repeating: .delivered, count: 6), "outcomes")
+      try expect(ended.count { $0.reason == "Hedged" }, 3, "those that ended otherwise")
+      try expect(try await server.states(of: call), [], "rows")
+    },
+    OutboxStoreRule("an acceptance is one of its own delivery, not of another one with the same number") { server in
+      let call = try await server.call()
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let delivery = try await server.claim(1, gateway)[0]
+      let former = DeliveryLease(
+        DeliveryKey(
+          outboxID: delivery.key.outboxID, pushNumber: delivery.key.pushNumber,
+          createdAtMicroseconds: delivery.key.createdAtMicroseconds - 1), lease: 1)
+      let stranger = Settlement(delivery, lease: former, outcome: .delivered, attempts: 1)
+      try expect(try await other.settle([stranger]), 0, "settled while it is claimed")
+      try expect(try await gateway.park([Parking(releasing: delivery.lease)]), 1, "released")
+      try expect(try await other.settle([stranger]), 0, "settled while nobody has it")
+      try expect(try await server.states(of: call), [.ready], "rows")
+    },
+    OutboxStoreRule("what a provider has accepted is not ready again when the gateway that has it dies") { server in
+      let call = try await server.call()
+      let (gateway, other) = (try await server.gateway(), try await server.gateway())
+      let delivery = try await server.claim(1, gateway)[0]
+      let handOn = Parking(lease: delivery.lease, attempts: 1, delay: .seconds(20), avoided: .us, reason: "TimedOut")
+      try expect(try await gateway.park([handOn]), 1, "handed on")
+      let taken = try await other.claim(1, server.allowances(1), within: ClaimLimits()).deliveries
+      try expect(try await gateway.settle([Settlement(delivered: delivery)]), 0, "settled late")
+      try expect(try await other.disown(taken.map(\.lease)), 1, "disowned")
+      try expect(try await server.ended(of: call).map(\.outcome), [.delivered], "outcomes")
     },
     OutboxStoreRule("an invite that is parked or released when its call has ended stays owed, and is claimed as such") {
       server in

@@ -126,6 +126,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with grants_lock:
             grants[name] += 1
             count = grants[name]
+        if name.startswith("sleepy2") and count <= 2:
+            threading.Event().wait()
         time.sleep(0.05)  # long enough for others to ask meanwhile
         fails = name.startswith("fail") and not (name.startswith("fail2") and count > 2)
         if fails or (name.startswith("once") and count > 1):
@@ -147,6 +149,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if "slow" in kinds:
             time.sleep(0.2)
+        if "big" in kinds:
+            self.answer(413, b"<html>Request Entity Too Large</html>")
+            return
+        if "odd" in kinds:
+            self.answer(400, b'{"errors":[{"code":"VALIDATION_ERROR","message":"m"}]}')
+            return
         if "html" in kinds:
             self.answer(502, b"<html>Bad Gateway</html>")
             return

@@ -21,11 +21,11 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class Simulators(Process):
     """`push-gateway-lab simulate`: its log is the outside account of what the providers accepted."""
 
-    def __init__(self, binary: pathlib.Path, directory: pathlib.Path) -> None:
+    def __init__(self, binary: pathlib.Path, directory: pathlib.Path, rules: list[dict[str, object]] = RULES) -> None:
         material = directory / "simulators"
         material.mkdir(parents=True, exist_ok=True)
         plan = directory / "simulators-faults.json"
-        plan.write_text(json.dumps(RULES))
+        plan.write_text(json.dumps(rules))
         self.log = directory / "pushes.log"
         super().__init__("simulators", [
             f"{binary}-lab", "simulate", "--directory", material, "--app", APP, "--log", self.log, "--faults", plan], directory)

@@ -46,6 +46,69 @@ select test.equal('times and numbers written into a row by hand fail no claim', 
   '2 t t t, 3 t t t, 0 t t t, 1 t t t');
 delete from push.delivery where outbox_id = :wild;
 
+-- Handed on.
+create function pg_temp.hand_on(p_gateway int, p_call bigint, p_n int, p_lease int, p_avoid text) returns bigint language sql as $$
+  select push.park(p_gateway, array[p_call], array[p_n], array[p_lease], '{1}', '{400000}', '{TimedOut}', null, array[p_avoid]) $$;
+select test.call('handed', 3) as handed \gset
+select test.equal('claimed', pg_temp.claim(:g1, 8), 3::bigint);
+select test.equal('only the gateway that has it hands a delivery on', pg_temp.hand_on(:g2, :handed, 0, 8, 'us'), 0::bigint);
+select test.equal('handed on', pg_temp.hand_on(:g1, :handed, 0, 8, 'us') + pg_temp.hand_on(:g1, :handed, 1, 8, 'all')
+  + pg_temp.hand_on(:g1, :handed, 2, 8, null), 3::bigint);
+select test.equal('it waits, with its attempt', pg_temp.owed('handed'), '0:waiting@1 1:waiting@1 2:waiting@1');
+select test.equal('its gateway does not claim it', pg_temp.claim(:g1, 9), 0::bigint);
+select test.equal('another does, but not what rests for all', pg_temp.claim(:g2, 8), 1::bigint);
+select test.equal('which one', pg_temp.owed('handed'), '0:claimed@2 1:waiting@1 2:waiting@1');
+create function pg_temp.settle_late(p_gateway int, p_outbox bigint, p_outcome int, p_earlier interval default '0') returns text language sql as $$
+  select string_agg(push.settle(p_gateway, null, array[p_outbox], array[n], '{8}', '{1}', array[p_outcome]::smallint[], '{410}', '{late}', '{m}',
+      '{c}', array[now()], array['2020-02-02 +00'::timestamptz], p_created_at => array[o.created_at - p_earlier])::text, ' ' order by n)
+  from generate_series(0, 2) n, push.outbox o where o.id = p_outbox $$;
+select test.equal('a result of another delivery with these numbers settles nothing', pg_temp.settle_late(:g1, :handed, 0, '1 s'), '0 0 0');
+select test.equal('a late failure settles what this gateway has handed on, if nobody has claimed it since', pg_temp.settle_late(:g1, :handed, 4),
+  '0 1 0');
+select test.equal('and leaves the others alone', pg_temp.owed('handed'), '0:claimed@2 2:waiting@1');
+select test.equal('a late acceptance settles what nobody has', pg_temp.settle_late(:g1, :handed, 0), '0 0 1');
+select test.equal('what another has is marked', (select accepted_at::text from push.delivery where outbox_id = :handed), '2020-02-02 00:00:00+00');
+select push.park(:g2, array[:handed]::bigint[], '{0}', '{8}', '{null}', '{null}', '{null}');
+select test.equal('and ends when that one returns it', (select format('%s %s %s', outcome, reason, answered_at) from push.history
+  where outbox_id = :handed and n = 0), '0 Hedged 2020-02-02 00:00:00+00');
+select test.equal('which is counted', (select format('%s %s %s', outcome, reason, count) from push.tally where what = 'ended' and reason = 'Hedged'),
+  '0 Hedged 1');
+
+select test.call('handed-2', 1) as handed \gset
+select pg_temp.claim(:g1, 8), pg_temp.hand_on(:g1, :handed, 0, 8, 'us');
+select pg_temp.claim(:g2, 8), push.park(:g2, array[:handed]::bigint[], '{0}', '{8}', '{null}', '{null}', '{null}');
+select test.equal('what another has released avoids nobody', pg_temp.claim(:g1, 9), 1::bigint);
+select pg_temp.hand_on(:g1, :handed, 0, 9, 'us');
+update push.delivery set crashes = 2, ready_lane = null where outbox_id = :handed and n = 0;
+select test.equal('a suspect avoids its gateway, too', pg_temp.claim(:g1, 9), 0::bigint);
+update push.delivery set due_at = clock_timestamp() where outbox_id = :handed and n = 0;
+select test.equal('when it is due, its gateway claims it without a job', pg_temp.claim(:g1, 9), 1::bigint);
+delete from push.delivery where outbox_id = :handed;
+
+-- A lane that is sick there.
+create function pg_temp.claim_last(p_gateway int, p_claim int, p_last bigint) returns bigint language sql as $$
+  select count(*) from push.claim(p_gateway, p_claim, array(select id from push.lane where app = 'default'), array_fill(9, array[9]),
+    array_fill('-infinity'::timestamptz, array[9]), p_later_max => array_fill(9, array[9]), p_last => array[p_last]::smallint[]) $$;
+select test.call('left', 2) as left, (select id from push.lane where app = 'default' and provider = 'fcm') as fcm \gset
+update push.delivery set due_at = clock_timestamp() + interval '1 hour', avoid = case n when 1 then :g2 end, handed_on_at = clock_timestamp()
+  where outbox_id = :left;
+select test.equal('it claims nothing that is new, or was just handed on', pg_temp.claim_last(:g1, 9, :fcm), 0::bigint);
+update push.delivery set handed_on_at = clock_timestamp() - interval '100 ms' where outbox_id = :left and n = 1;
+select test.equal('it claims what was handed on, and left for 100 ms', pg_temp.claim_last(:g1, 9, :fcm), 1::bigint);
+select test.equal('which one', pg_temp.owed('left'), '0:ready@0 1:claimed@1');
+update push.delivery set crashes = 2, ready_lane = null where outbox_id = :left and n = 0;
+select test.equal('a new suspect is left to others, too', pg_temp.claim_last(:g1, 9, :fcm), 0::bigint);
+update push.delivery set crashes = 0, ready_lane = lane, deadline_at = clock_timestamp() + interval '1 hour' where outbox_id = :left and n = 0;
+select test.equal('and what is not urgent', pg_temp.claim_last(:g1, 9, :fcm), 0::bigint);
+select test.equal('the other lanes are as always', pg_temp.claim_last(:g1, 9, 0), 1::bigint);
+update push.delivery set state = 0, owner = null, due_at = clock_timestamp() - interval '100 ms' where outbox_id = :left and n = 0;
+select test.equal('it claims what others have left for 100 ms', pg_temp.claim_last(:g1, 9, :fcm), 1::bigint);
+update push.delivery set state = 0, owner = null, due_at = clock_timestamp() + interval '1 hour', handed_on_at = clock_timestamp(),
+  avoid = case n when 1 then :g2 end where outbox_id = :left;
+select test.equal('where it wants new ones, it does not claim what was handed on', pg_temp.claim_last(:g1, 9, -:fcm), 1::bigint);
+select test.equal('which one', pg_temp.owed('left'), '0:claimed@3 1:waiting@1');
+delete from push.delivery where outbox_id = :left;
+
 -- Forget.
 select test.call('lost', 2) as lost \gset
 select test.equal('claimed, and the answer lost', pg_temp.claim(:g1, 10), 2::bigint);

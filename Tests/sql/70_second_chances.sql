@@ -426,6 +426,41 @@ select push.park(:g1, array[d.outbox_id], array[d.n], array[d.lease], array[4], 
 select test.equal('an invite that failed and waits for its next try is bypassed on any lane', format('%s %s', pg_temp.bypass(),
   pg_temp.invites('b5')),
   '1 0:apns:u:b5a:waiting 1:fcm:u:b5f:ready<0');
+select pg_temp.enqueue('bd', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('bda'), 'fcmToken',
+  'chance-token-0123456789-bdf')));
+select pg_temp.claim_all(:g1);
+create function pg_temp.hand_on(p_gateway int) returns bigint language sql as $$
+  select push.park(p_gateway, array[d.outbox_id], array[d.n], array[d.lease], array[4], array[250], array['HTTP503'], null, '{us}')
+  from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'bd' and d.state = 1 $$;
+select test.equal('one that is handed on early is not', format('%s %s %s', pg_temp.hand_on(:g1), test.follow(), pg_temp.invites('bd')),
+  '1  0:apns:u:bda:waiting');
+update push.delivery d set due_at = clock_timestamp() from push.outbox o where o.id = d.outbox_id and o.call_id = 'bd';
+select pg_temp.age('bd', '3 s'), pg_temp.claim_all(:g1);
+select test.equal('one that is handed on after 2 s is', format('%s %s %s', pg_temp.hand_on(:g1), test.follow(), pg_temp.invites('bd')),
+  '1  0:apns:u:bda:waiting 1:fcm:u:bdf:ready<0');
+select pg_temp.enqueue('be', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('bea'), 'fcmToken',
+  'chance-token-0123456789-bef')));
+select pg_temp.claim_all(:g1);
+select push.park(:g1, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[20000], array['TooManyRequests'], null, '{us}')
+  from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'be' and d.state = 1;
+select test.equal('one that is to wait for longer is left to other gateways until 2 s after its call', format('%s %s', test.follow(),
+  pg_temp.invites('be')), ' 0:apns:u:bea:waiting');
+select test.equal('and then it is bypassed', (select (n.due_at - o.created_at)::text from push.follow_ups n join push.outbox o on o.id = n.outbox_id
+  where o.call_id = 'be' and n.why = 'stuck'), '00:00:02');
+update push.follow_ups set due_at = clock_timestamp();
+select test.equal('over the next channel', format('%s %s', test.follow(), pg_temp.invites('be')), ' 0:apns:u:bea:waiting 1:fcm:u:bef:ready<0');
+select test.equal('an operator may wake it', (select requeued from push.requeue('be')), 1);
+select test.equal('for any gateway', pg_temp.invites('be'), '0:apns:u:bea:ready 1:fcm:u:bef:ready<0');
+select pg_temp.enqueue('bf', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('bfa'), 'fcmToken',
+  'chance-token-0123456789-bff')));
+select pg_temp.age('bf', '3 s'), pg_temp.claim_all(:g1);
+select push.park(:g1, array[d.outbox_id], array[d.n], array[d.lease], array[1], array[1], array['TimedOut'], null, '{us}')
+  from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'bf' and d.state = 1;
+update push.delivery d set due_at = clock_timestamp() - interval '1 s' from push.outbox o where o.id = d.outbox_id and o.call_id = 'bf';
+select pg_temp.claim_all(:g1);
+update push.delivery d set accepted_at = clock_timestamp() from push.outbox o where o.id = d.outbox_id and o.call_id = 'bf';
+select test.equal('one that its provider has accepted meanwhile is not', format('%s %s', test.follow(), pg_temp.invites('bf')),
+  ' 0:apns:u:bfa:claimed');
 select pg_temp.lane_says(:g1, :apns, 0);
 select pg_temp.enqueue('b4', jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken', pg_temp.hex('b4a'), 'fcmToken',
   'chance-token-0123456789-b4f')));

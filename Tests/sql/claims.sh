@@ -81,6 +81,43 @@ look_again "$victim"
 equal "and nothing of it repeated" "$(two "$(beats)")/$(owed truth)" "t/invite:ready"
 gone
 
+# --- What a provider has accepted, while another gateway has the row ---
+owner_a=$(sql -c "select push.register_gateway('a', 'test')")
+owner_b=$(sql -c "select push.register_gateway('b', 'test')")
+# GATEWAY NUMBERS: it hands these on.
+hands_on() {
+  echo "select push.park($1, array_agg(d.outbox_id order by n), array_agg(n order by n), array_agg(lease order by n), array_agg(1), array_agg(400000),
+    array_agg('TimedOut'::text), null, array_agg('us'::text)) from push.delivery d where owner = $1 and n = any ('{$2}');"
+}
+# The provider accepts both from gateway a, which has handed them on.
+accepts() {
+  echo "select push.settle($owner_a, null, array_agg(o.id), array_agg(n), array_agg(1), array_agg(1), array_agg(0::smallint), array_agg(200::smallint),
+    array_agg(null::text), array_agg('m'::text), array_agg('c'::text), array_agg(now()), array_agg(now()), p_created_at => array_agg(o.created_at))
+    from push.outbox o, generate_series(0, 1) n where call_id = '$1';"
+}
+handed_call() {
+  numbers_call "$1" 2
+  sql -c "$(claims 1 2 "$owner_a")" -c "$(hands_on "$owner_a" 0,1)" -c "$(claims 1 2 "$owner_b")" >"$work/out"
+}
+accepted() { sql -c "select string_agg(format('%s:%s %s', n, outcome, reason), ', ' order by n) from push.delivery_history where call_id = '$1'"; }
+handed_call late-1
+one "begin; $(hands_on "$owner_b" 0)" >"$work/out"
+equal "an acceptance waits for nobody who returns the row, and marks the others" \
+  "$(two "$(accepts late-1)")/$(sql -c "select string_agg(n::text, ' ') from push.delivery where accepted_at is not null")" "0/1"
+one "commit;" >"$work/out"
+equal "it ends the row the next time" "$(two "$(accepts late-1)")/$(accepted late-1)" "1/0:delivered "
+equal "what is marked ends when it is returned" "$(two "$(hands_on "$owner_b" 1)")/$(accepted late-1)" "1/0:delivered , 1:delivered Hedged"
+handed_call late-2
+one "begin; $(accepts late-2)" >"$work/out"
+two_starts "$(hands_on "$owner_b" 0)"
+two_waits
+one "commit;" >"$work/out"
+equal "who returns a row waits for the mark" "$(two_ends)/$(accepted late-2)" "1/0:delivered Hedged"
+equal "nothing that is marked is ready again when the claim was lost" "$(two "select push.forget($owner_b, 1);")/$(accepted late-2)/$(owed late-2)" \
+  "1/0:delivered Hedged, 1:delivered Hedged/"
+equal "and no channel follows" "$(follow; sql -c "select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id ~ '^late-'")" 0
+sql -c "delete from push.gateways where id in ($owner_a, $owner_b)"
+
 # --- Two gateways disown and free the same row ---
 numbers_call strays 2
 victim=$(sql -c "select push.register_gateway('victim', 'test')")

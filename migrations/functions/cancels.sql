@@ -11,8 +11,8 @@ comment on function push.mask is 'a token as people see it. Views repeat it, as 
 
 -- What a call has sent --------------------------------------------------------------------------------------------------
 
--- outcome is null while the push is owed. may_ring: it may have reached the phone. bypassed: its lane is stuck, and push.bypass has
--- looked at it. last_n: the highest n of the call.
+-- outcome is null while the push is owed, and its provider has not accepted it. may_ring: it may have reached the phone. bypassed: its
+-- lane is stuck, and push.bypass has looked at it. last_n: the highest n of the call.
 create or replace function push.pushes_of(p_calls bigint[]) returns table (
   id bigint, n int, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint,
   locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of int, deadline_at timestamptz,
@@ -43,7 +43,8 @@ begin
     cross join lateral (select o.created_at, o.recipients from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
-        d.locale, d.data, null::smallint as outcome, null::text as reason, d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
+        d.locale, d.data, case when d.accepted_at is not null then 0::smallint end as outcome, null::text as reason,
+        d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
         d.bypassed_at is not null as bypassed
       from push.delivery d where d.outbox_id = c.id
       union all
@@ -66,18 +67,24 @@ comment on function push.pushes_of is 'everything that calls have sent or still 
 -- Pushes that end in SQL -------------------------------------------------------------------------------------------------
 
 -- What a gateway has settled is written by push.settle. These deliveries have no gateway as their owner, so each of their attempts may
--- have been sent. Without p_reason, the reason is that of the last attempt, or DeadlinePassed.
+-- have been sent. Without p_reason, the reason is that of the last attempt, or DeadlinePassed. What a provider has accepted is delivered
+-- (push.settle).
 create or replace function push.bury(p_gone push.delivery[], p_outcome int, p_reason text default null) returns bigint
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
-  insert into push.tally (what, lane, kind, outcome, reason, untried, count)
-  select 'ended', g.lane, g.kind, p_outcome, coalesce(p_reason, g.last_reason, 'DeadlinePassed'), g.attempt = 0, count(*)
-  from unnest(p_gone) g group by g.lane, g.kind, 5, 6;
-  insert into push.history (outbox_id, created_at, deadline_at, n, attempts, lane, kind, outcome, user_id, token, environment,
+  with gone as materialized (
+    select g.*, case when g.accepted_at is null then p_outcome else (g.accepted_at > g.deadline_at)::int end as outcome,
+      case when g.accepted_at is null then coalesce(p_reason, g.last_reason, 'DeadlinePassed') else 'Hedged' end as reason
+    from unnest(p_gone) g
+  ), counted as (
+    insert into push.tally (what, lane, kind, outcome, reason, untried, count)
+    select 'ended', g.lane, g.kind, g.outcome, g.reason, g.attempt = 0, count(*) from gone g group by g.lane, g.kind, g.outcome, g.reason, 6
+  )
+  insert into push.history (outbox_id, created_at, deadline_at, answered_at, n, attempts, lane, kind, outcome, user_id, token, environment,
     platform, locale, data, reason, failures, fallback_of)
-  select g.outbox_id, g.created_at, g.deadline_at, g.n, g.attempt, g.lane, g.kind, p_outcome, g.user_id, g.token, g.environment,
-    g.platform, g.locale, g.data, coalesce(p_reason, g.last_reason, 'DeadlinePassed'), g.failures, g.fallback_of
-  from unnest(p_gone) g;
+  select g.outbox_id, g.created_at, g.deadline_at, g.accepted_at, g.n, g.attempt, g.lane, g.kind, g.outcome, g.user_id, g.token,
+    g.environment, g.platform, g.locale, g.data, g.reason, g.failures, g.fallback_of
+  from gone g;
   return cardinality(p_gone);
 end
 $$;

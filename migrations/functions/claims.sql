@@ -4,8 +4,8 @@
 -- Locks are taken in this order: push.gateways, push.follow_ups (skip locked), push.outbox (by push.follow_up with skip locked; only
 -- backends and operators, who change a call, wait for one), push.delivery, the rest (push.receipt_batch, push.job). Only these wait for a
 -- lock while they hold another: push.forget holds its gateway's row and waits for deliveries; push.requeue holds a call and waits for
--- its deliveries. Everything else that locks several rows skips locked rows ("skip locked"), in any order, and finds
--- them the next time.
+-- its deliveries. push.settle and push.park wait only for whoever has locked a row of their own, to mark it. Everything else that locks
+-- several rows skips locked rows ("skip locked"), in any order, and finds them the next time.
 --
 -- A claim is identified by (owner, lease): the gateway and the claim's number. Every transition of a claimed delivery has
 -- the condition (state, owner, lease), so a gateway that lost its claim changes nothing. A claim changes no indexed column
@@ -17,6 +17,16 @@
 
 -- Claiming ------------------------------------------------------------------------------------------------------------
 
+create or replace function push.is_offered(p_row push.delivery, p_gateway int, p_last smallint[]) returns boolean
+language sql stable as $$
+  select (p_row.avoid is null or -p_row.lane <> all (p_last))
+    and case when p_row.avoid > 0 and p_row.avoid <> p_gateway then least(p_row.handed_on_at, p_row.due_at) else p_row.due_at end
+      <= statement_timestamp() - case when p_row.avoid = -p_gateway or p_row.lane = any (p_last) then interval '100 ms' else '0' end
+$$;
+comment on function push.is_offered is
+  'whether p_gateway may claim a ready delivery that was handed on, or is of a lane that is sick there (p_last). After a rest for all, and '
+  'while the lane is sick, the others come first, by 100 ms: they poll every 50 ms';
+
 -- Lanes are read in the order of p_lanes, and only until the claim is full, so a claim costs the same with six hundred
 -- lanes as with three: a lane without ready deliveries costs next to nothing. p_total limits the rows of the claim; p_max
 -- is a lane's share (the gateway knows which lanes have a backlog). Deliveries with more than ten minutes left, which no
@@ -25,11 +35,15 @@
 -- A claimed delivery stays in the index until it is settled, before the ready ones, because its deadline is earlier. A
 -- claim without a floor therefore steps over all claimed deliveries, at a quarter of a microsecond each. The floor is a
 -- little below the newest deadline that the gateway has claimed from the lane; with a floor, a claim steps over very few.
--- push.entries_scanned holds the number of index entries read. The condition on push.origin is that of push.restored_at, as calling it
--- would cost ten times as much.
+--
+-- Usually there is no suspect at all, and a gateway has at most one at a time. Lanes are read without "order by", which would read every
+-- lane before the first row: a nested loop keeps the order of p_lanes.
+--
+-- push.entries_scanned holds the number of index entries read; it is set by an assignment, as "perform" would run a query. The condition
+-- on push.origin is that of push.restored_at, as calling it would cost ten times as much.
 create or replace function push.pick(
   p_gateway int, p_claim int, p_lanes smallint[], p_max int[], p_floor timestamptz[], p_first timestamptz, p_total bigint,
-  p_background bigint, p_later_floor timestamptz[], p_later_max int[], out places tid[], out calls bigint[]
+  p_background bigint, p_later_floor timestamptz[], p_later_max int[], p_last smallint[], out places tid[], out calls bigint[]
 )
 language plpgsql volatile as $$
 declare
@@ -43,7 +57,6 @@ begin
     or exists (select from push.origin o where o.written_at > o.made_at + interval '1 s') then
     return;
   end if;
-  -- Usually there is no suspect at all. A gateway has at most one at a time.
   if p_total > 0 and exists (select from push.delivery d where d.crashes >= 2)
     and not exists (select from push.delivery d where d.crashes >= 2 and d.state = 1 and d.owner = p_gateway) then
     select suspect.*, u.i into v_suspect
@@ -52,6 +65,7 @@ begin
       select d.ctid as place, d.outbox_id, d.deadline_at > v_near as is_late from push.delivery d
       where d.crashes >= 2 and d.lane = u.lane and d.deadline_at > p_first and d.state = 0
         and (d.deadline_at <= v_near or least(u.most, u.later_most, p_background) > 0)
+        and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit 1 for no key update skip locked
     ) suspect
     where u.most > 0 and u.lane <> all (v_paused) limit 1;
@@ -61,7 +75,6 @@ begin
       p_max[v_suspect.i] := p_max[v_suspect.i] - 1;
     end if;
   end if;
-  -- No order by: it would read every lane before the first row. A nested loop keeps the order of p_lanes.
   select array_agg(near.place), array_agg(near.outbox_id), coalesce(array_agg(distinct near.lane), '{}') into places, calls, v_ringing
   from (
     select near.*, u.lane
@@ -69,6 +82,7 @@ begin
     cross join lateral (
       select d.ctid as place, d.outbox_id from push.delivery d
       where d.ready_lane = u.lane and d.deadline_at > greatest(u.floor, p_first) and d.deadline_at <= v_near and d.state = 0
+        and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
       order by d.deadline_at limit u.most for no key update skip locked
     ) near
     where u.most > 0 and u.lane <> all (v_paused) limit p_total
@@ -82,6 +96,7 @@ begin
       cross join lateral (
         select d.ctid as place, d.outbox_id from push.delivery d
         where d.ready_lane = u.lane and d.deadline_at > greatest(u.later_floor, u.floor, v_near) and d.state = 0
+          and (d.avoid is null and u.lane <> all (p_last) or push.is_offered(d, p_gateway, p_last))
         order by d.deadline_at limit least(u.most, u.later_most) for no key update skip locked
       ) later
       where least(u.most, u.later_most) > 0 and u.lane <> all (v_paused) and u.lane <> all (v_ringing)
@@ -92,7 +107,6 @@ begin
     places := places || v_suspect.place;
     calls := calls || v_suspect.outbox_id;
   end if;
-  -- An assignment, not "perform", which would run a query.
   v_read := set_config('push.entries_scanned',
     (coalesce(pg_stat_get_xact_tuples_returned('push.delivery_ready'::regclass), 0) - v_read)::text, false);
 end
@@ -104,11 +118,10 @@ comment on function push.pick is
 -- All rows of a claim are taken by one statement. The gateway's row is locked after they are picked, without waiting, and only if there
 -- are rows to take, so an empty claim writes nothing. The lock shows that this claim is running: push.forget either waits for it or has
 -- already barred it. It is the weakest row lock ("key share"), which does not block the gateway's own heartbeat.
-drop function if exists push.claim(int, int, smallint[], int[], timestamptz[], interval, int, int, timestamptz[], int[]);
 create or replace function push.claim(
   p_gateway int, p_claim int, p_lanes smallint[], p_max int[], p_floor timestamptz[],
   p_slack interval default '300 ms', p_total int default null, p_background int default null,
-  p_later_floor timestamptz[] default '{}', p_later_max int[] default '{}'
+  p_later_floor timestamptz[] default '{}', p_later_max int[] default '{}', p_last smallint[] default '{}'
 ) returns table (
   place tid, lane smallint, outbox_id bigint, n int, attempt int, kind smallint, crashes smallint, environment smallint,
   platform smallint, created_at timestamptz, deadline_at timestamptz, remaining_us bigint, user_id text, token text,
@@ -130,7 +143,7 @@ declare
   v_picked record;
 begin
   v_picked := push.pick(p_gateway, p_claim, p_lanes, p_max, p_floor, v_first, coalesce(p_total, 2147483647),
-    coalesce(p_background, 2147483647), p_later_floor, p_later_max);
+    coalesce(p_background, 2147483647), p_later_floor, p_later_max, p_last);
   if v_picked.places is null then
     return;
   end if;
@@ -141,7 +154,7 @@ begin
   -- A call is read once for each of its rows, by the statement that takes them: found_ended is what the gateway is told.
   return query
     update push.delivery d
-    set state = 1, owner = p_gateway, lease = p_claim, attempt = least(d.attempt, 1000000000) + 1,
+    set state = 1, owner = p_gateway, lease = p_claim, avoid = null, attempt = least(d.attempt, 1000000000) + 1,
       found_ended = d.kind = 0 and (c.id is null or c.ended_at is not null or coalesce(case when c.is_large then
         (c.id, d.user_id) in (select o.id, jsonb_object_keys(o.declined) from push.outbox o where o.id = any (v_picked.calls))
         else c.declined ? d.user_id end, false))
@@ -178,10 +191,12 @@ $$;
 comment on function push.claim is
   'takes at most p_max[i] ready deliveries of each lane p_lanes[i], earliest deadline first. Their deadlines are after '
   'p_floor[i] and more than p_slack away. Takes nothing from a paused lane, nothing for a gateway that was declared dead, '
-  'nothing while push.put_away has work to do, and at most one suspect. p_gateway: what push.register_gateway returned; p_claim: '
+  'nothing while push.put_away has work to do, nothing that avoids this gateway (push.delivery.avoid), and at most one suspect. '
+  'p_gateway: what push.register_gateway returned; p_claim: '
   'the claim''s number, counted by the gateway, which becomes the lease of the deliveries; p_total: maximum for all lanes '
   'together; lanes are read in the order of p_lanes until it is reached; p_background: maximum number of deliveries whose '
-  'deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these. '
+  'deadline is more than ten minutes away; they come last; p_later_floor, p_later_max: p_floor and p_max for these; p_last: lanes '
+  'that are sick here: only what others have left for 100 ms; a negative number: nothing that was handed on. '
   'Returns what a push needs, in no order. place: where the row is stored, for push.settle; remaining_us: microseconds to '
   'the deadline. The columns from app_call_kind to payload are those of the call: they are set on at least one row of each '
   'call, and null on its other rows (call_id is then null). ended: the call no longer rings (a notification never does), '
@@ -194,7 +209,7 @@ comment on function push.claim is
 create or replace function push.forget(p_gateway int, p_claim int) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
-  v_given bigint;
+  v_places tid[];
 begin
   -- An update of these columns alone would take a weaker lock. "for update" waits for a claim that is running, and bars a
   -- claim that has picked its rows but has not yet locked this row. The next statement sees what the claim took.
@@ -204,14 +219,16 @@ begin
   end if;
   update push.gateways g set claims_from = p_claim + 1 where g.id = p_gateway;
   -- Reads the whole table: an index on owner would cost every claim an entry.
-  update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
-      due_at = clock_timestamp()
-    where d.state = 1 and d.owner = p_gateway and d.lease = p_claim;
-  get diagnostics v_given = row_count;
-  if v_given > 0 then
-    perform push.ring_doorbell();
+  with given as (
+    update push.delivery d set state = 0, owner = null, found_ended = false, attempt = greatest(d.attempt - 1, 0),
+        due_at = clock_timestamp()
+      where d.state = 1 and d.owner = p_gateway and d.lease = p_claim returning d.ctid as place
+  )
+  select coalesce(array_agg(g.place), '{}') into v_places from given g;
+  if v_places <> '{}' then
+    perform push.end_accepted(v_places), push.ring_doorbell();
   end if;
-  return v_given;
+  return cardinality(v_places);
 end
 $$;
 comment on function push.forget is

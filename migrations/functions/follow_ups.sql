@@ -40,14 +40,17 @@ do $$
 declare
   v_name text;
 begin
-  if exists (select from pg_attribute a where a.attrelid = 'push.history'::regclass and a.attname = 'token') then
+  if exists (select from pg_attribute a where a.attrelid = 'push.delivery'::regclass and a.attname = 'accepted_at') then
     return;
   end if;
-  alter table push.delivery add column paired boolean not null default false, add column found_ended boolean not null default false;
+  alter table push.delivery add column if not exists paired boolean not null default false,
+    add column if not exists found_ended boolean not null default false, add column if not exists avoid int,
+    add column handed_on_at timestamptz, add column accepted_at timestamptz;
   -- A CHECK or NOT NULL that fails would print the row with its token, so there are none on what settling fills in.
-  alter table push.history alter device drop not null, add column token text, add column environment smallint,
-    add column platform smallint, add column locale text, add column data jsonb,
-    drop constraint history_codes_known, drop constraint history_failure_has_reason, drop constraint history_failures_form;
+  alter table push.history alter device drop not null, add column if not exists token text, add column if not exists environment smallint,
+    add column if not exists platform smallint, add column if not exists locale text, add column if not exists data jsonb,
+    drop constraint if exists history_codes_known, drop constraint if exists history_failure_has_reason,
+    drop constraint if exists history_failures_form;
   for v_name in select i.inhrelid::regclass from pg_inherits i where i.inhparent = 'push.history'::regclass loop
     execute format('alter table %s alter token set statistics 0, alter locale set statistics 0, alter data set statistics 0', v_name);
   end loop;
@@ -57,6 +60,12 @@ comment on column push.delivery.paired is
   'for a cancel and a missed call of one call: whether the other one is sent to the same phone. The phone shows them once';
 comment on column push.delivery.found_ended is
   'for a claimed invite: whether the claim has found that its call no longer rings for its user. Its gateway does not send it';
+comment on column push.delivery.avoid is
+  'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway '
+  'has handed it on; null: anybody';
+comment on column push.delivery.handed_on_at is 'when it was handed on; null: it was not';
+comment on column push.delivery.accepted_at is
+  'for a claimed delivery: when the provider accepted it from another gateway, which had handed it on. So it ends as delivered';
 comment on column push.history.token is 'the device token; null: erased, or finished before this column existed';
 comment on column push.history.environment is '0 production, 1 sandbox';
 comment on column push.history.platform is 'as push.delivery.platform';

@@ -85,7 +85,7 @@ begin
     -- A gateway that lives has disowned its rows.
     select g.id, g.alive or g.ended_reason = 'silent' as is_silent, not g.alive as counts from push.gateways g where g.id = any (p_owners)
   ), lost as materialized (
-    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes from push.delivery d
+    select d.ctid as tid, d.owner, d.kind, d.lane, d.crashes, d.accepted_at from push.delivery d
     where d.ctid = any (p_places) and d.state = 1 and d.owner = any (p_owners)
     for no key update skip locked
   ), careful as materialized (
@@ -93,18 +93,18 @@ begin
   ), judged as materialized (
     select l.tid, l.crashes + (o.is_silent and o.counts
         and (l.crashes >= c_suspect or l.owner <> all (array(select c.owner from careful c))))::int as deaths,
-      -- Visible to people, and it is unknown whether it was sent.
-      o.is_silent and l.kind in (2, 3) and not coalesce((
-        select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_seen
+      -- Accepted from another gateway (push.settle); or visible to people, and it is unknown whether it was sent.
+      l.accepted_at is not null or o.is_silent and l.kind in (2, 3) and not coalesce((
+        select a.at_least_once from push.lane x join push.apps a on a.app = x.app where x.id = l.lane), false) as is_over
     from lost l join owner o on o.id = l.owner
   ), freed as (
     update push.delivery d
     set state = 0, owner = null, attempt = d.attempt - d.found_ended::int, found_ended = false, crashes = j.deaths,
       ready_lane = case when j.deaths < c_suspect then d.lane end
     from judged j
-    where d.ctid = j.tid and not j.is_seen and j.deaths < c_hopeless
+    where d.ctid = j.tid and not j.is_over and j.deaths < c_hopeless
   )
-  select (select count(*) from lost), array(select j.tid from judged j where j.is_seen or j.deaths >= c_hopeless) into v_found, v_gone;
+  select (select count(*) from lost), array(select j.tid from judged j where j.is_over or j.deaths >= c_hopeless) into v_found, v_gone;
   -- What history refuses stays claimed, and is tried again by a later run. Invites do not wait for it.
   if v_gone <> '{}' then
     begin

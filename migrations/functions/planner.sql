@@ -36,7 +36,7 @@ begin
         'miss, oldest_ringing, postpone_receipts, promote, '
         'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
-        'expire, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
+        'end_accepted, expire, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
         'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '
         'note_tokens'),
       (c_index || c_uncompiled, 'calls, end_calls, enqueue_batch, minutes'),

@@ -1,35 +1,65 @@
--- The end of a claim: deliveries are settled, parked for a later attempt, or released. Locks, the condition on the lease,
--- and plans are described in claims.sql.
+-- The end of a claim: deliveries are settled, parked for a later attempt, handed on to other gateways, or released. Locks, the condition on
+-- the lease, and plans are described in claims.sql.
 
-create or replace function push.places(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns tid[]
-language plpgsql stable set search_path = push, pg_temp as $$
+-- What is locked stays where it is. Another gateway locks a row of this one for a moment, to mark it (push.settle), so this waits. For a
+-- row of another one it does not: backends and operators keep such locks for as long as they like, and have what they want of it.
+create or replace function push.places(
+  p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_created_at timestamptz[] default null
+) returns tid[]
+language plpgsql volatile set search_path = push, pg_temp as $$
 begin
+  if p_created_at is null then
+    return array(
+      select d.tid from generate_series(1, cardinality(p_outbox_id)) r(i)
+      left join lateral (
+        select d.ctid as tid from push.delivery d
+        where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.lease = p_lease[r.i] and d.state = 1 and d.owner = p_gateway
+        for no key update
+      ) d on true
+      order by r.i);
+  end if;
   return array(
     select d.tid from generate_series(1, cardinality(p_outbox_id)) r(i)
     left join lateral (
       select d.ctid as tid from push.delivery d
-      where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i] offset 0
+      where d.outbox_id = p_outbox_id[r.i] and d.n = p_n[r.i] and greatest(d.created_at, '2000-01-01 00:00:00+00') = p_created_at[r.i]
+      for no key update skip locked
     ) d on true
     order by r.i);
 end
 $$;
 comment on function push.places is
-  'where claimed deliveries are stored, looked up by key: null for those that are no longer claimed under their lease. Arguments: as for '
-  'push.settle';
+  'locks deliveries, and returns where they are stored: those that the gateway has under their leases, or with p_created_at all that nobody '
+  'has locked; null: not found. Arguments: as for push.settle';
+
+create or replace function push.end_accepted(p_places tid[]) returns void language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_gone push.delivery[];
+begin
+  with gone as (delete from push.delivery d where d.ctid = any (p_places) and d.accepted_at is not null returning d)
+  select array_agg(g.d) into v_gone from gone g;
+  perform push.bury(v_gone, 0) where v_gone is not null;
+end
+$$;
+comment on function push.end_accepted is 'ends those of these deliveries that a provider has accepted from another gateway';
 
 -- One statement for the batch: deliveries go, their history is written with Expo's tickets, and calls that must be looked at are noted. It
 -- makes no invite and locks no call. A delivery is found by the ctid that it had when it was claimed, which saves an index look-up; its
 -- key is checked. The commit waits for the server's own disk (the session's synchronous_commit is local), so nobody has to remember what
 -- was settled.
 --
+-- That a provider has accepted a push is a fact, whoever has the row by then. A row that nobody has ends by it; if another gateway has it,
+-- it is marked, and ends as delivered whatever that gateway writes (here, push.park, push.free_rows). So nobody sends it again.
+--
+-- Arrays are read by subscript: PL/pgSQL keeps them expanded. unnest would write each of them into a tuple store of its own.
+--
 -- The key is compared with "is not distinct from", which no index supports. With "=", a merge join in the order of the key
 -- could look cheap: a plan made while the table is small would then read the whole index for every batch, however large the
 -- table has become.
 create or replace function push.settle(
-  p_gateway int, p_place tid[], p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[],
-  p_outcome smallint[], p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[],
-  p_sent_at timestamptz[], p_answered_at timestamptz[], p_failures text[] default null,
-  p_receipt_after_ms int[] default null
+  p_gateway int, p_place tid[], p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_outcome smallint[],
+  p_status smallint[], p_reason text[], p_message_id text[], p_call_id text[], p_sent_at timestamptz[], p_answered_at timestamptz[],
+  p_failures text[] default null, p_receipt_after_ms int[] default null, p_created_at timestamptz[] default null
 ) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
@@ -37,16 +67,17 @@ declare
   v_settled bigint := 0;
   v_more    bigint;
 begin
-  for v_pass in 1..2 loop
-    -- Arrays by subscript: PL/pgSQL keeps them expanded. unnest would write each of the fifteen arrays into a tuple store of
-    -- its own.
+  for v_pass in 1..3 loop
     with gone as (
       delete from push.delivery d
       using generate_series(1, cardinality(p_outbox_id)) r(i)
       where d.ctid = p_place[r.i] and d.outbox_id is not distinct from p_outbox_id[r.i]
-        and d.n is not distinct from p_n[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
+        and d.n is not distinct from p_n[r.i] and (d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i]
+          or d.state <> 1 and (p_outcome[r.i] <= 1 or abs(d.avoid) = p_gateway) and v_pass = 3)
       returning r.i, d.outbox_id, d.created_at, d.deadline_at, d.n, d.lane, d.kind, d.user_id, d.token, d.environment, d.platform,
-        d.locale, d.data, d.last_reason, d.failures, d.fallback_of
+        d.locale, d.data, d.last_reason, d.failures, d.fallback_of, case when d.state <> 1 then d.attempt end as tries,
+        case when p_outcome[r.i] > 1 then d.accepted_at end as accepted_at, case when p_outcome[r.i] > 1 and d.accepted_at is not null
+          then (d.accepted_at > d.deadline_at)::int else coalesce(p_outcome[r.i], 4) end as outcome
     ), receipts as (
       insert into push.receipt_batch (app, sent_at, due_at, give_up_at, ticket, outbox_id, n, user_id, token)
       select l.app, r.sent_at, least(v_now + r.after_ms * interval '1 ms', r.sent_at + interval '24 hours'),
@@ -57,7 +88,7 @@ begin
           array_agg(p_message_id[g.i]) as ticket, array_agg(g.outbox_id) as outbox_id, array_agg(g.n) as n,
           array_agg(g.user_id) as user_id, array_agg(g.token) as token
         from gone g
-        where p_receipt_after_ms[g.i] is not null and p_outcome[g.i] <= 1 and p_message_id[g.i] is not null
+        where p_receipt_after_ms[g.i] is not null and g.outcome <= 1 and p_message_id[g.i] is not null
         group by g.lane
       ) r cross join lateral (select l.app from push.lane l where l.id = r.lane offset 0) l
     ), noted as (
@@ -65,16 +96,17 @@ begin
       select distinct g.outbox_id, case g.kind when 0 then 'failed' else 'untold' end, g.kind = 0
       from gone g
       -- An invite that expired has no time left for another channel, unless its wait was longer than its window.
-      where g.kind = 0 and p_outcome[g.i] in (3, 4) and g.deadline_at > v_now + (p_outcome[g.i] = 3)::int * interval '2 s'
-        or g.kind = 1 and p_outcome[g.i] = 3 or p_reason[g.i] = 'SaidByCancel'
+      where g.kind = 0 and g.outcome in (3, 4) and g.deadline_at > v_now + (g.outcome = 3)::int * interval '2 s'
+        or g.kind = 1 and g.outcome = 3 or p_reason[g.i] = 'SaidByCancel'
     )
     insert into push.history (outbox_id, created_at, deadline_at, sent_at, answered_at, n, attempts, owner, lane, kind, outcome, status,
       user_id, token, environment, platform, locale, data, reason, provider_message_id, failures, fallback_of)
-    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], p_answered_at[g.i], g.n, coalesce(p_attempts[g.i], 0), p_gateway, g.lane,
-      g.kind, coalesce(p_outcome[g.i], 4), nullif(p_status[g.i], 0), g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
-      case when p_outcome[g.i] <= 1 or p_reason[g.i] is not null then p_reason[g.i]
-        when p_outcome[g.i] = 2 then push.void_reason(g.outbox_id, g.user_id)
-        else coalesce(g.last_reason, case p_outcome[g.i] when 3 then 'DeadlinePassed' else 'Unknown' end) end,
+    select g.outbox_id, g.created_at, g.deadline_at, p_sent_at[g.i], coalesce(g.accepted_at, p_answered_at[g.i]), g.n,
+      coalesce(greatest(p_attempts[g.i], g.tries), 0), p_gateway, g.lane, g.kind, g.outcome,
+      case when g.accepted_at is null then nullif(p_status[g.i], 0) end, g.user_id, g.token, g.environment, g.platform, g.locale, g.data,
+      case when g.accepted_at is not null then 'Hedged' when g.outcome <= 1 or p_reason[g.i] is not null then p_reason[g.i]
+        when g.outcome = 2 then push.void_reason(g.outbox_id, g.user_id)
+        else coalesce(g.last_reason, case g.outcome when 3 then 'DeadlinePassed' else 'Unknown' end) end,
       p_message_id[g.i],
       case when p_failures[g.i] is null then g.failures
         else jsonb_path_query_array(coalesce(g.failures, '[]') || p_failures[g.i]::jsonb, '$[last - 19 to last]') end,
@@ -82,22 +114,28 @@ begin
     from gone g;
     get diagnostics v_more = row_count;
     v_settled := v_settled + v_more;
-    exit when v_settled = cardinality(p_outbox_id);
+    exit when v_settled = cardinality(p_outbox_id) or v_pass = 3 or v_pass = 2 and p_created_at is null;
     -- A rewrite of the table has moved the others, or they are no longer ours.
-    p_place := push.places(p_gateway, p_outbox_id, p_n, p_lease);
+    p_place := push.places(p_gateway, p_outbox_id, p_n, p_lease, case v_pass when 2 then p_created_at end);
   end loop;
+  if v_settled < cardinality(p_outbox_id) then
+    update push.delivery d set accepted_at = coalesce(p_answered_at[r.i], v_now) from generate_series(1, cardinality(p_outbox_id)) r(i)
+      where d.ctid = p_place[r.i] and d.state = 1 and p_outcome[r.i] <= 1 and d.accepted_at is null;
+  end if;
   return v_settled;
 end
 $$;
 comment on function push.settle is
-  'ends claimed deliveries and writes their history. Returns how many it accepted; if that is fewer than were passed, '
-  'leases were lost and those results are dropped. p_gateway: the gateway that claimed them. Arrays, by delivery, in the '
+  'ends deliveries that are claimed, or were handed on and not claimed since, and writes their history. Returns how many it ended; if '
+  'that is fewer than were passed, leases were lost: what was accepted is noted (push.delivery.accepted_at), other results are dropped. '
+  'p_gateway: the gateway that claimed them. Arrays, by delivery, in the '
   'order of the key: p_place: where the row was stored when it was claimed, or null; p_outbox_id, p_n, p_lease: the '
   'delivery, as claimed; p_attempts: attempts that were really made, retries under one lease included; p_outcome: 0 '
   'delivered, 1 delivered_late, 2 void, 3 expired, 4 dead; p_status: HTTP status, 0: no answer; p_reason: the reason; p_message_id: the '
   'provider''s id; p_sent_at: when the last request was sent; p_answered_at: when the provider '
   'answered; p_failures: as for push.park; p_receipt_after_ms: for an Expo ticket (p_message_id), milliseconds until its '
-  'receipt is looked up, else null; p_call_id: unused, it stands for gateways of release 0.1.0. p_reason null: for a void delivery '
+  'receipt is looked up, else null; p_created_at: as claimed, null: of a gateway of release 0.1.0, for which p_call_id stands, too, which is '
+  'unused. p_reason null: for a void delivery '
   'that of push.void_reason. Notes invites that failed for good and cancels that expired, for push.follow_up';
 
 create or replace function push.settled(
@@ -123,27 +161,43 @@ comment on function push.settled is
   'p_outbox_id, p_n; p_created_at: push.delivery.created_at; null for a gateway of an earlier release';
 
 -- The call is not looked at: if it has ended, the next claim says so, and the invite becomes void then.
+--
+-- What is handed on stays ready: a job that makes it ready would come up to 250 ms late. Gateways poll, so they find it within 50 ms. An
+-- invite that is not to be tried again here within 2 s of its call is then tried over the user's next channel as well, unless others have
+-- rung it (push.bypass does this for those that wait).
 create or replace function push.park(
   p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[], p_attempts int[], p_delay_ms int[], p_reason text[],
-  p_failures text[] default null
+  p_failures text[] default null, p_avoid text[] default null
 ) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
+  v_now    timestamptz := clock_timestamp();
   v_places tid[] := push.places(p_gateway, p_outbox_id, p_n, p_lease);
   v_parked bigint;
 begin
-  -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
-  update push.delivery d
-  set state = case when p_delay_ms[r.i] is null then 0 else 2 end,
-    ready_lane = case when p_delay_ms[r.i] is null then d.ready_lane end, owner = null, found_ended = false,
-    attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
-    due_at = least(clock_timestamp() + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
-    failures = case when p_failures[r.i] is null then d.failures
-      else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end
-  from generate_series(1, cardinality(p_outbox_id)) r(i)
-  where d.ctid = v_places[r.i] and d.state = 1 and d.owner = p_gateway and d.lease = p_lease[r.i];
-  get diagnostics v_parked = row_count;
-  if array_position(p_delay_ms, null) is not null then
+  with parked as (
+    -- Due not later than the deadline, so that the index on due_at also finds waiting deliveries that have expired.
+    update push.delivery d
+    set state = case when p_delay_ms[r.i] is null or p_avoid[r.i] is not null then 0 else 2 end,
+      ready_lane = case when p_delay_ms[r.i] is null or p_avoid[r.i] is not null then d.ready_lane end, owner = null, found_ended = false,
+      avoid = case p_avoid[r.i] when 'us' then p_gateway when 'all' then -p_gateway end, handed_on_at = v_now,
+      attempt = coalesce(p_attempts[r.i], greatest(d.attempt - 1, 0)), last_reason = coalesce(p_reason[r.i], d.last_reason),
+      due_at = least(v_now + coalesce(p_delay_ms[r.i], 0) * interval '1 ms', d.deadline_at),
+      failures = case when p_failures[r.i] is null then d.failures
+        else jsonb_path_query_array(coalesce(d.failures, '[]') || p_failures[r.i]::jsonb, '$[last - 19 to last]') end,
+      bypassed_at = case when p_avoid[r.i] is not null and d.kind = 0 and d.accepted_at is null
+          and v_now + p_delay_ms[r.i] * interval '1 ms' >= d.created_at + interval '2 s'
+        then coalesce(d.bypassed_at, v_now) else d.bypassed_at end
+    from generate_series(1, cardinality(p_outbox_id)) r(i)
+    where d.ctid = v_places[r.i]
+    returning d.ctid as place, d.outbox_id, d.created_at, d.bypassed_at, d.accepted_at
+  ), noted as (
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+    select distinct p.outbox_id, 'stuck', true, greatest(v_now, p.created_at + interval '2 s') from parked p where p.bypassed_at = v_now
+  )
+  select count(*), array_agg(p.place) filter (where p.accepted_at is not null) into v_parked, v_places from parked p;
+  perform push.end_accepted(v_places) where v_places is not null;
+  if array_position(p_delay_ms, null) is not null or 'us' = any (p_avoid) then
     perform push.ring_doorbell();
   end if;
   return v_parked;
@@ -153,7 +207,8 @@ comment on function push.park is
   'returns claimed deliveries to the outbox. Returns how many were still claimed by the gateway. p_gateway, p_outbox_id, p_n, p_lease: as '
   'for push.settle; p_attempts: attempts that were made, null: without the one that the claim counted; p_delay_ms: how long they wait, '
   'in milliseconds, null: they are ready at once; p_reason: why, or null; p_failures: the attempts that failed, each a JSON array of '
-  '{"at", "attempt", "status", "reason"} or null, appended to earlier ones';
+  '{"at", "attempt", "status", "reason"} or null, appended to earlier ones; p_avoid: us: until p_delay_ms are over, only other gateways '
+  'may claim it; all: nobody may; null: it waits, and push.promote makes it ready';
 
 -- A gateway of release 0.1.0 releases an invite when the claim says that its call has ended.
 create or replace function push.release(p_gateway int, p_outbox_id bigint[], p_n int[], p_lease int[]) returns bigint

@@ -44,7 +44,10 @@ struct BatchWriter {
   private(set) var writes: [(batch: Int, write: OutboxWrite)] = []
   private(set) var lines: [DispatcherLogEntry] = []
 
-  mutating func settle(_ entry: HeldDelivery, _ now: Instant) { settlements.add(entry, now) }
+  /// What ends late is written alone: whether it was ours is then certain, and others do not wait for it.
+  mutating func settle(_ entry: HeldDelivery, _ now: Instant) {
+    if entry.isLate { settlements.addAlone(entry) } else { settlements.add(entry, now) }
+  }
   mutating func park(_ entry: HeldDelivery, _ now: Instant) { parkings.add(entry, now) }
   mutating func disown(_ stray: DeliveryLease, _ now: Instant) { strays.add(stray, now) }
   mutating func park(unusable parking: Parking, _ now: Instant) { unusable.add(parking, now) }
@@ -125,6 +128,7 @@ struct BatchWriter {
     switch written {
     case .settle(let batch, let settlements):
       guard count >= settlements.count else {
+        if let late = batch.elements.first, late.isLate { return didMiss(late, batch, now) }
         // Leases were lost, or the batch was written before and that answer was lost. History tells which.
         start(.settledAmong(batch, settlements), .settledAmong(settlements))
         return .nothing
@@ -162,6 +166,14 @@ struct BatchWriter {
       }
     }
     return .settled(written, lost: lost)
+  }
+
+  /// A late ending has found no row. It is written once more, because another gateway may have been writing it.
+  private mutating func didMiss(_ entry: HeldDelivery, _ batch: WriteBatch<HeldDelivery>, _ now: Instant) -> Outcome {
+    settlements.didWrite(batch)
+    guard entry.repeatsLate() else { return .settled([], lost: [entry]) }
+    settlements.addLocked(entry, now)
+    return .nothing
   }
 
   // MARK: - Failures

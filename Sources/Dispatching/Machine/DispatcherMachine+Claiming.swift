@@ -46,6 +46,10 @@ extension DispatcherMachine {
       }
       scheduler.didClaim(1, of: delivery.lane, background: delivery.isBackground(now) ? 1 : 0)
       let entry = HeldDelivery(delivery, lane: lane, service: lanes[lane].provider.service(of: delivery.token))
+      entry.losses = memories[lane].losses(of: delivery.token, now)
+      if memories[lane].isElsewhere(delivery.token, now) {
+        entry.suspect(.tokenInvalid(reason: Self.badDeviceToken, since: nil), isNextCounted: false)
+      }
       if let former = held.insert(entry), !replaces(former, entry) {
         scheduler.didFinish(delivery.lane)
         continue
@@ -67,7 +71,7 @@ extension DispatcherMachine {
   }
 
   /// A claim has brought a delivery that is held here: a crash has lost its former claim, or it was returned, which is not confirmed
-  /// yet. Returns whether to treat it like a new one.
+  /// yet, or may still get an answer. Returns whether to treat it like a new one.
   private mutating func replaces(_ former: HeldDelivery, _ entry: HeldDelivery) -> Bool {
     if case .returning = former.stage {
       held.replace(with: entry)

@@ -1,4 +1,6 @@
 // Requests to providers, their results, and deliveries that wait: for a time, for a confirmed beat, for a look-up.
+//
+// A ring does not wait here: what this gateway cannot get answered is handed on to others (docs/adr/0060).
 
 internal import Dialects
 internal import Logging
@@ -31,6 +33,10 @@ extension DispatcherMachine {
       diskWait.add(entry)
       return
     }
+    if entry.isRing, entry.rescueAt.map({ $0 <= now }) ?? true {
+      let patience = rescues[entry.lane]
+      watch(entry, for: scheduler.isWell(entry.delivery.lane) ? patience.time : patience.shortTime, now)
+    }
     guard hasPlace(entry, now) else { return }
     guard !entry.losses.isSuspect || startTurn(entry, now) else { return }
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: tag(of: entry)) {
@@ -44,7 +50,8 @@ extension DispatcherMachine {
       if !entry.isPaid { scheduler.didResend(entry.delivery.lane) }
       comeBack(entry)
       if let service = entry.service { places[entry.lane].didSend(to: service, now) }
-      entry.didSend()
+      entry.didSend(now)
+      rescues[entry.lane].didSend()
       traffic[entry.lane].inFlight += 1
     case .failure(let failure):
       returnTurn(entry, isAnswered: false)
@@ -69,6 +76,8 @@ extension DispatcherMachine {
       of: outcome, attempts: Int(entry.attempts), deadline: entry.delivery.deadline, answeredAt: now, random: 0)
     switch disposition {
     case .settle(let ending, let reason): finish(entry, ending, reason: reason, now)
+    case .handOn(let reason, let wait, let rests):
+      handOn(entry, reason: reason, after: wait, rests: rests, isCounted: entry.isNextCounted, now)
     case .retry(let wait, let reason, _), .park(let wait, let reason, _):
       retry(entry, after: wait, reason, isCounted: entry.isNextCounted, now)
     }
@@ -100,7 +109,7 @@ extension DispatcherMachine {
   }
 
   /// The delivery waits, and takes no room of its lane meanwhile.
-  private mutating func setAside(_ entry: HeldDelivery) {
+  mutating func setAside(_ entry: HeldDelivery) {
     guard !entry.isSetAside else { return }
     entry.isSetAside = true
     scheduler.didSetAside(entry.delivery.lane)
@@ -129,10 +138,15 @@ extension DispatcherMachine {
     returnTurn(entry, isAnswered: result.isAnswered)
     if isLost {
       entry.losses.note(traffic[entry.lane])
+      memories[entry.lane].note(entry.losses, of: entry.delivery.token, now)
       traffic[entry.lane].lost += 1
     } else if result.isAnswered {
+      memories[entry.lane].forget(entry.delivery.token)
       traffic[entry.lane].answered += 1
       turns[entry.lane].didAnswer()
+      if let sentAt = result.sentAt, !result.isHedged {
+        rescues[entry.lane].didAnswer(after: result.answeredAt - sentAt)
+      }
     }
   }
 
@@ -176,12 +190,46 @@ extension DispatcherMachine {
   }
 
   mutating func sendDue(_ now: Instant) {
+    var unanswered: [HeldDelivery] = []
     while let slot = retries.popDue(now) {
       // The slot may belong to another delivery by now, which has a time of its own.
-      guard let entry = held[slot], case .waiting(.time(let dueAt)) = entry.stage, dueAt <= now else { continue }
-      resend(entry, now)
+      guard let entry = held[slot] else { continue }
+      if entry.isOverdue(now), !isDraining, entry.delivery.deadline > now + settings.policy.roundTrip {
+        let isSent = entry.isSent
+        if rescue(entry, now), isSent { unanswered.append(entry) }
+      } else if case .waiting(.time(let dueAt)) = entry.stage, dueAt <= now {
+        resend(entry, now)
+      }
     }
+    withdraw(unanswered)
   }
+
+  private mutating func watch(_ entry: HeldDelivery, for time: Nanoseconds, _ now: Instant) {
+    entry.rescue(at: now + time)
+    retries.insert(entry.slot, at: now + time)
+  }
+
+  /// Hands on a ring that has waited long enough. Returns whether it did: while the lane is well, only few of those that were sent.
+  private mutating func rescue(_ entry: HeldDelivery, _ now: Instant) -> Bool {
+    guard entry.isSent else {
+      handOn(entry, reason: entry.reason ?? Self.noAnswer, isCounted: entry.isNextCounted, now)
+      return true
+    }
+    apply(
+      .unknown(reason: Self.noAnswer), of: entry.delivery.token, unansweredSince: entry.handedOverAt,
+      toLane: entry.lane,
+      concernsLane: entry.service == nil, now)
+    guard !scheduler.isWell(entry.delivery.lane) || rescues[entry.lane].spend(now) else {
+      watch(entry, for: Rescue.interval, now)
+      return false
+    }
+    entry.noteNoAnswer(Self.noAnswer, now)
+    handOn(entry, reason: Self.noAnswer, now)
+    return true
+  }
+
+  /// The reason of a ring that is handed on without an answer.
+  private static let noAnswer = "TimedOut"
 
   /// Sends once more. An invite's call is looked up first: the hint that it has ended may be missing, because nobody is told where a
   /// commit would have to wait for it (`push.notify`).
@@ -192,25 +240,28 @@ extension DispatcherMachine {
 
   // MARK: - Results
 
-  private static let badDeviceToken = "BadDeviceToken"
+  static let badDeviceToken = "BadDeviceToken"
 
   mutating func handle(_ result: PushResult, _ now: Instant) {
-    guard let entry = held[RequestTag.slot(of: result.tag)], entry.isSent else {
+    guard let entry = held[RequestTag.slot(of: result.tag)], entry.isInFlight else {
       preconditionFailure("a provider answered a request twice")
     }
+    entry.isInFlight = false
     counters.note(inLane: entry.lane) { $0.note(result, of: entry.delivery, isFirst: entry.isUntried) }
     entry.note(result)
     noteTraffic(result, entry, now)
+    guard entry.isSent else { return handleLate(result, entry, now) }
     if case .deferred = result.outcome { putOff(entry) }
     guard let outcome = resolveEnvironment(result, entry, now) else { return }
     apply(
-      outcome, of: entry.delivery.token, about: entry.key, on: result.connection,
-      unansweredSince: result.isAnswered ? nil : result.sentAt, toLane: entry.lane, concernsLane: result.concernsLane,
-      now)
+      outcome, of: entry.delivery.token, on: result.connection,
+      unansweredSince: result.isAnswered ? nil : result.sentAt, toLane: entry.lane,
+      concernsLane: result.concernsLane && !entry.losses.isMarked, now)
     let disposition = settings.policy.disposition(
       of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles, losses: entry.losses,
       isRepeatable: RetryPolicy.isRepeatable(entry.delivery.kind, isAtLeastOnce: lanes[entry.lane].isAtLeastOnce),
-      deadline: entry.delivery.deadline, answeredAt: result.answeredAt, random: random.nextFraction())
+      isRing: entry.isRing, deadline: entry.delivery.deadline, answeredAt: result.answeredAt,
+      random: random.nextFraction())
     switch disposition {
     case .settle(let ending, let reason):
       var messageID: String?
@@ -220,6 +271,13 @@ extension DispatcherMachine {
       default: if result.isHedged, let reason { entry.noteFailure(reason, result) }  // history counts it
       }
       finish(entry, ending, reason: reason ?? entry.reason, messageID: messageID, now)
+    case .handOn(let reason, let wait, let rests):
+      entry.noteFailure(reason, result)
+      if entry.isVoid {
+        finish(entry, .void, reason: nil, now)
+      } else {
+        handOn(entry, reason: reason, after: wait, rests: rests, now)
+      }
     case .retry(let wait, let reason, let isCounted), .park(let wait, let reason, let isCounted):
       if isCounted { entry.noteFailure(reason, result) }
       if entry.isVoid {
@@ -232,10 +290,58 @@ extension DispatcherMachine {
     }
   }
 
+  /// A result of a ring that was handed on, or that has ended by another answer. It says something about the lane. If the ring was
+  /// accepted, or the token is dead, that ends it; if another gateway has it by now, only an acceptance does (`push.settle`).
+  private mutating func handleLate(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
+    leaveLane(entry)
+    // Its next try asks the other environment.
+    let said: PushOutcome
+    if case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, entry.firstEnvironmentOutcome == nil {
+      said = .rejected(reason: Self.badDeviceToken)
+      memories[entry.lane].noteElsewhere(entry.delivery.token, now)
+    } else {
+      said = result.outcome
+    }
+    apply(
+      said, of: entry.delivery.token, on: result.connection,
+      unansweredSince: result.isAnswered ? nil : result.sentAt, toLane: entry.lane, concernsLane: result.concernsLane,
+      now)
+    if result.sentAt == nil { entry.takeAttemptBack() }
+    switch said {
+    case .accepted(let messageID) where result.answeredAt <= entry.delivery.deadline:
+      endLate(entry, .delivered, nil, messageID, result, now)
+    case .accepted(let messageID): endLate(entry, .deliveredLate, RetryPolicy.acceptedLate, messageID, result, now)
+    case .tokenInvalid(let reason, _): endLate(entry, .dead, reason, nil, result, now)
+    default: break
+    }
+    if entry.isWritten { held.remove(entry) }
+  }
+
+  private mutating func endLate(
+    _ late: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?, _ messageID: String?, _ result: PushResult,
+    _ now: Instant
+  ) {
+    // It may have been claimed here again meanwhile.
+    let entry = held[late.key] ?? late
+    guard !entry.isLost else { return }
+    switch entry.stage {
+    case .waiting, .sent:
+      entry.note(result)
+      finish(entry, outcome, reason: reason, messageID: messageID, now)
+      if entry.isInFlight { withdraw([entry]) }
+    case .returning:
+      entry.note(result)
+      entry.lateEnding = ending(entry, outcome, reason, messageID)
+      if entry.isWritten { settleLate(entry, now) }
+    case .settling: break
+    }
+  }
+
   /// What an answer means for its delivery; nil if APNs' other environment is asked first.
   ///
-  /// APNs answers BadDeviceToken for a good token of the other environment, too. The token is dead only if the other environment
-  /// also refuses it, or does not answer soon (docs/protocols.md).
+  /// APNs answers BadDeviceToken for a good token of the other environment, too. The token is dead only if both environments say so,
+  /// each for itself. If the other one says nothing of the token, because it is ill or silent, the push has failed, but the token stays
+  /// (docs/protocols.md).
   private mutating func resolveEnvironment(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) -> PushOutcome?
   {
     guard let firstEnvironmentOutcome = entry.firstEnvironmentOutcome else {
@@ -248,7 +354,7 @@ extension DispatcherMachine {
       return nil
     }
     switch result.outcome {
-    case .refused, .deferred: return result.outcome
+    case .refused, .deferred, .tokenInvalid: return result.outcome
     case .accepted:
       let delivery = entry.delivery
       writer.correct(
@@ -256,7 +362,8 @@ extension DispatcherMachine {
       log(
         .warning, "A token is registered for the wrong APNs environment; the push went to the other one", about(entry))
       return result.outcome
-    default: return firstEnvironmentOutcome
+    case .rejected, .throttled, .unavailable, .unauthorized, .unknown, .expired:
+      return .rejected(reason: firstEnvironmentOutcome.failureReason ?? Self.badDeviceToken)
     }
   }
 
@@ -292,12 +399,11 @@ extension DispatcherMachine {
   /// Applies what an outcome says about the token and about the lane.
   ///
   /// - Parameters:
-  ///   - delivery: the delivery it is about, if known.
   ///   - connection: the connection that carried the request, if known.
   ///   - unansweredSince: when the request was sent, if it got no answer; nil otherwise.
   ///   - concernsLane: `PushResult.concernsLane`.
   mutating func apply(
-    _ outcome: PushOutcome, of token: ArraySlice<UInt8>, about delivery: DeliveryKey? = nil, on connection: Int? = nil,
+    _ outcome: PushOutcome, of token: ArraySlice<UInt8>, on connection: Int? = nil,
     unansweredSince: Instant? = nil, toLane index: Int, concernsLane: Bool = true, _ now: Instant
   ) {
     let id = lanes[index].id
@@ -330,7 +436,7 @@ extension DispatcherMachine {
     // A connection that was lost is noticed at once.
     let isOverdue = if case .unknown(let reason) = outcome { reason != PushOutcome.connectionLostReason } else { false }
     switch scheduler.didHear(
-      answer, about: delivery, unansweredSince: isOverdue ? unansweredSince : nil, from: id, now)
+      answer, about: token.isEmpty ? nil : token, unansweredSince: isOverdue ? unansweredSince : nil, from: id, now)
     {
     case nil: return
     case .closed: return actions.append(.tell(lane: index, .circuitClosed))
@@ -375,12 +481,12 @@ extension DispatcherMachine {
   mutating func lookUpIfDue(_ now: Instant) {
     guard endings.due <= now else { return }
     var rings: Set<Int64> = []
-    for entry in held.all where isRing(entry) { rings.insert(entry.key.outboxID) }
+    for entry in held.all where mayRing(entry) { rings.insert(entry.key.outboxID) }
     if let question = endings.question(rings, claimMax: ledger.answered, now) { actions.append(.lookUpEnded(question)) }
   }
 
   /// Whether it is an invite that may still be sent.
-  private func isRing(_ entry: HeldDelivery) -> Bool {
+  private func mayRing(_ entry: HeldDelivery) -> Bool {
     entry.delivery.kind == .invite && !entry.isVoid && (entry.isWaiting || entry.isSent)
   }
 
@@ -401,7 +507,7 @@ extension DispatcherMachine {
   /// void. Invites that were sent are not sent again. One of a later claim may be of another call with that id: it is looked up again.
   private mutating func void(_ ended: EndedRings, claimMax: Int32, _ now: Instant) {
     var sent: [HeldDelivery] = []
-    for entry in held.all where isRing(entry) && ended.includes(entry.delivery) {
+    for entry in held.all where mayRing(entry) && ended.includes(entry.delivery) {
       let isAsked = entry.delivery.lease.lease <= claimMax
       if entry.isSent {
         entry.isVoid = isAsked

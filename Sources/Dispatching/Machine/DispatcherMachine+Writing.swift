@@ -1,4 +1,4 @@
-// The ways a delivery leaves the gateway: settled, parked, released or dropped; and the end of all.
+// The ways a delivery leaves the gateway: settled, parked, handed on, released or dropped; and the end of all.
 
 internal import Logging
 internal import Providers
@@ -26,12 +26,20 @@ extension DispatcherMachine {
   ) {
     guard !entry.isLost else { return drop(entry) }
     leaveLane(entry)
-    let reason = outcome == .delivered ? remark(on: entry) : reason
-    entry.stage = .settling(
-      HeldDelivery.Ending(
-        outcome: outcome, reason: reason, messageID: messageID,
-        receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter))
-    logEnd(entry, outcome, reason)
+    settle(entry, ending(entry, outcome, reason, messageID), now)
+  }
+
+  func ending(
+    _ entry: HeldDelivery, _ outcome: DeliveryOutcome, _ reason: String?, _ messageID: String?
+  ) -> HeldDelivery.Ending {
+    HeldDelivery.Ending(
+      outcome: outcome, reason: outcome == .delivered ? remark(on: entry) : reason, messageID: messageID,
+      receiptAfter: messageID == nil ? nil : lanes[entry.lane].receiptAfter)
+  }
+
+  private mutating func settle(_ entry: HeldDelivery, _ ending: HeldDelivery.Ending, _ now: Instant) {
+    entry.stage = .settling(ending)
+    logEnd(entry, ending.outcome, ending.reason)
     writer.settle(entry, now)
   }
 
@@ -45,6 +53,27 @@ extension DispatcherMachine {
     giveBack(
       entry,
       Parking(lease: entry.lease, attempts: attempts, delay: wait, reason: reason, failures: entry.failures), now)
+  }
+
+  /// Returns a ring to the outbox, where other gateways find it at once, and this one a little later. Every second try is followed by
+  /// a rest for all: otherwise two gateways would pass it to and fro as fast as the network lets them.
+  ///
+  /// - Parameters:
+  ///   - wait: how long the provider does not want to see it again.
+  ///   - isCounted: whether the last of its attempts was made.
+  mutating func handOn(
+    _ entry: HeldDelivery, reason: String, after wait: Nanoseconds? = nil, rests: Rest = .inTurn,
+    isCounted: Bool = true, _ now: Instant
+  ) {
+    let attempts = isCounted ? entry.attempts : max(0, entry.attempts - 1)
+    let isForUs = !isCounted || attempts % 2 != 0 || entry.losses.isSuspect
+    let avoided = rests == .here || rests == .inTurn && isForUs ? Parking.Avoided.us : .all
+    let rest = max(settings.policy.rest(afterAttempts: Int(attempts)), entry.losses.shortestWait, wait ?? .zero)
+    giveBack(
+      entry,
+      Parking(
+        lease: entry.lease, attempts: attempts, delay: rest, avoided: avoided, reason: reason, failures: entry.failures),
+      now)
   }
 
   /// Returns a delivery as if it had never been claimed.
@@ -67,7 +96,9 @@ extension DispatcherMachine {
     held.remove(entry)
   }
 
-  private mutating func leaveLane(_ entry: HeldDelivery) {
+  /// The delivery takes no room of its lane any more. If its provider still has it, it counts towards the window.
+  mutating func leaveLane(_ entry: HeldDelivery) {
+    if entry.isInFlight { return setAside(entry) }
     comeBack(entry)
     scheduler.didFinish(entry.delivery.lane)
   }
@@ -95,13 +126,16 @@ extension DispatcherMachine {
       for (entry, settlement) in written {
         counters.note(settlement, inLane: entry.lane, isUntried: entry.isUntried, now)
         if settlement.mayBeFollowed { followUps.note(.urgent) }
-        held.remove(entry)
+        forget(entry)
       }
-      counters.lostLeases += lost.count
-      for entry in lost { held.remove(entry) }
+      // What was handed on may have been claimed, or have expired, before its late answer.
+      counters.lostLeases += lost.count { !$0.isLate }
+      for entry in lost { forget(entry) }
     case .returned(let entries, let count):
       counters.lostLeases += max(0, entries.count - count)
-      for entry in entries { held.remove(entry) }
+      for entry in entries {
+        if entry.lateEnding == nil { forget(entry) } else { settleLate(entry, now) }
+      }
     case .disowned(let count):
       counters.reconciled += count
       if count > 0 {
@@ -112,6 +146,19 @@ extension DispatcherMachine {
     case .nothing: break
     }
     emitWrites()
+  }
+
+  /// What became of a delivery is written.
+  private mutating func forget(_ entry: HeldDelivery) {
+    entry.isWritten = true
+    if !entry.isInFlight { held.remove(entry) }
+  }
+
+  /// Settles a ring that was handed on and accepted after all.
+  mutating func settleLate(_ entry: HeldDelivery, _ now: Instant) {
+    guard let ending = entry.lateEnding else { return }
+    entry.beginLate()
+    settle(entry, ending, now)
   }
 
   // MARK: - The log

@@ -50,7 +50,7 @@ public struct DispatcherMachine {
 
   /// The deliveries of the last claim, until they are sent.
   var claimed: [HeldDelivery] = []
-  /// Slots of deliveries that wait for their next try.
+  /// Slots of deliveries that wait for their next try, or for an answer.
   var retries = DeadlineHeap<Int>()
   /// Slots of deliveries that wait for a confirmed beat.
   var leaseless: [Int] = []
@@ -61,6 +61,9 @@ public struct DispatcherMachine {
   /// How each lane's requests ended, and when its suspects have their turn.
   var traffic: [LaneTraffic]
   var turns: [SuspectTurns]
+  /// What each lane remembers of tokens, and when its rings are handed on.
+  var memories: [TokenMemory]
+  var rescues: [Rescue]
   /// How many of each lane's deliveries are with each of several services behind it.
   var places: [ServicePlaces]
   /// Requests of this turn, by lane.
@@ -87,6 +90,8 @@ public struct DispatcherMachine {
     outgoing = Array(repeating: [], count: lanes.count)
     traffic = Array(repeating: LaneTraffic(), count: lanes.count)
     turns = Array(repeating: SuspectTurns(), count: lanes.count)
+    memories = Array(repeating: TokenMemory(), count: lanes.count)
+    rescues = Array(repeating: Rescue(), count: lanes.count)
     places = Array(repeating: ServicePlaces(), count: lanes.count)
     for lane in lanes { scheduler.add(lane: lane.id, window: lane.window, perSecond: lane.perSecond) }
   }

@@ -21,7 +21,7 @@ final class HeldDelivery {
 
   enum Stage {
     case waiting(Wait)
-    /// It was handed to its provider.
+    /// It was handed to its provider, and the answer decides.
     case sent
     /// It has ended, and that is being written.
     case settling(Ending)
@@ -55,6 +55,18 @@ final class HeldDelivery {
   var isVoid = false
   /// Whether its row is no longer ours, while its provider still has it.
   var isLost = false
+  /// Whether its provider has it. A ring that was handed on without an answer may still get one.
+  var isInFlight = false
+  /// Whether what became of its row is written, while its provider still has it.
+  var isWritten = false
+  /// How it ends by an answer that came while it was handed on.
+  var lateEnding: Ending?
+  /// Whether it has ended so.
+  private(set) var isLate = false
+  /// Whether its late ending was written twice, because its row may have been locked: `push.settle` does not wait for the locks of others.
+  private var isLateRepeated = false
+  /// When it is handed on to other gateways, if it has no answer by then; nil for what is not a ring.
+  private(set) var rescueAt: Instant?
   /// Whether its call must be looked up before it is sent, because a hint may have been missed.
   var needsLookUp = false
   /// Number of look-ups that found its call ringing while it waited for one.
@@ -71,6 +83,8 @@ final class HeldDelivery {
   /// Whether the next request counts as another try.
   private(set) var isNextCounted = false
   private(set) var sentAt: Instant?
+  /// When it was handed to its provider.
+  private(set) var handedOverAt: Instant?
   private(set) var answeredAt: Instant?
   private(set) var status: UInt16 = 0
   /// Whether the last try was sent over two connections.
@@ -104,6 +118,20 @@ final class HeldDelivery {
   }
 
   var key: DeliveryKey { lease.key }
+
+  /// Whether it makes a phone ring, or stop. It may be sent twice.
+  var isRing: Bool { delivery.kind == .invite || delivery.kind == .cancel }
+
+  /// Whether it has waited too long for an answer, or for its turn. What waits for one of several services has rules of its own, and
+  /// what its token gets too many of waits as long as the provider says.
+  func isOverdue(_ now: Instant) -> Bool {
+    guard let rescueAt, rescueAt <= now else { return false }
+    switch stage {
+    case .sent: return !isVoid && !isLost && firstEnvironmentOutcome == nil
+    case .waiting(.time): return service == nil && throttles == 0
+    case .waiting, .settling, .returning: return false
+    }
+  }
 
   /// Whether no request of it was sent, under this lease or an earlier one.
   var isUntried: Bool { sentAt == nil && failures.isEmpty && delivery.attempt <= 1 }
@@ -151,11 +179,41 @@ final class HeldDelivery {
         at: result.answeredAt, attempt: attempts, status: result.status, reason: reason, isHedged: result.isHedged))
   }
 
+  /// It has no answer yet, and does not wait for it.
+  func noteNoAnswer(_ reason: String, _ now: Instant) {
+    failures.note(FailedAttempt(at: now, attempt: attempts, status: 0, reason: reason))
+  }
+
+  func rescue(at instant: Instant) { rescueAt = instant }
+
+  /// It was handed on, and ends by an answer that came since. Its failed tries were written with its return.
+  func beginLate() {
+    (lateEnding, isWritten, isLate) = (nil, false, true)
+    failures = []
+  }
+
+  /// Whether its late ending, which has found no row, is to be written once more.
+  func repeatsLate() -> Bool {
+    guard isLate, !isLateRepeated else { return false }
+    isLateRepeated = true
+    return true
+  }
+
+  /// It was never sent, so this was no attempt.
+  func takeAttemptBack() {
+    guard case .returning(var parking) = stage, let attempts = parking.attempts else { return }
+    parking.attempts = max(0, attempts - 1)
+    if !parking.failures.isEmpty { parking.failures.removeLast() }
+    stage = .returning(parking)
+  }
+
   /// Sends the next try to the other environment.
-  func suspect(_ outcome: PushOutcome) {
+  ///
+  /// - Parameter isNextCounted: whether it is another try of this claim.
+  func suspect(_ outcome: PushOutcome, isNextCounted: Bool = true) {
     firstEnvironmentOutcome = outcome
     environment = environment.other
-    isNextCounted = true
+    self.isNextCounted = isNextCounted
   }
 
   func wait(until instant: Instant, isNextCounted: Bool) {
@@ -164,10 +222,12 @@ final class HeldDelivery {
   }
 
   /// It was handed to its provider.
-  func didSend() {
+  func didSend(_ now: Instant) {
+    handedOverAt = now
     if isNextCounted { attempts += 1 }
     isNextCounted = false
     isPaid = false
+    isInFlight = true
     stage = .sent
   }
 

@@ -119,14 +119,19 @@ struct WriteQueue<Element> {
     }
     if isAlone {
       guard code != .refusedRows else { return .culprit(batch.elements[0]) }
-      locked.append(batch.elements[0])
-      nextLocked = now + Nanoseconds(Self.lockPauses.first.count << min(lockFailures, Self.lockPauses.doublings))
-      lockFailures += 1
+      addLocked(batch.elements[0], now)
       return code == .locked ? .locked : .slow
     }
     let half = batch.elements.count / 2
     parts.insert(contentsOf: [Array(batch.elements[..<half]), Array(batch.elements[half...])], at: 0)
     return .split
+  }
+
+  /// Enqueues an element whose row is locked, to be written alone after a pause.
+  mutating func addLocked(_ element: Element, _ now: Instant) {
+    locked.append(element)
+    nextLocked = now + Nanoseconds(Self.lockPauses.first.count << min(lockFailures, Self.lockPauses.doublings))
+    lockFailures += 1
   }
 
   private mutating func pause(_ now: Instant) {

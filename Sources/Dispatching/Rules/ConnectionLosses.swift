@@ -39,6 +39,8 @@ struct ConnectionLosses {
 
   /// Whether the provider closes the connection because of this push.
   var isAtFault: Bool { countAgainst >= Self.most }
+  /// Whether others were answered between two of its losses. Then it says nothing about its lane.
+  var isMarked: Bool { countAgainst >= Self.suspectAfter }
   /// Whether it may do so.
   var isSuspect: Bool { count >= Self.suspectAfter }
 

@@ -8,12 +8,24 @@ internal import PushModel
 internal import Queue
 public import Runtime
 
+/// Who leaves a ring that was handed on alone until its wait is over.
+enum Rest: Sendable {
+  /// This gateway.
+  case here
+  /// All gateways.
+  case everywhere
+  /// This gateway after every first try, all after every second one.
+  case inTurn
+}
+
 /// What happens to a delivery next.
 enum Disposition: Sendable, Equatable {
   /// It has ended: settle it.
   case settle(DeliveryOutcome, reason: String?)
   /// Try again after a short wait, in memory, under the same lease. `isCounted` is false if the request was not attempted.
   case retry(after: Nanoseconds, reason: String, isCounted: Bool)
+  /// Return it to the outbox, where other gateways find it at once, and this one not before the provider wants.
+  case handOn(reason: String, after: Nanoseconds?, rests: Rest)
   /// Return it to the outbox, because the wait is too long to keep it in memory. `isCounted`: as for `retry`.
   case park(after: Nanoseconds, reason: String, isCounted: Bool)
 }
@@ -28,6 +40,9 @@ public struct RetryPolicy: Sendable {
   public var roundTrip: Nanoseconds = .milliseconds(200)
   /// Maximum wait in memory. Deliveries with longer waits are parked in the outbox.
   public var longestInMemory: Nanoseconds = .seconds(2)
+  /// How long a ring that was handed on avoids its gateway. It doubles with each second attempt, up to the longest.
+  public var firstRest: Nanoseconds = .milliseconds(250)
+  public var longestRest: Nanoseconds = .seconds(1)
   /// How long APNs' other environment may take to say whether a token is its own.
   public var environmentProbe: Nanoseconds = .seconds(2)
   /// The wait before a request that was certainly not processed is sent again.
@@ -46,6 +61,14 @@ public struct RetryPolicy: Sendable {
     min(cap, Nanoseconds(base.count << min(max(attempts - 1, 0), 20)))
   }
 
+  /// How long a ring rests that was handed on after so many attempts: 250, 250, 500, 500, 1000, 1000 … ms.
+  func rest(afterAttempts attempts: Int) -> Nanoseconds {
+    min(longestRest, Nanoseconds(firstRest.count << min(max(attempts - 1, 0) / 2, 20)))
+  }
+
+  /// The reason of a push that was accepted after its deadline.
+  static let acceptedLate = "AcceptedLate"
+
   /// The reason of a visible push that may have arrived or not. What happened is among its failed tries.
   static let fateUnknown = "FateUnknown"
 
@@ -61,16 +84,17 @@ public struct RetryPolicy: Sendable {
   ///   - throttles: how often the provider answered that this token gets too many pushes, including this time.
   ///   - losses: the losses of connections that carried it, including this one.
   ///   - isRepeatable: whether it is sent again when it is unknown whether it arrived.
+  ///   - isRing: whether it is handed on rather than tried again here.
   ///   - answeredAt: when the outcome became known.
   ///   - random: a uniform random number in 0..<1 for the jitter. Called only if there is a wait.
   func disposition(
     of outcome: PushOutcome, attempts: Int, throttles: Int = 0, losses: ConnectionLosses = ConnectionLosses(),
-    isRepeatable: Bool = true, deadline: Instant, answeredAt now: Instant,
+    isRepeatable: Bool = true, isRing: Bool = false, deadline: Instant, answeredAt now: Instant,
     random: @autoclosure () -> Double
   ) -> Disposition {
     switch outcome {
     case .accepted:
-      return now <= deadline ? .settle(.delivered, reason: nil) : .settle(.deliveredLate, reason: "AcceptedLate")
+      return now <= deadline ? .settle(.delivered, reason: nil) : .settle(.deliveredLate, reason: Self.acceptedLate)
     case .tokenInvalid(let reason, _), .rejected(let reason):
       return .settle(.dead, reason: reason)
     case .expired:
@@ -79,21 +103,27 @@ public struct RetryPolicy: Sendable {
       return again(after: refusedWait, reason, isCounted: false, deadline, now)
     case .deferred(let reason, let after):
       return again(after: after, reason, isCounted: false, deadline, now)
-    case .throttled(let reason, _, isLaneWide: false) where throttles > 1:
+    case .throttled(let reason, _, isLaneWide: false) where throttles > 1 && (!isRing || attempts > 3):
       // Another wait would not help. The user's next channel is tried.
       return .settle(.dead, reason: reason)
+    case .throttled(let reason, let after, isLaneWide: false)
+    where isRing && (throttles > 1 || after ?? .zero > longestInMemory):
+      // It may be true only of this way to the provider. After three tries it is true of the token.
+      return handOn(reason, after ?? longestRest, attempts > 2 ? .everywhere : .here, deadline, now)
+    case .unknown(PushOutcome.connectionLostReason) where losses.isAtFault && (!isRing || attempts > 2):
+      // Each further try would cost other deliveries another connection. The user's next channel is tried. What is remembered is of this
+      // way to the provider alone, so others have tried a ring, too.
+      return .settle(.dead, reason: PushOutcome.connectionLostReason)
+    case .throttled(let reason, let after, isLaneWide: true) where isRing:
+      return handOn(reason, after, .here, deadline, now)
+    case .unavailable(let reason, let after) where isRing: return handOn(reason, after, .inTurn, deadline, now)
+    case .unauthorized(let reason) where isRing, .unknown(let reason) where isRing:
+      return handOn(reason, nil, .inTurn, deadline, now)
     case .throttled(let reason, let after, _), .unavailable(let reason, let after):
       let wait = jittered(attempts, random())
       return again(after: max(wait, after ?? wait), reason, isCounted: true, deadline, now)
     case .unknown where !isRepeatable:
       return .settle(.dead, reason: Self.fateUnknown)
-    case .unknown(PushOutcome.connectionLostReason) where losses.isAtFault:
-      // Each further try would cost other deliveries another connection. The user's next channel is tried.
-      return .settle(.dead, reason: PushOutcome.connectionLostReason)
-    case .unknown(PushOutcome.connectionLostReason) where losses.isSuspect:
-      // It stays in memory because the outbox does not store its losses.
-      let wait = min(max(jittered(attempts, random()), losses.shortestWait), longestInMemory)
-      return again(after: wait, PushOutcome.connectionLostReason, isCounted: true, deadline, now)
     case .unknown(let reason), .unauthorized(let reason):
       return again(after: jittered(attempts, random()), reason, isCounted: true, deadline, now)
     }
@@ -111,6 +141,14 @@ public struct RetryPolicy: Sendable {
 
   private func jittered(_ attempts: Int, _ random: Double) -> Nanoseconds {
     Nanoseconds(Int64(Double(longestWait(afterAttempts: attempts).count) * random))
+  }
+
+  /// Another gateway's way to the provider may work. So may another way of this one, a little later.
+  private func handOn(
+    _ reason: String, _ after: Nanoseconds?, _ rests: Rest, _ deadline: Instant, _ now: Instant
+  ) -> Disposition {
+    guard now + roundTrip < deadline else { return .settle(.expired, reason: reason) }
+    return .handOn(reason: reason, after: after, rests: rests)
   }
 
   private func again(

@@ -81,7 +81,7 @@ final class GatewayService: Service {
     return .notReady(obstacles)
   }
 
-  /// The lines in the body of `/readyz` about databases that are not served, and about providers that do not answer.
+  /// The lines in the body of `/readyz` about databases that are not served, providers that do not answer, and new credentials that are refused.
   func remarks() async -> [String] {
     let supervisors = supervisors.withLock { $0 }
     guard !supervisors.isEmpty, await heartbeat.silentLoops().isEmpty else { return [] }
@@ -89,7 +89,7 @@ final class GatewayService: Service {
     if supervisors.count > 1 { for supervisor in supervisors { remarks += await Self.obstacles(of: supervisor) } }
     for supervisor in supervisors {
       guard let dispatcher = await supervisor.current?.dispatcher else { continue }
-      return remarks + (await dispatcher.unansweredLanes)
+      return remarks + (await dispatcher.laneRemarks)
     }
     return remarks
   }

@@ -54,6 +54,10 @@ extension ExpositionWriter {
       let age = $2.provider.tokenIssuedAtMilliseconds.map { Double(wallMilliseconds - $0) / 1000 } ?? 0
       sample(max(0, age), ["app": $0, "provider": $1])
     }
+    family(
+      "push_gateway_credentials_refused", .gauge,
+      "1 while the provider refuses the lane's new credentials, so that the former ones are still used")
+    each { sample($2.provider.refusedCredentials != nil, ["app": $0, "provider": $1]) }
     family("push_gateway_clock_skew_seconds", .gauge, "How far the provider's clock is ahead of ours")
     each { sample($2.clockSkew.seconds, ["app": $0, "provider": $1]) }
   }

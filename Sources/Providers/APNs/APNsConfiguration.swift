@@ -13,8 +13,6 @@ public struct APNsConfiguration: Sendable {
   public var pool: HTTP2ConnectionPoolSettings
   /// When invites are sent a second time over another connection; nil: never.
   public var hedging: HedgingSettings?
-  /// Maximum wait until the connections of a new key are ready. After that they are used, and requests wait for them.
-  public var rotationTimeMax = Nanoseconds.seconds(10)
 
   public init(
     topic: String, production: HTTP2Endpoint, sandbox: HTTP2Endpoint,

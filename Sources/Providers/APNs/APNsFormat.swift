@@ -8,8 +8,9 @@ struct APNsFormat: HTTP2PushFormat {
   var authorizationScheme: StaticString { "bearer " }
   var tokenRefusedReason: String { "ExpiredProviderToken" }
   var resendsMax: Int { 2 }
-  /// Another key on the same connection is refused with 403 UnrelatedKeyIdInToken.
-  var bindsConnectionsToKeys: Bool { true }
+  /// APNs answers 400 BadDeviceToken if it has accepted the provider token. Another key on the same connection would be refused with
+  /// 403 UnrelatedKeyIdInToken.
+  var madeUpToken: String? { String(repeating: "0", count: 64) }
 
   /// Production and sandbox. Most deployments never have a sandbox token.
   let endpoints: [HTTP2Endpoint]

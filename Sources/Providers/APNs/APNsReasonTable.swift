@@ -16,6 +16,9 @@ enum APNsReasonTable {
     case closing
     /// Our credentials or their environment are wrong.
     case credentials
+    /// The key is not for this environment, but may be right for the other one: some phones are of an environment that the key was not
+    /// made for. Phones of the other one are not affected.
+    case environment
     /// The credentials may be wrong only for this connection, because APNs ties a connection to its first key.
     case connectionCredentials
     case expiredProviderToken
@@ -24,7 +27,7 @@ enum APNsReasonTable {
 
     var scope: ReasonScope {
       switch self {
-      case .deadToken, .rejected, .deviceThrottled: .token
+      case .deadToken, .rejected, .deviceThrottled, .environment: .token
       case .unavailable, .closing, .credentials, .connectionCredentials, .expiredProviderToken, .idleConnection,
         .tokenUpdatedTooOften:
         .lane
@@ -66,8 +69,8 @@ enum APNsReasonTable {
     Row(403, "InvalidProviderToken", .credentials),
     Row(403, "MissingProviderToken", .credentials),
     Row(403, "UnrelatedKeyIdInToken", .connectionCredentials),
-    Row(403, "BadEnvironmentKeyInToken", .credentials),
-    Row(403, "BadEnvironmentKeyIdInToken", .credentials),
+    Row(403, "BadEnvironmentKeyInToken", .environment),
+    Row(403, "BadEnvironmentKeyIdInToken", .environment),
     Row(403, "BadCertificate", .credentials),
     Row(403, "BadCertificateEnvironment", .credentials),
     Row(403, "Forbidden", .credentials),
@@ -113,6 +116,7 @@ enum APNsReasonTable {
     case .unavailable: return (.settle(.unavailable(reason: reason, after: retryAfter(response))), .unproven)
     case .closing: return (.settle(.unavailable(reason: reason, after: retryAfter(response))), .worn)
     case .credentials: return (.settle(.unauthorized(reason: reason)), .unproven)
+    case .environment: return (.settle(.unauthorized(reason: reason), .token), .proven)
     case .connectionCredentials: return (.settle(.unauthorized(reason: reason)), .worn)
     case .expiredProviderToken: return (.renewToken, .worn)
     case .idleConnection: return (.resend, .worn)

@@ -12,6 +12,8 @@ enum ExpoAnswer: Equatable {
   case splitByProject([[[UInt8]]])
   /// Not sent, because the request has too many messages.
   case sendFewer
+  /// Not sent. The answer refuses the request, and says nothing about any one of its messages.
+  case halve
 
   /// - Parameters:
   ///   - count: number of messages in the request.
@@ -26,6 +28,7 @@ enum ExpoAnswer: Equatable {
       switch refusal.meaning {
       case .splitByProject where count > 1: self = .splitByProject(refusal.projects)
       case .sendFewer where count > 1: self = .sendFewer
+      case .rejected where count > 1: self = .halve
       default: self = .all(refusal.outcome)
       }
     } else {

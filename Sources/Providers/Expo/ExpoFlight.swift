@@ -1,5 +1,6 @@
 // One send request under way, and which of its messages have a result.
 
+internal import PushModel
 internal import Runtime
 
 /// The messages of a request that has not been answered. Each message gets one result, at the latest `lateAnswerTimeout` after its
@@ -9,6 +10,9 @@ final class ExpoFlight {
   let startedAt: Instant
   /// The access token of the request.
   let accessToken: String?
+  /// When one of its messages is suspected to make it hang. The invites of several no longer wait for the answer then; one alone does.
+  private let doubtedAt: Instant
+  private(set) var isDoubted = false
   var timer: EventLoop.Timer?
   private let lateAnswerTimeout: Nanoseconds
   private var isAnswered: [Bool]
@@ -17,7 +21,11 @@ final class ExpoFlight {
   /// Those of its messages that were withdrawn. If there are any, it is not written any more, and the others need a new request.
   private var withdrawn: Set<UInt64> = []
 
-  init(_ batch: [PushRequest], accessToken: String?, startedAt: Instant, lateAnswerTimeout: Nanoseconds) {
+  init(
+    _ batch: [PushRequest], accessToken: String?, startedAt: Instant, doubtedAt: Instant = .distantFuture,
+    lateAnswerTimeout: Nanoseconds
+  ) {
+    self.doubtedAt = doubtedAt
     self.lateAnswerTimeout = lateAnswerTimeout
     self.batch = batch
     self.accessToken = accessToken
@@ -28,17 +36,22 @@ final class ExpoFlight {
   /// When the last message expires. The request waits for a connection at most until then.
   var latestDeadline: Instant { batch.lazy.map(\.deadline).max() ?? startedAt }
 
-  /// When the next unanswered message times out; nil if all are answered.
+  /// When the next unanswered message times out, or the request is doubted; nil if all are answered.
   var earliestDeadline: Instant? {
-    batch.indices.lazy.filter { !self.isAnswered[$0] }.map { self.batch[$0].deadline }.min().map {
-      $0 + lateAnswerTimeout
-    }
+    let next = batch.indices.lazy.filter { !self.isAnswered[$0] }.map { self.timesOut(self.batch[$0]) }.min()
+    return next.map { isDoubted ? $0 : min($0, doubtedAt) }
+  }
+
+  private func timesOut(_ request: PushRequest) -> Instant {
+    let latest = request.deadline + lateAnswerTimeout
+    return batch.count > 1 && request.kind == .invite ? min(latest, doubtedAt) : latest
   }
 
   /// Results for messages that have timed out.
   func expire(at now: Instant) -> [PushResult] {
-    answer(status: 0, sentAt: startedAt, now: now) { index in
-      batch[index].deadline + lateAnswerTimeout <= now ? .unknown(reason: "TimedOut") : nil
+    isDoubted = isDoubted || doubtedAt <= now
+    return answer(status: 0, sentAt: startedAt, now: now) { index in
+      timesOut(batch[index]) <= now ? .unknown(reason: "TimedOut") : nil
     }
   }
 

@@ -11,7 +11,8 @@ public import Runtime
 ///
 /// The messages that `send` accepts in one turn of the loop are sent in one request. If no further request may be made yet, they
 /// are sent later, together with the messages that arrive until then (`ExpoSendQueue`). `ExpoAnswer` reads the answers. A request
-/// that was refused because of its combination of messages is sent again in parts. That does not count as an attempt.
+/// that was refused as a whole is sent again in parts. That does not count as an attempt. The messages of a request that failed
+/// are sent in smaller ones at their next attempt, so that a message at which Expo fails takes no others with it.
 public actor ExpoProvider: PushProvider {
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -34,6 +35,7 @@ public actor ExpoProvider: PushProvider {
   private var whenIdle: CheckedContinuation<Void, Never>?
   private var skewMeter = ClockSkewMeter()
   private var unanswered = UnansweredTime()
+  private var latency = RecentLatency()
 
   /// - Parameters:
   ///   - permits: the permits of its requests; nil: they may always be written.
@@ -57,7 +59,8 @@ public actor ExpoProvider: PushProvider {
     precondition(client == nil, "an ExpoProvider is started once")
     var connections = configuration.connections
     connections.caFile = configuration.caFile
-    connections.connectionsPerHostMax = configuration.requestsMax
+    // Requests that hang may have more places than they count.
+    connections.connectionsPerHostMax = 2 * configuration.requestsMax
     connections.totalTimeout = configuration.requestTimeout
     connections.responseSizeMax = configuration.answerBytesMax
     client = CurlClient(loop: loop, configuration: connections)
@@ -70,7 +73,7 @@ public actor ExpoProvider: PushProvider {
       finish(batch, with: .refused(reason: "ShuttingDown"))
       return
     }
-    queue.append(batch)
+    append(batch)
     awaitTurnEnd()
   }
 
@@ -155,7 +158,7 @@ public actor ExpoProvider: PushProvider {
     if permits?.allowAll(now) == false {
       finish(queue.removeWithheld(at: now), with: .refused(reason: SendPermit.lapsedReason))
     }
-    while let client, gate.admits(beside: flights.count, now), let batch = queue.next() {
+    while let client, gate.admits(beside: flights.count, now), let batch = queue.next(now) {
       makeRequest(batch, on: client, now: now)
     }
     reportCapacity(now)
@@ -176,7 +179,8 @@ public actor ExpoProvider: PushProvider {
 
   private func makeRequest(_ batch: [PushRequest], on client: CurlClient, now: Instant) {
     let flight = ExpoFlight(
-      batch, accessToken: accessToken, startedAt: now, lateAnswerTimeout: configuration.lateAnswerTimeout)
+      batch, accessToken: accessToken, startedAt: now, doubtedAt: now + sharedAnswerTimeout,
+      lateAnswerTimeout: configuration.lateAnswerTimeout)
     flights[ObjectIdentifier(flight)] = flight
     unanswered.didSend(now)
     watch(flight)
@@ -192,6 +196,11 @@ public actor ExpoProvider: PushProvider {
     }
   }
 
+  private var sharedAnswerTimeout: Nanoseconds {
+    let slow = latency.allBut(oneIn: 30).map { Nanoseconds(2 * $0.count) } ?? .zero
+    return max(configuration.sharedAnswerTimeout, slow)
+  }
+
   private func mayLeave(_ id: ObjectIdentifier) -> Bool {
     guard let flight = flights[id] else { return false }
     let now = loop.now
@@ -202,7 +211,13 @@ public actor ExpoProvider: PushProvider {
   private func watch(_ flight: ExpoFlight) {
     flight.timer = flight.earliestDeadline.map { deadline in
       loop.schedule(at: deadline) {
-        self.add(flight.expire(at: self.loop.now))
+        let now = self.loop.now
+        let wasDoubted = flight.isDoubted
+        self.add(flight.expire(at: now))
+        if !wasDoubted, flight.isDoubted {
+          self.queue.didFail(flight.batch, sentAt: flight.startedAt, isUnderWay: true, now)
+          self.makeRequests()
+        }
         self.watch(flight)
       }
     }
@@ -211,7 +226,7 @@ public actor ExpoProvider: PushProvider {
   private func land(_ flight: ExpoFlight, with result: Result<CurlResponse, CurlFailure>) {
     flight.timer?.cancel()
     guard flights.removeValue(forKey: ObjectIdentifier(flight)) != nil else { return }  // given up before
-    queue.finishOne()
+    queue.finish(flight.batch)
     let now = loop.now
     let answer: ExpoAnswer
     var status: UInt16 = 0
@@ -223,6 +238,7 @@ public actor ExpoProvider: PushProvider {
       tellClockSkew(of: response)
       answer = ExpoAnswer(response, count: flight.batch.count, wallMilliseconds: clock.wallMilliseconds())
       (status, sentAt) = (response.status, response.sentAt)
+      latency.note(now - flight.startedAt, now)
     case .failure(let failure):
       // It was written once, and libcurl was not allowed to write it again.
       let isLost = flight.hasLeft && failure.reason == .withheld
@@ -242,17 +258,26 @@ public actor ExpoProvider: PushProvider {
     }
     switch answer {
     case .tickets(let outcomes):
-      queue.noteTaken(outcomes.count)
+      queue.didTake(flight.batch, now)
       add(flight.answer(status: status, sentAt: sentAt, now: now) { outcomes[$0] })
-    case .splitByProject where isShuttingDown, .sendFewer where isShuttingDown:
+    case .splitByProject where isShuttingDown, .sendFewer where isShuttingDown, .halve where isShuttingDown:
       add(flight.answer(status: status, sentAt: sentAt, now: now) { _ in .refused(reason: "ShuttingDown") })
     case .splitByProject(let projects): queue.append(toSendAgain(), splitBy: projects)
-    case .sendFewer: queue.append(halvesOf: toSendAgain())
+    case .sendFewer:
+      queue.sendFewer(than: flight.batch.count)
+      queue.append(halvesOf: toSendAgain())
+    case .halve: queue.append(halvesOf: toSendAgain())
     case .all(.unauthorized) where flight.accessToken != accessToken && !isShuttingDown,
       .all where flight.isToBeDivided && result.isWithheld && !isShuttingDown:
-      queue.append(toSendAgain())
+      append(toSendAgain())
     case .all(let outcome):
-      add(flight.answer(status: status, sentAt: sentAt, now: now) { _ in outcome })
+      let isSuspect = queue.isSuspect(flight.batch)
+      if sentAt != nil, outcome.isFailureOfRequest, !flight.isDoubted {
+        queue.didFail(flight.batch, sentAt: flight.startedAt, now)
+      }
+      var results = flight.answer(status: status, sentAt: sentAt, now: now) { _ in outcome }
+      if isSuspect { for index in results.indices { results[index].concernsLane = false } }
+      add(results)
     }
     awaitTurnEnd()
   }
@@ -277,6 +302,11 @@ public actor ExpoProvider: PushProvider {
   }
 
   // MARK: - Results, reported once a turn
+
+  private func append(_ requests: [PushRequest]) {
+    let busy = queue.append(requests, loop.now)
+    finish(busy, with: .deferred(reason: "TimedOut", after: configuration.suspectWait))
+  }
 
   private func finish(_ requests: [PushRequest], with outcome: PushOutcome) {
     guard !requests.isEmpty else { return }
@@ -306,6 +336,16 @@ public actor ExpoProvider: PushProvider {
     if flights.isEmpty, let waiting = whenIdle {
       whenIdle = nil
       waiting.resume()
+    }
+  }
+}
+
+extension PushOutcome {
+  /// Whether it may have been caused by one message of the request: the request hung, or the provider failed at it.
+  fileprivate var isFailureOfRequest: Bool {
+    switch self {
+    case .unknown, .unavailable: true
+    case .accepted, .tokenInvalid, .rejected, .throttled, .unauthorized, .refused, .deferred, .expired: false
     }
   }
 }

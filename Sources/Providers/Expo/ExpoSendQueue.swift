@@ -3,8 +3,13 @@
 // A request is made as soon as another may be under way. With few messages waiting it is small and is sent at once. While the
 // maximum number of requests is under way, messages queue up, and the next request contains as many as allowed.
 //
-// A request that Expo refuses because of its combination of messages returns to the queue in parts. Every part is smaller than the
-// request. Splitting therefore ends, with single messages at the latest, whatever Expo answers.
+// A request that Expo refuses as a whole returns to the queue in parts. Every part is smaller than the request. Splitting therefore
+// ends, with single messages at the latest, whatever Expo answers.
+//
+// A request may also fail without a refusal: it hangs, or Expo fails at it. One of its messages may be the cause, but nobody knows
+// which. `ExpoSuspects` remembers its tokens: their next requests are smaller. Who travels alone has one request at a time. A token
+// whose requests fail although others work is sent last, and such requests, and those that hang alone, never take more than half of the
+// places. More messages to it are not taken while it has one.
 
 internal import Runtime
 
@@ -15,8 +20,13 @@ struct ExpoSendQueue {
   /// The current maximum number of messages in a request. Less than `messagesMax` after Expo refused a request as too long.
   private(set) var messagesAtOnce: Int
   private var waiting: [PushRequest] = []
-  /// Parts of refused requests. They are sent first.
+  /// Parts of refused requests, and messages of failed ones. They are sent first.
   private var parts: [[PushRequest]] = []
+  /// Messages that travel alone.
+  private var alone: [PushRequest] = []
+  private var suspects = ExpoSuspects()
+  /// The tokens of the requests of `alone` that are under way, and whether they are suspects.
+  private var aloneUnderWay: [ArraySlice<UInt8>: Bool] = [:]
   private(set) var requestsUnderWay = 0
 
   init(messagesMax: Int, requestsMax: Int) {
@@ -25,15 +35,36 @@ struct ExpoSendQueue {
     messagesAtOnce = messagesMax
   }
 
-  var isEmpty: Bool { waiting.isEmpty && parts.isEmpty }
+  var isEmpty: Bool { waiting.isEmpty && parts.isEmpty && alone.isEmpty }
 
   /// When the first waiting message expires; nil when none waits.
   var earliestDeadline: Instant? {
-    min(waiting.lazy.map(\.deadline).min(), parts.joined().lazy.map(\.deadline).min())
+    [waiting.lazy.map(\.deadline).min(), parts.joined().lazy.map(\.deadline).min(), alone.lazy.map(\.deadline).min()]
+      .compactMap(\.self).min()
   }
 
-  mutating func append(_ requests: [PushRequest]) {
-    waiting.append(contentsOf: requests)
+  /// Returns those that are not taken, because their tokens are suspects that have a request already.
+  mutating func append(_ requests: [PushRequest], _ now: Instant) -> [PushRequest] {
+    guard suspects.isRemembering(now) else {
+      waiting.append(contentsOf: requests)
+      return []
+    }
+    var few: [PushRequest] = []
+    var busy: [PushRequest] = []
+    for request in requests {
+      switch suspects.treatment(of: request.token) {
+      case .any: waiting.append(request)
+      case .few: few.append(request)
+      case .last where aloneUnderWay[request.token] != nil || alone.contains { $0.token == request.token }:
+        busy.append(request)
+      case .alone, .last: alone.append(request)
+      }
+    }
+    while !few.isEmpty {
+      parts.append(Array(few.prefix(ExpoSuspects.few)))
+      few.removeFirst(Swift.min(ExpoSuspects.few, few.count))
+    }
+    return busy
   }
 
   /// Returns the messages of a refused request to the queue, divided by project. Each message that Expo did not name is sent in a
@@ -53,33 +84,74 @@ struct ExpoSendQueue {
     parts.append(contentsOf: left.map { [$0] })
   }
 
-  /// Returns the messages of a request that was too long for Expo to the queue, in two halves. From now on requests are shorter.
+  /// Returns the messages of a request that was refused as a whole to the queue, in two halves.
   mutating func append(halvesOf batch: [PushRequest]) {
-    guard !batch.isEmpty else { return }
     let half = (batch.count + 1) / 2
-    messagesAtOnce = Swift.min(messagesAtOnce, half)
     for part in [batch[..<half], batch[half...]] where !part.isEmpty { parts.append(Array(part)) }
   }
 
-  /// Expo accepted a request with this number of messages. If that was the current maximum, the maximum grows by one.
-  mutating func noteTaken(_ count: Int) {
-    if count >= messagesAtOnce { messagesAtOnce = Swift.min(messagesMax, messagesAtOnce + 1) }
+  /// A request with this number of messages was too long for Expo. From now on requests are shorter.
+  mutating func sendFewer(than count: Int) {
+    messagesAtOnce = Swift.min(messagesAtOnce, Swift.max(1, (count + 1) / 2))
   }
 
-  /// The messages of the next request; nil if none wait or if the maximum number of requests is under way.
-  mutating func next() -> [PushRequest]? {
-    guard requestsUnderWay < requestsMax, !isEmpty else { return nil }
+  /// Expo took a request. If it had the current maximum of messages, the maximum grows by one.
+  mutating func didTake(_ batch: [PushRequest], _ now: Instant) {
+    if batch.count >= messagesAtOnce { messagesAtOnce = Swift.min(messagesMax, messagesAtOnce + 1) }
+    suspects.didWork(batch.lazy.map(\.token), now)
+  }
+
+  /// A request hung, or Expo failed at it.
+  ///
+  /// - Parameter isUnderWay: whether it still waits for an answer.
+  mutating func didFail(_ batch: [PushRequest], sentAt: Instant, isUnderWay: Bool = false, _ now: Instant) {
+    suspects.didFail(batch.map(\.token), sentAt: sentAt, now)
+    if isUnderWay, batch.count == 1 { aloneUnderWay[batch[0].token] = true }
+  }
+
+  /// Whether this is the request of a suspect: its failure says nothing about others.
+  func isSuspect(_ batch: [PushRequest]) -> Bool {
+    batch.count == 1 && suspects.treatment(of: batch[0].token) == .last
+  }
+
+  /// The messages of the next request; nil if none may be made now.
+  mutating func next(_ now: Instant) -> [PushRequest]? {
+    guard requestsUnderWay - max(0, suspectsUnderWay - suspectsMax) < requestsMax else { return nil }
+    let batch = parts.popLast() ?? nextAlone(isSuspect: false) ?? nextWaiting() ?? nextAlone(isSuspect: true)
+    guard let batch else { return nil }
     requestsUnderWay += 1
-    if let part = parts.popLast() { return part }
+    return batch
+  }
+
+  private var suspectsMax: Int { max(1, requestsMax / 2) }
+  private var suspectsUnderWay: Int { aloneUnderWay.values.count { $0 } }
+
+  private mutating func nextWaiting() -> [PushRequest]? {
+    guard !waiting.isEmpty else { return nil }
     let batch = Array(waiting.prefix(messagesAtOnce))
     waiting.removeFirst(batch.count)
     return batch
   }
 
+  private mutating func nextAlone(isSuspect: Bool) -> [PushRequest]? {
+    if isSuspect, suspectsUnderWay >= suspectsMax { return nil }
+    var choice: (index: Int, strikes: Int)?
+    for (index, request) in alone.enumerated() where aloneUnderWay[request.token] == nil {
+      let strikes = suspects.strikes(of: request.token)
+      guard (strikes > 0) == isSuspect, choice.map({ strikes < $0.strikes }) ?? true else { continue }
+      choice = (index, strikes)
+    }
+    guard let choice else { return nil }
+    let request = alone.remove(at: choice.index)
+    aloneUnderWay[request.token] = isSuspect
+    return [request]
+  }
+
   /// Called when a request returned by `next` has ended.
-  mutating func finishOne() {
+  mutating func finish(_ batch: [PushRequest]) {
     precondition(requestsUnderWay > 0, "more requests were finished than started")
     requestsUnderWay -= 1
+    if batch.count == 1 { aloneUnderWay[batch[0].token] = nil }
   }
 
   /// Removes and returns the waiting messages whose deadline has passed.
@@ -100,15 +172,10 @@ struct ExpoSendQueue {
   mutating func removeAll() -> [PushRequest] { remove { _ in true } }
 
   private mutating func remove(_ isRemoved: (PushRequest) -> Bool) -> [PushRequest] {
-    let removed = waiting.filter(isRemoved) + parts.joined().filter(isRemoved)
+    let removed = (waiting + alone).filter(isRemoved) + parts.joined().filter(isRemoved)
     waiting.removeAll(where: isRemoved)
+    alone.removeAll(where: isRemoved)
     parts = parts.map { $0.filter { !isRemoved($0) } }.filter { !$0.isEmpty }
     return removed
   }
-}
-
-/// The earlier of two instants; nil counts as later than any instant.
-private func min(_ left: Instant?, _ right: Instant?) -> Instant? {
-  guard let left, let right else { return left ?? right }
-  return Swift.min(left, right)
 }

@@ -21,8 +21,8 @@ enum FCMReasonTable {
     case accessTokenRefused
     /// Too many messages: for the whole project if FCM says so, otherwise for one device.
     case quota
-    /// Too many messages for the whole project.
-    case throttledLane
+    /// Too many messages: for the whole project if FCM says so or names a time, otherwise for one device.
+    case throttled
     case unavailable
   }
 
@@ -48,7 +48,7 @@ enum FCMReasonTable {
     row(404, "UNREGISTERED", isFCMError: true, .deadToken, .token, "[codes]"),
     row(404, "NOT_FOUND", isFCMError: false, .unauthorized, .lane, "[aip] project or URL"),
     row(429, "QUOTA_EXCEEDED", isFCMError: true, .quota, .lane, "[codes] message, device or topic rate: QuotaFailure"),
-    row(429, "RESOURCE_EXHAUSTED", isFCMError: false, .throttledLane, .lane, "[aip]"),
+    row(429, "RESOURCE_EXHAUSTED", isFCMError: false, .throttled, .lane, "[aip]"),
     row(500, "INTERNAL", isFCMError: true, .unavailable, .lane, "[codes]"),
     row(503, "UNAVAILABLE", isFCMError: true, .unavailable, .lane, "[codes]"),
   ]
@@ -59,7 +59,7 @@ enum FCMReasonTable {
     Row(status: status, code: code, isFCMError: isFCMError, meaning: meaning, scope: scope, source: source)
   }
 
-  /// The wait after 429 without Retry-After. [errors]
+  /// The wait after 429 for the whole project without Retry-After. [errors]
   static let throttleDefault = Nanoseconds.seconds(60)
 
   /// - Parameter wallMilliseconds: the current time, for a Retry-After that is a date.
@@ -86,9 +86,10 @@ enum FCMReasonTable {
     case .rejected: return .settle(.rejected(reason: row.code))
     case .unauthorized: return .settle(.unauthorized(reason: row.code))
     case .accessTokenRefused: return .renewToken
-    case .quota where error.quotaScope < .project:
-      return .settle(.throttled(reason: row.code, after: after, isLaneWide: false))
-    case .quota, .throttledLane:
+    case .quota, .throttled:
+      guard error.quotaScope == .project || row.meaning == .throttled && after != nil else {
+        return .settle(.throttled(reason: row.code, after: after, isLaneWide: false))
+      }
       return .settle(.throttled(reason: row.code, after: after ?? throttleDefault, isLaneWide: true))
     case .unavailable: return .settle(.unavailable(reason: row.code, after: after))
     }
@@ -102,7 +103,8 @@ enum FCMReasonTable {
     case 401: return .renewToken
     case 300...399, 403, 404, 405: return .settle(.unauthorized(reason: reason))
     case 408, 425: return .settle(.unavailable(reason: reason, after: after))
-    case 429: return .settle(.throttled(reason: reason, after: after ?? throttleDefault, isLaneWide: true))
+    // One phone that gets too many messages must not silence the others, so only a time is taken to be meant for all.
+    case 429: return .settle(.throttled(reason: reason, after: after, isLaneWide: after != nil))
     case 400...499: return .settle(.rejected(reason: reason))
     default: return .settle(.unavailable(reason: reason, after: after))
     }

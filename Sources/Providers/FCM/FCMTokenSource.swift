@@ -4,13 +4,15 @@ public import Runtime
 
 /// Exchanges assertions for access tokens in this process.
 ///
-/// All callers wait for the same exchange. After a failure the next exchange starts only after the backoff. Until then a token
-/// that is due for renewal but still valid is returned.
+/// All callers share the exchanges. At most one starts in an `interval`, whatever happens: a caller that comes sooner waits for the
+/// next. While anybody waits, the next one starts after the interval even if the last one hangs, and the first grant ends the
+/// wait of all. So a call waits at most an interval after the endpoint is well. If only the renewal of a valid token
+/// fails, nobody waits, and the exchanges are rarer.
 public actor FCMTokenSource: ProviderTokenSource {
   /// How long before its expiry a token is renewed.
   static let renewalMargin = Nanoseconds.seconds(300)
-  /// Minimum age of a refused token before it is replaced. A replacement for a younger one would be refused as well.
-  public static let replacementAgeMin = Nanoseconds.seconds(30)
+  /// The time between the starts of two exchanges: at least, and while a caller has no token also at most.
+  public static let interval = Nanoseconds.seconds(1)
 
   public nonisolated let loop: EventLoop
   public nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
@@ -21,16 +23,21 @@ public actor FCMTokenSource: ProviderTokenSource {
   private let caFile: String?
   private let proxy: HTTPProxy?
   private let clock: any GatewayClock
+  /// The waits before the next try to renew a token that is still valid.
   private let backoff: ReconnectBackoff
   private var current: (token: ProviderToken, endsAtMilliseconds: Int64)?
-  /// The client of the exchange under way. Exchanges happen about once an hour, so the connection is not kept.
-  private var client: CurlClient?
+  /// The clients of the exchanges under way: at most as many as start within libcurl's time limit of a request. Exchanges happen
+  /// about once an hour, so no connection is kept.
+  private var clients: [CurlClient] = []
   private var waiting: [CheckedContinuation<Answer, Never>] = []
+  private var timer: EventLoop.Timer?
+  /// No exchange starts before this time.
+  private var mayStartAt = Instant(nanoseconds: .min)
   private var failures = 0
-  private var notBefore = Instant(nanoseconds: .min)
-  /// The proxy authorization of the last failed exchange. With another one the next exchange starts without waiting.
+  /// A token that is still valid is not renewed before this time.
+  private var renewsAt = Instant(nanoseconds: .min)
+  /// The proxy authorization of the last failed exchange. With another one, a token is renewed without waiting.
   private var failedAuthorization: String?
-  private var lastError = ProviderTokenError("no access token has been requested yet")
 
   /// - Parameters:
   ///   - caFile: a PEM file of CA certificates trusted in addition to the system's.
@@ -45,60 +52,73 @@ public actor FCMTokenSource: ProviderTokenSource {
     self.loop = loop
     self.clock = clock
     var backoff = ReconnectBackoff()
-    (backoff.base, backoff.max) = (.seconds(1), .seconds(60))
+    (backoff.base, backoff.max) = (Self.interval, .seconds(60))
     self.backoff = backoff
   }
 
   public func token(replacing refused: ProviderToken?) async throws(ProviderTokenError) -> ProviderToken {
     if let current, isFresh(current.token, refused: refused) { return current.token }
-    guard clock.now() >= notBefore || proxy?.authorization != failedAuthorization else {
-      return try fallback(refused: refused)
+    if clock.now() < renewsAt, proxy?.authorization == failedAuthorization, let token = fallback(refused: refused) {
+      return token
     }
     let answer = await withCheckedContinuation { continuation in
       waiting.append(continuation)
-      if waiting.count == 1 { exchange() }
+      startIfDue()
     }
     switch answer {
     case .success(let token): return token
-    case .failure: return try fallback(refused: refused)
+    case .failure(let error):
+      guard let token = fallback(refused: refused) else { throw error }
+      return token
     }
   }
 
   private func isFresh(_ token: ProviderToken, refused: ProviderToken?) -> Bool {
     let now = clock.wallMilliseconds()
     // If the clock was set back, the age is negative and the token's expiry is unknown.
-    let age = now - token.issuedAtMilliseconds
-    guard age >= 0, now < token.renewAtMilliseconds else { return false }
-    return token != refused || age < Self.replacementAgeMin.milliseconds
+    return token != refused && now >= token.issuedAtMilliseconds && now < token.renewAtMilliseconds
   }
 
-  /// Returns the current token if it is still valid and was not refused. Otherwise throws the last error.
-  private func fallback(refused: ProviderToken?) throws(ProviderTokenError) -> ProviderToken {
+  /// The current token if it is still valid and was not refused.
+  private func fallback(refused: ProviderToken?) -> ProviderToken? {
     guard let current, current.token != refused, clock.wallMilliseconds() < current.endsAtMilliseconds else {
-      throw lastError
+      return nil
     }
     return current.token
   }
 
+  /// Starts an exchange while somebody waits, and another one after each interval.
+  private func startIfDue() {
+    guard !waiting.isEmpty else { return }
+    let now = loop.now
+    if mayStartAt <= now {
+      mayStartAt = now + Self.interval
+      exchange()
+    }
+    timer?.cancel()
+    timer = loop.schedule(at: mayStartAt) { self.startIfDue() }
+  }
+
   private func exchange() {
     let now = clock.wallMilliseconds()
+    let authorization = proxy?.authorization
     let assertion: [UInt8]
     do { assertion = try account.assertion(issuedAtSeconds: now / 1000) } catch {
       // At the end of the turn, so that the caller's continuation is not resumed while it is being set up.
-      loop.atEndOfTurn { self.finish(.failure(ProviderTokenError("\(error)")), shown: self.proxy?.authorization) }
+      loop.atEndOfTurn { self.finish(.failure(ProviderTokenError("\(error)")), shown: authorization) }
       return
     }
     var configuration = CurlConfiguration(caFile: caFile)
     configuration.proxy = proxy
     let client = CurlClient(loop: loop, configuration: configuration)
-    self.client = client
+    clients.append(client)
     var request = CurlRequest(
       url: account.tokenURI, headers: FCMTokenExchange.headers, body: FCMTokenExchange.body(assertion: assertion))
     request.isRepeatable = true
-    let authorization = proxy?.authorization
     client.perform(request) { result in
-      self.client?.close()
-      self.client = nil
+      guard self.clients.contains(where: { $0 === client }) else { return }  // another one was faster
+      self.clients.removeAll { $0 === client }
+      client.close()
       self.finish(self.read(result, askedAtMilliseconds: now), shown: authorization)
     }
   }
@@ -125,16 +145,21 @@ public actor FCMTokenSource: ProviderTokenSource {
 
   /// - Parameter authorization: the proxy authorization that the exchange used, if any.
   private func finish(_ answer: Answer, shown authorization: String?) {
+    var answer = answer
     switch answer {
     case .success:
       failures = 0
-      notBefore = Instant(nanoseconds: .min)
+      renewsAt = Instant(nanoseconds: .min)
+      let slower = clients
+      clients = []
+      for client in slower { client.close() }
     case .failure(let error):
       failures += 1
       failedAuthorization = authorization
-      notBefore = clock.now() + backoff.delay(afterFailures: failures, random: .random(in: .min ... .max))
-      lastError = ProviderTokenError("no access token for \(account.clientEmail): \(error)")
+      renewsAt = clock.now() + backoff.delay(afterFailures: failures, random: .random(in: .min ... .max))
+      answer = .failure(ProviderTokenError("no access token for \(account.clientEmail): \(error)"))
     }
+    timer?.cancel()
     let waiting = waiting
     self.waiting = []
     for continuation in waiting { continuation.resume(returning: answer) }

@@ -10,6 +10,14 @@ final class CredentialConnections {
   /// Pools that connect as soon as there is a token.
   private(set) var isWanted: [Bool]
   private var isConnecting = false
+  /// Called when the first token has arrived and the wanted pools connect.
+  var didStart: (() -> Void)?
+  /// What the provider said; nil while it has said nothing. Once it has accepted them, no later answer counts, because a provider that
+  /// is ill may refuse good credentials.
+  private(set) var verdict: CredentialVerdict?
+  /// Whether a trial is under way, and how many have ended.
+  var isBeingTried = false
+  var trials = 0
 
   /// - Parameters:
   ///   - pools: one for each endpoint of the format.
@@ -24,9 +32,6 @@ final class CredentialConnections {
   /// Maximum number of requests in flight.
   var capacity: Int { pools.reduce(0) { $0 + $1.capacity } }
 
-  /// Whether every wanted pool is connected.
-  var isReady: Bool { isConnecting && zip(pools, isWanted).allSatisfy { $0.capacity > 0 || !$1 } }
-
   func owns(_ pool: HTTP2ConnectionPool) -> Bool { pools.contains { $0 === pool } }
 
   /// Fetches a token. The wanted pools connect when it has arrived.
@@ -39,6 +44,12 @@ final class CredentialConnections {
       if isConnecting { pools[index].start() }
     }
     return pools[index]
+  }
+
+  /// Notes what an answer says about them; nil: nothing.
+  func note(_ verdict: CredentialVerdict?) {
+    guard let verdict, self.verdict != .accepted else { return }
+    self.verdict = verdict
   }
 
   /// Sends no request until the token has been replaced.
@@ -81,10 +92,12 @@ final class CredentialConnections {
   }
 
   private func tokenArrived() {
-    if !isConnecting {
+    let isFirst = !isConnecting
+    if isFirst {
       isConnecting = true
       for (pool, isWanted) in zip(pools, isWanted) where isWanted { pool.start() }
     }
     for pool in pools { pool.resume() }
+    if isFirst { didStart?() }
   }
 }

@@ -187,7 +187,6 @@ public final class HTTP2ConnectionPool {
     case .refuse(let request, let reason): end(request, .refused(reason))
     case .expire(let request): end(request, .timedOut)
     case .drain(let id): drain(id)
-    case .abandon(let id): abandon(id)
     case .close(let id): connection(id)?.close("shut down before the answer came")
     case .wake(let instant):
       wakeTimer?.cancel()
@@ -213,7 +212,13 @@ public final class HTTP2ConnectionPool {
     } else {
       members[index].isLeft = true  // surplus connection or shutdown
     }
-    members[index].connection.drain()
+    let isUnresponsive = members[index].health == .unresponsive
+    if isUnresponsive {
+      logger.warning(
+        "http2 connection answers pings but no requests and is replaced",
+        metadata: ["host": "\(endpoint.host)", "connection": .stringConvertible(members[index].number)])
+    }
+    members[index].connection.drain(isAddressAtFault: isUnresponsive)
   }
 
   /// Notes that a connection takes no more requests, and counts the reason. Only the first reason of a connection counts.
@@ -221,15 +226,6 @@ public final class HTTP2ConnectionPool {
     guard !members[index].isLeft else { return }
     members[index].isLeft = true
     replacements[reason, default: 0] += 1
-  }
-
-  private func abandon(_ id: Int) {
-    guard let index = members.firstIndex(where: { $0.id == id }) else { return }
-    leave(index, .unanswered)
-    logger.warning(
-      "http2 connection answers pings but no requests and is replaced",
-      metadata: ["host": "\(endpoint.host)", "connection": .stringConvertible(members[index].number)])
-    members[index].connection.close("requests were left unanswered", isAddressAtFault: true)
   }
 
   private func dispatch(_ request: Int, _ id: Int, _ now: Instant) {

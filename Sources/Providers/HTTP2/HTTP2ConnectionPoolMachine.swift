@@ -13,11 +13,10 @@
 // A connection is in doubt if its health is, if it loses requests, or if the hedge of one of its requests was answered first. It
 // takes no new requests while there is another connection or one can be opened. If no sound connection is left, another is opened
 // at once, even above the configured count, so that it is ready for the requests that the doubtful connection loses. A connection
-// that answers PINGs but no requests is abandoned when a sound connection can take its requests. The next is abandoned only after
-// an answer or `abandonInterval`: if no connection gets answers, the provider is slow and the connections are not at fault. Until
-// then, one request at a time tests it: the provider may leave only some requests without an answer. If no usable connection is left
-// and there are as many as allowed, an unresponsive one makes place for another, at most once in `answerTimeout`. It is not
-// abandoned: it takes no new requests, but those in flight go on, because the provider may only be slow.
+// that answers PINGs but no requests is never closed, because the provider may only be slow: it takes no new requests, and is drained
+// when it has none left. Until then, one request at a time tests it: the provider may leave only some requests without an answer. If no
+// usable connection is left and there are as many as allowed, an unresponsive one makes place for another, at most once in
+// `answerTimeout`.
 
 internal import Runtime
 
@@ -70,8 +69,6 @@ struct HTTP2ConnectionPoolMachine {
     /// Ends a request that was certainly not processed and whose deadline has passed.
     case expire(RequestID)
     case drain(ConnectionID)
-    /// Closes a connection that did not answer its requests.
-    case abandon(ConnectionID)
     case close(ConnectionID)
     case wake(Instant)
     case reportCapacity(Int)
@@ -106,8 +103,6 @@ struct HTTP2ConnectionPoolMachine {
   private var reportedCapacity = 0
   /// When a connection was last in doubt.
   private var lastDoubtAt = Instant(nanoseconds: .min)
-  /// When the next unresponsive connection may be abandoned. An answer sets this to the time of the answer.
-  private var mayAbandonAt = Instant(nanoseconds: .min)
   /// When the next unresponsive connection may make place for another.
   private var mayMakePlaceAt = Instant(nanoseconds: .min)
   /// Whether a request had to use the connection that it wanted to avoid.
@@ -262,7 +257,6 @@ struct HTTP2ConnectionPoolMachine {
         $0.state = .draining
       }
     }
-    mayAbandonAt = now
     if effect.connection == .proven { limiter.didWork() }
     if becameWorn {
       if wasProven { countEnd(id, now) } else { limiter.didFail(now) }
@@ -279,7 +273,7 @@ struct HTTP2ConnectionPoolMachine {
     }
     // A connection that was never ready has failed, however long it took.
     if connection.state == .connecting || connection.openedAt + settings.stableAfter > now {
-      limiter.didFail(atRequest: connection.state != .connecting && connection.hasFailed, now)
+      limiter.didFail(wasReady: connection.state != .connecting, atRequest: connection.hasFailed, now)
     }
   }
 
@@ -425,22 +419,16 @@ struct HTTP2ConnectionPoolMachine {
     }
   }
 
-  /// Drains idle connections that are in doubt and abandons an unresponsive one.
+  /// Drains idle connections that are in doubt.
   private mutating func leaveUnhealthy(_ now: Instant, _ actions: inout [Action]) {
     guard roster.connections.contains(where: { !$0.isSound }), !isShuttingDown else { return }
     let hasUsable = roster.hasUsable
-    for connection in roster.connections where !connection.isSound && connection.state != .connecting {
-      if connection.inFlight == 0 {
-        // No answer can come that would show that it works.
-        guard connection.state == .ready, hasUsable || connection.health == .unresponsive else { continue }
-        countEnd(connection.id, now)
-        drain(connection.id, &actions)
-      } else if connection.health == .unresponsive, hasUsable, mayAbandonAt <= now {
-        mayAbandonAt = now + settings.abandonInterval
-        countEnd(connection.id, atRequest: true, now)
-        roster.update(connection.id) { $0.state = .draining }
-        actions.append(.abandon(connection.id))
-      }
+    for connection in roster.connections
+    where !connection.isSound && connection.state == .ready && connection.inFlight == 0 {
+      // No answer can come that would show that it works.
+      guard hasUsable || connection.health == .unresponsive else { continue }
+      countEnd(connection.id, now)
+      drain(connection.id, &actions)
     }
   }
 
@@ -451,11 +439,6 @@ struct HTTP2ConnectionPoolMachine {
     mayMakePlaceAt = now + settings.connection.liveness.answerTimeout
     countEnd(roster[index].id, atRequest: true, now)
     drain(roster[index].id, &actions)
-  }
-
-  /// Whether an unresponsive connection still has requests in flight.
-  private var isAbandonmentPending: Bool {
-    roster.connections.contains { $0.health == .unresponsive && $0.inFlight > 0 }
   }
 
   private func needsConnection(_ now: Instant) -> Bool { lack(now) == .connection }
@@ -488,7 +471,6 @@ struct HTTP2ConnectionPoolMachine {
   private mutating func askToBeWoken(_ now: Instant, _ actions: inout [Action]) {
     var next = waiting.isEmpty && hedges.isEmpty ? Instant.distantFuture : earliestGiveUp
     if limiter.mayOpenAt > now, needsConnection(now) { next = min(next, limiter.mayOpenAt) }
-    if mayAbandonAt > now, isAbandonmentPending { next = min(next, mayAbandonAt) }
     if mayMakePlaceAt > now, roster.leastHopeful != nil, lack(now) == .place { next = min(next, mayMakePlaceAt) }
     if let end = surplusEnds { next = min(next, end) }
     if let end = roster.earliestPauseEnd { next = min(next, end) }

@@ -22,9 +22,6 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
   public var probeTimeout = Nanoseconds.milliseconds(300)
   /// How long a connection gets no requests after it refused a stream without GOAWAY.
   public var refusalPause = Nanoseconds.milliseconds(100)
-  /// After an unresponsive connection was abandoned, the next one is abandoned only after this time or after an answer on any
-  /// connection.
-  public var abandonInterval = Nanoseconds.seconds(30)
   /// A connection that lived at least this long was worth its handshake: the next may be opened at once.
   public var stableAfter = Nanoseconds.seconds(10)
   /// A connection that answered at least this number of requests was worth its handshake, too.
@@ -35,6 +32,8 @@ public struct HTTP2ConnectionPoolSettings: Sendable {
   public var idleAfter = Nanoseconds.seconds(1)
   /// Maximum wait after the end of a connection that had answered all its requests. Jitter shortens it by up to half.
   public var idleEndWait = Nanoseconds.seconds(2)
+  /// Maximum wait after a connection that was never ready. A call may be owed, and the network may be back at any time.
+  public var unreadyEndWait = Nanoseconds.seconds(1)
   /// Maximum wait after the loss of a connection with a request in flight. Jitter shortens it by up to half.
   public var requestEndWait = Nanoseconds.milliseconds(500)
   public var backoff = ReconnectBackoff()

@@ -24,7 +24,7 @@ public actor HTTP2Provider: PushProvider {
     self.loop = loop
     sender = HTTP2Sender(
       APNsFormat(configuration), settings: configuration.pool, hedging: configuration.hedging, tokens: tokens,
-      permits: permits, clock: clock, loop: loop, logger: logger, rotationTimeMax: configuration.rotationTimeMax)
+      permits: permits, clock: clock, loop: loop, logger: logger)
   }
 
   /// A provider that sends to FCM.
@@ -58,13 +58,11 @@ public actor HTTP2Provider: PushProvider {
     sender.withdraw(tags)
   }
 
-  /// From now on, sends with the tokens of another key. No push fails because of the change.
+  /// Sends with the tokens of another key as soon as the provider has accepted one. No push fails because of the change.
   ///
-  /// FCM: the connections stay. Their requests carry the new token as soon as there is one.
-  ///
-  /// APNs ties a connection to the key of its first request, so new connections are opened. When they are ready, new requests and
-  /// waiting requests use them; requests in flight end on the old connections. If the new connections are not ready within
-  /// `APNsConfiguration.rotationTimeMax`, requests wait for them. Until there is a token of the new key, the old key is used.
+  /// New connections are opened, and the key is tried there with a push to a made-up token. When it is accepted, new requests and
+  /// waiting requests use these connections; requests in flight end on the old ones. Until then the former key is used, if that was
+  /// ever accepted (`HTTP2Sender+Credentials.swift`).
   public func rotate(to tokens: any ProviderTokenSource) {
     sender.rotate(to: tokens)
   }

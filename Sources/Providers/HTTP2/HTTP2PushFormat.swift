@@ -10,8 +10,9 @@ protocol HTTP2PushFormat {
   var tokenRefusedReason: String { get }
   /// Maximum number of times a request is sent again because of an answer. After that the answer becomes the outcome.
   var resendsMax: Int { get }
-  /// Whether the provider ties a connection to the first key it sees there, so that new credentials need new connections.
-  var bindsConnectionsToKeys: Bool { get }
+  /// A token that no device has, in the form of the provider's tokens. New credentials are tried with it, on connections of their own.
+  /// Nil if new credentials are used without a trial, on the current connections.
+  var madeUpToken: String? { get }
 
   /// The endpoints of the provider. The first is connected at the start, the others at their first request.
   var endpoints: [HTTP2Endpoint] { get }

@@ -1,8 +1,8 @@
 // The common part of `HTTP2Provider` and `WebPushProvider`: requests in flight, their outcomes, the change of credentials.
 //
-// Requests use the connections of the current credentials. New credentials that need new connections open them beside the current
-// ones. The new connections become the current ones when they are connected. The old ones are then drained, and the requests that
-// they refuse are sent on the new ones.
+// Requests use the connections of the current credentials. New credentials open connections beside them, and are tried there with a
+// push to a made-up token (HTTP2Sender+Credentials.swift). When the provider accepts them, their connections become the current
+// ones. The old ones are then drained, and the requests that they refuse are sent on the new ones.
 //
 // An invite that `HedgingMachine` wants hedged has a second flight in a slot of its own. The first answer of the two decides the
 // outcome of the push. The other flight continues only so that its connection can be assessed. If one flight ends without an
@@ -31,22 +31,23 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   var report: ((PushProviderEvent) -> Void)?
 
   let format: any HTTP2PushFormat
-  private let settings: HTTP2ConnectionPoolSettings
-  private let rotationTimeMax: Nanoseconds
+  let settings: HTTP2ConnectionPoolSettings
   private let firstTokens: any ProviderTokenSource
-  private let clock: any GatewayClock
+  let clock: any GatewayClock
   let permits: SendPermits?
   let loop: EventLoop
-  private let logger: Logger
+  let logger: Logger
 
   lazy var current = makeConnections(
     makeToken(firstTokens), isWanted: format.endpoints.indices.map { $0 == 0 })
-  /// The connections of new credentials, until they are connected.
+  /// The connections of new credentials, until the provider accepts them.
   var next: CredentialConnections?
-  /// The token of new credentials that keep the current connections, until it has arrived.
-  private var nextToken: RenewingToken?
+  /// Why the credentials of `next` are not in use; nil while nothing is known.
+  var nextRefusal: String?
+  /// The token of new credentials that are used without a trial, until it has arrived.
+  var nextToken: RenewingToken?
   var draining: [CredentialConnections] = []
-  private var rotationTimer: EventLoop.Timer?
+  var trialTimer: EventLoop.Timer?
   private let connectionNumbers = ConnectionNumbers()
   private var goAways: [String: Int] = [:]
 
@@ -62,7 +63,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   var unreportedHedges: [UInt64] = []
   var unanswered = UnansweredTime()
   /// The replacements of connections with former credentials.
-  private var formerReplacements: [ConnectionReplacement: Int] = [:]
+  var formerReplacements: [ConnectionReplacement: Int] = [:]
   private var results: [PushResult] = []
   private var isReportScheduled = false
   private var reportedCapacity = 0
@@ -72,18 +73,14 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   /// - Parameters:
   ///   - hedging: when invites are sent a second time; nil: never.
   ///   - permits: the permits of its requests; nil: they may always be written.
-  ///   - rotationTimeMax: maximum wait until the connections of new credentials are ready. After that they are used even if they
-  ///     are not connected.
   init(
     _ format: any HTTP2PushFormat, settings: HTTP2ConnectionPoolSettings, hedging: HedgingSettings? = nil,
     tokens: any ProviderTokenSource, permits: SendPermits? = nil, clock: any GatewayClock, loop: EventLoop,
-    logger: Logger,
-    rotationTimeMax: Nanoseconds = .seconds(10)
+    logger: Logger
   ) {
     self.format = format
     self.settings = settings
     self.hedging = hedging.map(HedgingMachine.init)
-    self.rotationTimeMax = rotationTimeMax
     firstTokens = tokens
     self.permits = permits
     self.clock = clock
@@ -121,6 +118,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     condition.hedged = hedgedCount
     condition.unanswered = unanswered.time(loop.now)
     condition.tokenIssuedAtMilliseconds = current.token.current?.issuedAtMilliseconds
+    condition.refusedCredentials = nextRefusal
     return condition
   }
 
@@ -144,7 +142,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   /// Calls `completion` when every request has its outcome and the outcomes have been reported.
   func shutDown(by deadline: Instant, completion: @escaping () -> Void) {
     isShuttingDown = true
-    rotationTimer?.cancel()
+    trialTimer?.cancel()
     hedgeTimer?.cancel()
     nextToken?.stop()
     let all = draining + [current] + (next.map { [$0] } ?? [])
@@ -160,76 +158,17 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     cutOffIfOver()
   }
 
-  // MARK: - New credentials
-
   /// Ends the waits of all pools before their next connection.
   func retryConnections() {
     for pool in ([current] + (next.map { [$0] } ?? [])).flatMap(\.pools) { pool.retry() }
     report?(.renewed)
   }
 
-  /// Uses tokens of this source as soon as it has returned one. Cancels a rotation that is not complete.
-  func rotate(to tokens: any ProviderTokenSource) {
-    guard !isShuttingDown else { return }
-    let token = makeToken(tokens)
-    guard format.bindsConnectionsToKeys else { return rotate(to: token) }
-    if let next { retire(next, by: loop.now) }
-    let connections = makeConnections(token, isWanted: current.isWanted)
-    next = connections
-    watchRotation(of: connections)
-    connections.start()
-  }
-
-  /// Changes only the token. The connections stay.
-  private func rotate(to token: RenewingToken) {
-    nextToken?.stop()
-    nextToken = token
-    token.didArrive = { [weak self, weak token] in
-      guard let self, let token else { return }
-      nextToken = nil
-      current.use(token)
-      report?(.renewed)
-    }
-    token.start()
-  }
-
-  /// New connections become the current ones after `rotationTimeMax` even if they are not connected, because the network may be
-  /// the cause. Without a token they do not, because then the new credentials are the cause.
-  private func watchRotation(of connections: CredentialConnections) {
-    rotationTimer?.cancel()
-    rotationTimer = loop.schedule(at: loop.now + rotationTimeMax) { [weak self, weak connections] in
-      guard let self, let connections, connections === next else { return }
-      guard connections.token.current != nil else { return watchRotation(of: connections) }
-      takeOver(connections)
-    }
-  }
-
-  private func takeOver(_ connections: CredentialConnections) {
-    logger.info("new credentials are in use", metadata: ["is_connected": .stringConvertible(connections.isReady)])
-    let old = current
-    current = connections
-    next = nil
-    rotationTimer?.cancel()
-    // All requests in flight have ended or timed out by then.
-    retire(old, by: loop.now + settings.connection.requestTimeout + .seconds(1))
-    reportCapacity()
-    report?(.renewed)
-  }
-
-  private func retire(_ connections: CredentialConnections, by deadline: Instant) {
-    draining.append(connections)
-    connections.shutDown(by: deadline) { [weak self, weak connections] in
-      guard let self else { return }
-      for pool in connections?.pools ?? [] { formerReplacements.merge(pool.replacements, uniquingKeysWith: +) }
-      draining.removeAll { $0 === connections }
-    }
-  }
-
-  private func makeToken(_ source: any ProviderTokenSource) -> RenewingToken {
+  func makeToken(_ source: any ProviderTokenSource) -> RenewingToken {
     RenewingToken(source, scheme: format.authorizationScheme, clock: clock, loop: loop, logger: logger)
   }
 
-  private func makeConnections(_ token: RenewingToken, isWanted: [Bool]) -> CredentialConnections {
+  func makeConnections(_ token: RenewingToken, isWanted: [Bool]) -> CredentialConnections {
     let pools = format.endpoints.map { endpoint in
       let pool = HTTP2ConnectionPool(
         endpoint, settings: settings, loop: loop, logger: logger, permits: permits, nextNumber: connectionNumbers.next)
@@ -245,7 +184,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     _ pool: HTTP2ConnectionPool, write slot: Int, at now: Instant, into head: inout HTTP2RequestHead
   ) -> [UInt8] {
     guard let flight = flights[slot] else { preconditionFailure("a pool asked for a request that has ended") }
-    noteDispatch(slot, flight, now)
+    if !flight.isTrial { noteDispatch(slot, flight, now) }
     let token = flight.connections.token
     flight.token = token.current
     return format.write(flight.request, authorization: token.authorization, loop: loop, into: &head)
@@ -255,6 +194,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     _ pool: HTTP2ConnectionPool, didEnd slot: Int, _ exchange: HTTP2Exchange, on connection: Int?
   ) -> HTTP2ConnectionPool.ExchangeEffect {
     guard let flight = flights[slot] else { preconditionFailure("a request ended twice") }
+    guard !flight.isTrial else { return .init(endTrial(slot, flight, exchange)) }
     switch exchange.result {
     case .response(let response): return answered(slot, flight, response, exchange, connection ?? 0)
     case .refused(let reason):
@@ -279,18 +219,17 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
   }
 
   func pool(_ pool: HTTP2ConnectionPool, capacityDidChange capacity: Int) {
-    if current.owns(pool) { return reportCapacity() }
-    if let next, next.isReady { takeOver(next) }
+    if current.owns(pool) { reportCapacity() }
   }
 
-  private func reportCapacity() {
+  func reportCapacity() {
     let capacity = current.capacity
     guard capacity != reportedCapacity else { return }
     reportedCapacity = capacity
     report?(.capacity(capacity))
   }
 
-  private func submit(_ slot: Int, _ flight: PushFlight, _ now: Instant) {
+  func submit(_ slot: Int, _ flight: PushFlight, _ now: Instant) {
     flight.connections.pool(format.endpoint(of: flight.request))
       .submit(slot, deadline: flight.request.deadline, avoiding: flight.request.avoidedConnection, now: now)
   }
@@ -304,20 +243,25 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     if let sentAt = exchange.sentAt, skewMeter.isDue(connection, sentAt: sentAt) { measureSkew(response, connection) }
     noteAnswer(flight, exchange.endedAt)
     let (disposition, connectionEffect) = format.read(response, clock: clock)
+    if flight.connections.verdict != .accepted {
+      flight.connections.note(disposition.verdict(refusal: format.tokenRefusedReason))
+    }
     guard !flight.isSettled else {
       removeSettled(slot)
       return .init(connectionEffect)
     }
     let failure: PushOutcome
+    var concernsLane = true
     switch disposition {
-    case .settle(.unauthorized(let reason)):
+    case .settle(.unauthorized(let reason), let scope):
       // The server ties a connection to the first key it saw, and this flight may have used old credentials. Only a new connection
       // shows whether the current credentials are wrong.
       if connectionEffect == .worn || flight.connections !== current, mayResend(flight) {
         return .init(connectionEffect, resends: true)
       }
       failure = .unauthorized(reason: reason)
-    case .settle(let outcome):
+      concernsLane = scope == .lane
+    case .settle(let outcome, _):
       failure = outcome
       if let sentAt = exchange.sentAt { hedging?.didAnswer(after: exchange.endedAt - sentAt, exchange.endedAt) }
       pauseHedges(outcome, exchange.endedAt)
@@ -332,7 +276,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
       if mayResend(flight) { return .init(connectionEffect, resends: true) }
       failure = .unavailable(reason: "RefusedRepeatedly", after: nil)
     }
-    finish(slot, failure, status: response.status, exchange, connection)
+    finish(slot, failure, status: response.status, exchange, connection, concernsLane: concernsLane)
     return .init(connectionEffect)
   }
 
@@ -366,7 +310,7 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
 
   func finish(
     _ slot: Int, _ outcome: PushOutcome, status: UInt16 = 0, _ exchange: borrowing HTTP2Exchange,
-    _ connection: Int? = nil
+    _ connection: Int? = nil, concernsLane: Bool = true
   ) {
     guard let flight = flights.remove(slot) else { return }
     if let slot = flight.other, let other = flights[slot] {
@@ -380,18 +324,19 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     }
     finish(
       flight.request.tag, outcome, status: status, sentAt: flight.hedges ?? exchange.sentAt, at: exchange.endedAt,
-      connection, isHedged: flight.isHedged)
+      connection, isHedged: flight.isHedged, concernsLane: concernsLane)
     cutOffIfOver()
   }
 
   private func finish(
     _ tag: UInt64, _ outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant? = nil, at now: Instant,
-    _ connection: Int? = nil, isHedged: Bool = false
+    _ connection: Int? = nil, isHedged: Bool = false, concernsLane: Bool = true
   ) {
-    results.append(
-      PushResult(
-        tag: tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: now, connection: connection,
-        isHedged: isHedged))
+    var result = PushResult(
+      tag: tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: now, connection: connection,
+      isHedged: isHedged)
+    result.concernsLane = concernsLane
+    results.append(result)
     scheduleReport()
   }
 

@@ -22,12 +22,16 @@ final class PushFlight {
   var loss: String?
   /// Whether a hedge of this push was handed to a connection.
   var isHedged = false
+  /// Whether it only shows whether credentials are accepted. Nobody waits for its outcome.
+  let isTrial: Bool
   /// Whether it was withdrawn. It is not sent again.
   var isWithdrawn = false
   /// Whether the push has its outcome. The result of this flight is then ignored.
-  var isSettled = false
+  var isSettled: Bool
 
-  init(_ request: PushRequest, _ connections: CredentialConnections, hedges: Instant? = nil) {
+  init(_ request: PushRequest, _ connections: CredentialConnections, hedges: Instant? = nil, isTrial: Bool = false) {
+    self.isTrial = isTrial
+    isSettled = isTrial
     self.request = request
     self.connections = connections
     self.hedges = hedges

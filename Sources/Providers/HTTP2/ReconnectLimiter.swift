@@ -5,9 +5,10 @@
 // wait, even if the last connection worked at first. Otherwise a peer that answers once and closes the connection would be
 // reconnected without limit, which providers treat as abuse.
 //
-// Two kinds of end say little about the next connection. The wait after them is short, because a call may come at any time. The
-// first is the end of a connection that had answered everything: a middlebox with a short idle timeout, or a peer that saves
-// resources. The second is a loss with a request in flight, because that request may have caused it.
+// Three kinds of end say little about the next connection. The wait after them is short, because a call may come at any time. The
+// first is the end of a connection that was never ready: the network may be back a moment later. The second is that of one that had
+// answered everything: a middlebox with a short idle timeout, or a peer that saves resources. The third is a loss with a request in
+// flight, because that request may have caused it.
 
 internal import Runtime
 
@@ -44,10 +45,12 @@ struct ReconnectLimiter {
 
   /// A connection ended without having worked.
   ///
-  /// - Parameter atRequest: whether it took requests and ended without answering the last.
-  mutating func didFail(atRequest: Bool = false, _ now: Instant) {
+  /// - Parameters:
+  ///   - wasReady: whether it could take requests.
+  ///   - atRequest: whether it took requests and ended without answering the last.
+  mutating func didFail(wasReady: Bool = true, atRequest: Bool = false, _ now: Instant) {
     failures += 1
-    wait(atMost: atRequest ? settings.requestEndWait : settings.backoff.max, now)
+    wait(atMost: !wasReady ? settings.unreadyEndWait : atRequest ? settings.requestEndWait : settings.backoff.max, now)
   }
 
   /// A connection that had worked ended; either side may have closed it. Returns whether the end was early.

@@ -5,18 +5,19 @@ internal import Runtime
 
 /// Keeps one source's token current. Confined to the provider's loop.
 final class RenewingToken {
-  /// The wait before another request to a source that returned no token.
-  static let retryDelay = Nanoseconds.seconds(2)
+  /// Maximum wait of a push before the source is asked again.
+  static let retryDelayMax = Nanoseconds.seconds(1)
   /// Maximum lifetime of a token, even if the source says otherwise (Apple: 60 minutes; Google: 3,600 s).
   static let lifetimeMax = Nanoseconds.seconds(3600)
-  /// The wait before another request to a source that returned the refused token. The source may replace the token when it is
-  /// older.
-  static let unreplaceableTokenDelay = Nanoseconds.seconds(60)
   /// How long the older token stays in use if the provider refuses a new one as too early.
   static let olderTokenDelay = Nanoseconds.seconds(300)
 
   /// Called when the source has returned a token, even if it is the refused one again. Paused requests may then be sent.
   var didArrive: (() -> Void)?
+  /// Called when the source has returned no token.
+  var didFail: ((ProviderTokenError) -> Void)?
+  /// Whether pushes may wait for a token. If not, requests to a source without one become rarer.
+  var isAwaited = true
   private(set) var current: ProviderToken?
   /// The value of `authorization`.
   private(set) var authorization: [UInt8] = []
@@ -32,6 +33,8 @@ final class RenewingToken {
   /// A refused token that the source considers too young to be replaced. The cause is different clocks or different keys.
   private var unreplaceableToken: ProviderToken?
   private var isFetching = false
+  /// Number of requests to the source in a row that returned no token, or only the refused one.
+  private var failures = 0
   private var isStopped = false
   private var timer: EventLoop.Timer?
 
@@ -102,17 +105,21 @@ final class RenewingToken {
     guard !isStopped else { return }
     switch answer {
     case .failure(let error):
-      logger.error("no provider token", metadata: ["error": "\(error)"])
-      scheduleFetch(after: Self.retryDelay)
+      failures += 1
+      // While it lasts, each line is followed by one after twice as many failures.
+      if failures.nonzeroBitCount == 1 { logger.error("no provider token", metadata: ["error": "\(error)"]) }
+      scheduleFetch(after: retryDelay)
+      didFail?(error)
     case .success(let token):
       if token == refused, token != unwanted { return fetch() }  // refused while the fetch was under way
       unreplaceableToken = token == unwanted ? token : nil
       refused = nil
+      failures = unreplaceableToken == nil ? 0 : failures + 1
       if token != current {
         previous = current
         use(token)
       }
-      scheduleFetch(after: unreplaceableToken == nil ? untilRenewal(of: token) : Self.unreplaceableTokenDelay)
+      scheduleFetch(after: unreplaceableToken == nil ? untilRenewal(of: token) : retryDelay)
       didArrive?()
     }
   }
@@ -121,6 +128,14 @@ final class RenewingToken {
     current = token
     authorization = unsafe Array(UnsafeBufferPointer(start: scheme.utf8Start, count: scheme.utf8CodeUnitCount))
     authorization += token.value
+  }
+
+  /// The wait before another request to a source that returned no token, or only the refused one. While a push may wait for it, it is
+  /// at most a second; the source limits how often it asks the provider.
+  private var retryDelay: Nanoseconds {
+    var backoff = ReconnectBackoff(max: isAwaited ? Self.retryDelayMax : .seconds(60))
+    backoff.base = Self.retryDelayMax
+    return backoff.delay(afterFailures: failures, random: .random(in: .min ... .max))
   }
 
   /// The time until the token is renewed: at least one second and at most `lifetimeMax`, whatever the source says.

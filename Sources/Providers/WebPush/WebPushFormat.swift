@@ -9,7 +9,7 @@ struct WebPushFormat: HTTP2PushFormat {
   /// Never used: a refused token is replaced by `WebPushProvider`.
   var tokenRefusedReason: String { "HTTP401" }
   var resendsMax: Int { 1 }
-  var bindsConnectionsToKeys: Bool { false }
+  var madeUpToken: String? { nil }
 
   /// Maximum time to live that FCM accepts, in seconds: four weeks.
   static let timeToLiveMax: Int64 = 2_419_200

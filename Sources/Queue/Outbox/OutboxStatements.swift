@@ -106,7 +106,8 @@ enum OutboxStatements {
       select place, lane, outbox_id, n, attempt, kind, crashes, environment, platform, created_at, deadline_at,
         remaining_us, paired, user_id, token, locale, data, ended, app_call_kind, call_id, end_reason, traceparent, declined,
         payload
-      from push.claim($1, $2, $3, $4, $5, p_total => $6, p_background => $7, p_later_floor => $8, p_later_max => $9)
+      from push.claim($1, $2, $3, $4, $5, p_total => $6, p_background => $7, p_later_floor => $8, p_later_max => $9,
+        p_last => $10)
       """)
 
   /// The columns of `claim`, in order. Texts that are read together are neighbours.
@@ -135,10 +136,10 @@ enum OutboxStatements {
   // MARK: - Settling
 
   static let settle = PostgresStatement(
-    name: "settle", sql: "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)")
+    name: "settle", sql: "select push.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)")
   static let settled = PostgresStatement(
     name: "settled", sql: "select outbox_id, n, created_at from push.settled($1, $2, $3, $4)")
-  static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7, $8)")
+  static let park = PostgresStatement(name: "park", sql: "select push.park($1, $2, $3, $4, $5, $6, $7, $8, $9)")
   static let endedFor = PostgresStatement(name: "ended_for", sql: "select outbox_id, user_id from push.ended_for($1)")
   static let followUp = PostgresStatement(name: "follow_up", sql: "select push.follow_up($1, $2)")
   static let sync = PostgresStatement(name: "sync", sql: "select push.sync($1)")

@@ -21,6 +21,7 @@ extension PostgresOutbox {
     parameters.append(limits.background)
     parameters.append(timestamps: allowances) { floor.backgroundFloor(of: $0.lane) }
     parameters.append(allowances.map(\.background))
+    parameters.append(allowances.filter(\.isLast).map(\.lane) + allowances.filter(\.takesOnlyNew).map { -$0.lane })
     let reconnects = maintenance.reconnects
     let (result, scanned) = try await perform(claim: parameters, asked)
     let answered = loop.now

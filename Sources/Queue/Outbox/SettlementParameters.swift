@@ -27,5 +27,6 @@ extension PostgresParameters {
     append(timestamps: ordered) { $0.answeredAt.flatMap(clock.microseconds(at:)) }
     append(texts: ordered) { $0.failures.json(clock) }
     append(int32s: ordered) { $0.receiptAfter.map { Int32(clamping: $0.milliseconds) } }
+    append(timestamps: ordered) { $0.lease.createdAtMicroseconds }
   }
 }

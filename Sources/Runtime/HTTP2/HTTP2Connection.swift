@@ -122,7 +122,10 @@ public final class HTTP2Connection {
   }
 
   /// Takes no more requests, finishes those in flight, then sends GOAWAY and closes.
-  public func drain() {
+  ///
+  /// - Parameter isAddressAtFault: whether to try the host's other addresses first from now on.
+  public func drain(isAddressAtFault: Bool = false) {
+    if isAddressAtFault { blameAddress() }
     switch state {
     case .connecting: close("not needed any more")
     case .ready:
@@ -133,11 +136,8 @@ public final class HTTP2Connection {
   }
 
   /// Sends GOAWAY and closes at once. Requests in flight end as `lost`, or as `refused` if they had not left.
-  ///
-  /// - Parameter isAddressAtFault: whether to try the host's other addresses first from now on.
-  public func close(_ reason: String, isAddressAtFault: Bool = false) {
+  public func close(_ reason: String) {
     guard state != .closed else { return }
-    if isAddressAtFault { blameAddress() }
     if let stream, stream.isOpen, withholdRequests() {
       session.goAway()
       session.drainOutput(into: &stream.output)

@@ -180,6 +180,7 @@ public struct APNsSimulator: SimulatedService {
     guard token.count >= 64, token.count <= 200, token.count.isMultiple(of: 2), token.allSatisfy(\.isHexDigit) else {
       throw Refusal(.badDeviceToken, "not 64 to 200 hexadecimal digits")
     }
+    guard !token.allSatisfy({ $0 == UInt8(ascii: "0") }) else { throw Refusal(.badDeviceToken, "nobody's token") }
     let stranger = environment == .production ? Self.sandboxTokenPrefix : Self.productionTokenPrefix
     if token.hasPrefixIgnoringCase(stranger) { throw Refusal(.badDeviceToken, "the token of another environment") }
   }

@@ -89,22 +89,29 @@ struct SeedPlan {
   let capacity: Int
   /// Travel times of a request to the provider and of its answer, in milliseconds.
   let providerTime: ClosedRange<Int64>
+  /// Whether some replicas cannot reach some providers, and nothing else is wrong.
+  let arePathsIll: Bool
   /// Calls arrive in groups.
   let isBursty: Bool
 
-  init(_ random: inout SplitMix64) {
+  /// - Parameter arePathsIll: whether these are the only faults.
+  init(_ random: inout SplitMix64, arePathsIll: Bool) {
+    self.arePathsIll = arePathsIll
     let density = random.pick([0.1, 0.2, 0.35, 0.5]) ?? 0.2
     for fault in Fault.allCases where random.chance(density) {
       weights[fault] = random.pick([0.3, 1, 3]) ?? 1
     }
+    if arePathsIll { weights = [:] }
     faultTime = random.time(6_000...25_000)
     calls = random.count(3...30)
     notifications = random.count(0...10)
     replicas = random.count(1...4)
     isAtLeastOnce = random.chance(0.3)
-    window = random.pick([3, 20, 200]) ?? 20
-    capacity = random.pick([1, 5, 100]) ?? 100
-    providerTime = random.pick([1...40, 1...40, 20...300, 100...1_500]) ?? 1...40
+    let (window, capacity) = (random.pick([3, 20, 200]) ?? 20, random.pick([1, 5, 100]) ?? 100)
+    let providerTime: ClosedRange<Int64> = random.pick([1...40, 1...40, 20...300, 100...1_500]) ?? 1...40
+    self.window = arePathsIll ? 200 : window
+    self.capacity = arePathsIll ? 100 : capacity
+    self.providerTime = arePathsIll ? 1...40 : providerTime
     isBursty = random.chance(0.5)
   }
 
@@ -115,13 +122,14 @@ struct SeedPlan {
 
   /// Whether no fault of this seed excuses a late ring.
   var isHarmless: Bool {
-    weights.keys.allSatisfy(Fault.harmless.contains) && capacity > 1 && window > 3 && providerTime.upperBound < 100
+    !arePathsIll && weights.keys.allSatisfy(Fault.harmless.contains) && capacity > 1 && window > 3
+      && providerTime.upperBound < 100
   }
 
   var description: String {
     let faults = Fault.allCases.compactMap { fault in weights[fault].map { "\(fault.rawValue) \($0)" } }
     return "\(replicas) replicas, \(calls) calls, \(notifications) notifications, window \(window), capacity "
       + "\(capacity), providers take \(providerTime) ms\(isAtLeastOnce ? ", one app at least once" : ""), faults for "
-      + "\(faultTime / 1_000_000_000) s: \(faults.isEmpty ? "none" : faults.joined(separator: ", "))"
+      + "\(faultTime / 1_000_000_000) s: \(arePathsIll ? "ill paths" : faults.isEmpty ? "none" : faults.joined(separator: ", "))"
   }
 }

@@ -87,7 +87,12 @@ final class SimulatedProvider {
     underWay[number] = request
     let gateway = life.link.gateway
     world.checker.willLeave(request, life)
-    let fate = world.faults.fate(of: request, in: lane, isTroubled: isTroubled, isUnauthorized: isUnauthorized)
+    let path = Paths.Path(replica: life.replica.index, lane: index)
+    let illness = world.paths.illness(of: path, at: world.now)
+    world.promises.willLeave(request, over: path, illness)
+    if let illness, illness != .slow { return suffer(illness, number, now) }
+    var fate = world.faults.fate(of: request, in: lane, isTroubled: isTroubled, isUnauthorized: isUnauthorized)
+    if illness == .slow { fate.answerAfter = world.random.time(1_000...6_000) }
     world.after(world.random.latency(world.plan.providerTime, longest: 300)) { [self] in
       var acceptance: Acceptance?
       if fate.isAccepted { acceptance = world.checker.didAccept(request, life, gateway) }
@@ -96,6 +101,7 @@ final class SimulatedProvider {
           // Its connection broke meanwhile, which was reported.
           guard underWay.removeValue(forKey: number) != nil else { return }
           acceptance?.isCertain = fate.isCertain
+          if let acceptance, fate.isCertain { world.promises.didAnswer(acceptance) }
           report(request, fate.outcome, status: fate.status, sentAt: now)
           pump()
         }
@@ -103,11 +109,39 @@ final class SimulatedProvider {
     }
   }
 
-  private func report(_ request: PushRequest, _ outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant?) {
+  /// A request leaves over an ill path: the provider never gets it.
+  private func suffer(_ illness: PathIllness, _ number: Int, _ sentAt: Instant) {
+    guard let request = underWay[number] else { return }
+    let (outcome, status): (PushOutcome, UInt16) =
+      switch illness {
+      case .silent, .slow: (.unknown(reason: "TimedOut"), 0)
+      case .closing: (.unknown(reason: PushOutcome.connectionLostReason), 0)
+      case .refusing: (.unauthorized(reason: "InvalidProviderToken"), 403)
+      case .ill: (.unavailable(reason: "HTTP502", after: nil), 502)
+      case .throttling: (.throttled(reason: "TooManyRequests", after: Paths.pause, isLaneWide: true), 429)
+      }
+    let time =
+      illness == .silent
+      ? min(max(0, (request.deadline - sentAt).count) + 5_000_000_000, 10_000_000_000)
+      : world.random.latency(world.plan.providerTime, longest: 300)
+    world.after(time) { [self] in
+      life.whenRunning { [self] in
+        guard underWay.removeValue(forKey: number) != nil else { return }
+        if illness == .throttling { world.promises.didPause(Paths.Path(replica: life.replica.index, lane: index)) }
+        report(request, outcome, status: status, sentAt: sentAt, connection: number)
+        pump()
+      }
+    }
+  }
+
+  private func report(
+    _ request: PushRequest, _ outcome: PushOutcome, status: UInt16 = 0, sentAt: Instant?, connection: Int = -1
+  ) {
     // Not within the turn that passed the request.
     let result = { [life] in
       PushResult(
-        tag: request.tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: life.localNow, connection: 1)
+        tag: request.tag, outcome: outcome, status: status, sentAt: sentAt, answeredAt: life.localNow,
+        connection: connection)
     }
     world.after(1_000) { [self] in
       life.whenRunning { [self] in life.handle(.provider(.results([result()]), lane: index)) }

@@ -25,6 +25,7 @@ final class World {
 
   let seed: UInt64
   let plan: SeedPlan
+  let paths: Paths
   let story: Story
   var random: SplitMix64
   private(set) var now: VirtualTime = 0
@@ -37,6 +38,7 @@ final class World {
   private(set) var backend: Backend!
   private(set) var faults: FaultInjector!
   private(set) var checker: Checker!
+  private(set) var promises: PromiseChecker!
   let phones = PhoneLog()
   /// All lives, including ended ones, whose requests may arrive after their death.
   private var lives: [Life] = []
@@ -52,9 +54,11 @@ final class World {
     self.seed = seed
     story = Story(isTold: isTold)
     random = SplitMix64(seed: seed)
-    plan = SeedPlan(&random)
+    plan = SeedPlan(&random, arePathsIll: Paths.areIll(seed))
+    paths = Paths(seed, replicas: plan.replicas, lanes: lanes.count, until: plan.faultTime)
     server = DatabaseServer(self)
     checker = Checker(self)
+    promises = PromiseChecker(self)
     backend = Backend(self)
     faults = FaultInjector(self)
     replicas = (0..<plan.replicas).map { Replica($0, self) }

@@ -1,0 +1,57 @@
+// What a lane remembers of tokens beyond a delivery: whose pushes lost their connections, and which belong to APNs' other environment.
+// Pure.
+//
+// A ring that was lost goes back to the outbox, which does not store its losses. The next one to the same phone may be lost, too. One
+// whose environment says late that the token is not its own has been handed on, and the next try is to ask the other one.
+
+internal import Runtime
+
+/// What is known of each of a lane's tokens since it last worked.
+struct TokenMemory {
+  /// Maximum number of tokens. Above it the one is forgotten that failed longest ago.
+  static let countMax = 1_024
+  /// For how long a token is remembered after its last loss.
+  static let life = Nanoseconds.seconds(600)
+
+  private struct Entry {
+    var losses = ConnectionLosses()
+    var isElsewhere = false
+    var at: Instant
+  }
+
+  private var entries: [ArraySlice<UInt8>: Entry] = [:]
+
+  /// The losses of a token so far.
+  func losses(of token: ArraySlice<UInt8>, _ now: Instant) -> ConnectionLosses {
+    entry(of: token, now)?.losses ?? ConnectionLosses()
+  }
+
+  /// Whether the environment of its deliveries has said that it belongs to the other one.
+  func isElsewhere(_ token: ArraySlice<UInt8>, _ now: Instant) -> Bool { entry(of: token, now)?.isElsewhere ?? false }
+
+  private func entry(of token: ArraySlice<UInt8>, _ now: Instant) -> Entry? {
+    guard !entries.isEmpty, let entry = entries[token], entry.at + Self.life > now else { return nil }
+    return entry
+  }
+
+  mutating func note(_ losses: ConnectionLosses, of token: ArraySlice<UInt8>, _ now: Instant) {
+    note(token, now) { $0.losses = losses }
+  }
+
+  mutating func noteElsewhere(_ token: ArraySlice<UInt8>, _ now: Instant) { note(token, now) { $0.isElsewhere = true } }
+
+  private mutating func note(_ token: ArraySlice<UInt8>, _ now: Instant, _ change: (inout Entry) -> Void) {
+    var entry = entry(of: token, now) ?? Entry(at: now)
+    entry.at = now
+    change(&entry)
+    // A copy, because the token is a part of a larger buffer.
+    entries[Array(token)[...]] = entry
+    guard entries.count > Self.countMax else { return }
+    if let oldest = entries.min(by: { $0.value.at < $1.value.at }) { entries[oldest.key] = nil }
+  }
+
+  /// A push to the token was answered.
+  mutating func forget(_ token: ArraySlice<UInt8>) {
+    if !entries.isEmpty { entries[token] = nil }
+  }
+}

@@ -1,0 +1,77 @@
+// The tokens whose requests to Expo failed. No clock, no I/O.
+//
+// | a token's last request | its next one |
+// |---|---|
+// | failed, with more than eight messages | with at most eight others that failed |
+// | failed, with at most eight messages | alone, one at a time |
+// | failed alone, although another one worked meanwhile | the same, but after all others: the token is a suspect |
+// | worked | with any others |
+//
+// During an outage everything fails, and no token is the cause: nothing works meanwhile, so there are no suspects. When several
+// requests in a row have failed, the first one that works shows that it was an outage, and the smaller requests end.
+
+internal import Runtime
+
+/// Remembers tokens beyond the delivery: the next call to a suspect takes no others with it, either.
+struct ExpoSuspects {
+  enum Treatment { case any, few, alone, last }
+
+  /// Maximum number of messages in the next request after a large one has failed.
+  static let few = 8
+  /// How long a token is remembered after its last failure.
+  static let memory = Nanoseconds.seconds(600)
+  /// Maximum number of tokens remembered. The oldest is forgotten for a new one.
+  static let tokensMax = 1_024
+  /// Number of failures in a row that show an outage.
+  static let outageMin = 3
+
+  private struct Mark {
+    var isAlone: Bool
+    /// How often it failed although others worked.
+    var strikes = 0
+    var failedAt: Instant
+  }
+
+  private var marks: [ArraySlice<UInt8>: Mark] = [:]
+  private var failuresInARow = 0
+  private var workedAt = Instant(nanoseconds: .min)
+
+  /// Whether any token is remembered. Forgets those whose time is over.
+  mutating func isRemembering(_ now: Instant) -> Bool {
+    if !marks.isEmpty { marks = marks.filter { $0.value.failedAt + Self.memory > now } }
+    return !marks.isEmpty
+  }
+
+  func treatment(of token: ArraySlice<UInt8>) -> Treatment {
+    guard let mark = marks[token] else { return .any }
+    return mark.strikes > 0 ? .last : mark.isAlone ? .alone : .few
+  }
+
+  func strikes(of token: ArraySlice<UInt8>) -> Int { marks[token]?.strikes ?? 0 }
+
+  mutating func didFail(_ tokens: [ArraySlice<UInt8>], sentAt: Instant, _ now: Instant) {
+    failuresInARow += 1
+    let hasOtherWorked = workedAt >= sentAt
+    for token in tokens {
+      var mark = marks[token] ?? Mark(isAlone: false, failedAt: now)
+      mark.isAlone = tokens.count <= Self.few
+      // Only who was alone is the cause for certain.
+      if hasOtherWorked, tokens.count == 1 { mark.strikes += 1 }
+      mark.failedAt = now
+      if marks[token] == nil, marks.count >= Self.tokensMax,
+        let oldest = marks.min(by: { $0.value.failedAt < $1.value.failedAt })
+      {
+        marks[oldest.key] = nil
+      }
+      // A copy, so that the message of the slice is released.
+      marks[ArraySlice(Array(token))] = mark
+    }
+  }
+
+  mutating func didWork(_ tokens: some Sequence<ArraySlice<UInt8>>, _ now: Instant) {
+    workedAt = now
+    if failuresInARow >= Self.outageMin { marks = marks.filter { $0.value.strikes > 0 } }
+    failuresInARow = 0
+    if !marks.isEmpty { for token in tokens { marks[token] = nil } }
+  }
+}

@@ -1,0 +1,116 @@
+// Tests of which requests the messages of failed requests travel in.
+
+import Runtime
+import Testing
+
+@testable import Providers
+
+@Suite("Expo: suspects", .timeLimit(.minutes(10))) struct ExpoSuspectsTests {
+  private func at(_ seconds: Int64) -> Instant { Instant(nanoseconds: seconds * 1_000_000_000) }
+
+  /// The tags of all requests that may be made now, sorted.
+  private func requests(of queue: inout ExpoSendQueue, _ now: Instant) -> [[PushRequest]] {
+    var batches: [[PushRequest]] = []
+    while let batch = queue.next(now) { batches.append(batch) }
+    return batches.sorted { $0[0].tag < $1[0].tag }
+  }
+
+  private func tags(_ batches: [[PushRequest]]) -> [[Int]] { batches.map { $0.map { Int($0.tag) } } }
+
+  private func make(_ tags: some Sequence<Int>) -> [PushRequest] {
+    tags.map { ExpoSendQueueTests.request($0, deadline: 3600) }
+  }
+
+  @Test func `the messages of a failed request travel in smaller ones: a hundred, eight, one`() {
+    var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 100)
+    _ = queue.append(make(1...20), at(0))
+    var batches = requests(of: &queue, at(0))
+    #expect(batches.map(\.count) == [20])
+    for sizes in [[8, 8, 4], Array(repeating: 1, count: 20)] {
+      for batch in batches {
+        queue.finish(batch)
+        queue.didFail(batch, sentAt: at(0), at(1))
+      }
+      _ = queue.append(batches.flatMap { $0 }, at(2))
+      batches = requests(of: &queue, at(2))
+      #expect(batches.map(\.count) == sizes)
+    }
+  }
+
+  @Test func `a token that fails alone although others work is sent last, alone, and one request at a time`() {
+    var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
+    let (pair, bad) = (make(1...2), make([1]))
+    _ = queue.append(pair, at(0))
+    for batch in requests(of: &queue, at(0)) { queue.finish(batch) }
+    queue.didFail(pair, sentAt: at(0), at(2))
+    _ = queue.append(pair, at(2))
+    for batch in requests(of: &queue, at(2)) {
+      #expect(batch.count == 1)
+      queue.finish(batch)
+    }
+    #expect(!queue.isSuspect(bad))
+    queue.didTake(make([2]), at(3))
+    queue.didFail(bad, sentAt: at(2), at(12))
+    #expect(queue.isSuspect(bad))
+    // Its next calls, beside others.
+    let busy = queue.append([1, 1, 3, 4, 1].map { ExpoSendQueueTests.request($0, deadline: 3600) }, at(13))
+    #expect(busy.count == 2, "it has one request at a time, and nothing waits behind it here")
+    #expect(tags(requests(of: &queue, at(13))) == [[1], [3, 4]])
+    queue.didTake(make([3, 4]), at(14))
+    queue.finish(make([3, 4]))
+    #expect(queue.append(bad, at(14)).count == 1, "its request is still under way")
+    queue.finish(bad)
+    #expect(queue.append(bad, at(14)).isEmpty)
+    #expect(tags(requests(of: &queue, at(14))) == [[1]])
+    // Its own success clears it.
+    queue.finish(bad)
+    queue.didTake(bad, at(15))
+    #expect(!queue.isSuspect(bad))
+  }
+
+  @Test func `suspects take at most half of the places, those with the fewest strikes first`() {
+    var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 6)
+    for strike in 1...3 {
+      for tag in strike...5 {
+        queue.didTake(make([99]), at(0))
+        queue.didFail(make([tag]), sentAt: at(0), at(1))
+      }
+    }
+    _ = queue.append(make(1...5), at(2))
+    _ = queue.append(make(6...7), at(2))
+    #expect(tags(requests(of: &queue, at(2))) == [[1], [2], [3], [6, 7]])
+    _ = queue.append(make([8]), at(2))
+    _ = queue.append(make([9]), at(2))
+    #expect(tags(requests(of: &queue, at(2))) == [[8, 9]], "places are left for others")
+  }
+
+  @Test func `an outage makes no suspects, and the first request that works ends it for all`() {
+    var queue = ExpoSendQueue(messagesMax: 100, requestsMax: 100)
+    for round in 0..<4 {
+      _ = queue.append(make(1...30), at(Int64(round)))
+      for batch in requests(of: &queue, at(Int64(round))) {
+        queue.finish(batch)
+        queue.didFail(batch, sentAt: at(Int64(round)), at(Int64(round)))
+      }
+    }
+    #expect(!queue.isSuspect(make([1])))
+    _ = queue.append(make([1]), at(10))
+    queue.didTake(queue.next(at(10))!, at(10))
+    _ = queue.append(make(1...30), at(11))
+    #expect(requests(of: &queue, at(11)).map(\.count) == [30])
+  }
+
+  @Test func `a token is forgotten after ten minutes, and for newer ones`() {
+    var suspects = ExpoSuspects()
+    func token(_ number: Int) -> ArraySlice<UInt8> { Array("\(number)".utf8)[...] }
+    for number in 0...ExpoSuspects.tokensMax {
+      suspects.didFail([token(number)], sentAt: at(Int64(number)), at(Int64(number)))
+    }
+    #expect(suspects.treatment(of: token(0)) == .any)
+    #expect(suspects.treatment(of: token(1)) == .alone)
+    let remembersSome = suspects.isRemembering(at(1) + ExpoSuspects.memory)
+    #expect(remembersSome)
+    #expect(suspects.treatment(of: token(1)) == .any)
+    #expect(suspects.treatment(of: token(2)) == .alone)
+  }
+}

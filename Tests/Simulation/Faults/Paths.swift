@@ -1,0 +1,93 @@
+// The paths from each replica to each provider: most work, some fail in one way for a while, and heal at any moment.
+//
+// Only some seeds have ill paths, and these have no other faults: then somebody can always ring, or nobody can, and it is known when.
+
+import Providers
+import Runtime
+
+/// What is wrong with a path.
+enum PathIllness {
+  /// Requests get no answer.
+  case silent
+  /// The connection is lost with the request.
+  case closing
+  /// Our credentials are refused.
+  case refusing
+  /// A proxy, or a server that is ill, answers.
+  case ill
+  /// The provider asks for a pause, of this path alone.
+  case throttling
+  /// Requests arrive, and their answers come late.
+  case slow
+
+  static func choices(_ seed: UInt64) -> [PathIllness] {
+    Paths.areSlow(seed) ? [.slow, .slow, .slow, .silent] : [.silent, .closing, .refusing, .ill, .throttling]
+  }
+}
+
+/// The ill paths of a seed.
+struct Paths {
+  /// How long a path asks not to be used.
+  static let pause = Nanoseconds.seconds(4)
+
+  struct Path: Hashable {
+    var replica: Int
+    var lane: Int
+  }
+
+  private struct Span {
+    var from, until: VirtualTime
+    var illness: PathIllness
+  }
+
+  private var spans: [Path: [Span]] = [:]
+  private let replicas: Int
+
+  /// Whether a seed has ill paths.
+  static func areIll(_ seed: UInt64) -> Bool { seed % 4 == 0 }
+
+  /// Whether most of its ill paths are slow.
+  static func areSlow(_ seed: UInt64) -> Bool { seed % 16 == 4 }
+
+  init(_ seed: UInt64, replicas: Int, lanes: Int, until end: VirtualTime) {
+    self.replicas = replicas
+    guard Self.areIll(seed) else { return }
+    // Draws of their own, so that other seeds stay as they are.
+    var random = SplitMix64(seed: seed &* 0x9E37_79B9_7F4A_7C15)
+    for replica in 0..<replicas {
+      for lane in 0..<lanes where random.chance(0.5) {
+        var from = random.time(0...4_000)
+        while from < end {
+          let until = from + random.time(500...12_000)
+          let illness = random.pick(PathIllness.choices(seed)) ?? .silent
+          spans[Path(replica: replica, lane: lane), default: []].append(
+            Span(from: from, until: until, illness: illness))
+          from = until + random.time(500...8_000)
+        }
+      }
+    }
+  }
+
+  /// What is wrong now; nil if nothing is.
+  func illness(of path: Path, at now: VirtualTime) -> PathIllness? {
+    spans[path]?.first { $0.from <= now && now < $0.until }?.illness
+  }
+
+  /// Whether nothing was wrong since then.
+  func hasWorked(_ path: Path, since start: VirtualTime, at now: VirtualTime) -> Bool {
+    !spans[path, default: []].contains { $0.from <= now && start < $0.until }
+  }
+
+  /// The first time, not before `start`, from which the path of some replica works for so long.
+  func works(lane: Int, from start: VirtualTime, for time: VirtualTime) -> VirtualTime {
+    (0..<replicas).map { replica in
+      var from = start
+      for span in spans[Path(replica: replica, lane: lane), default: []] {
+        // A pause that was asked for is not over before.
+        let until = span.until + (span.illness == .throttling ? Self.pause.count : 0)
+        if span.from < from + time, from < until { from = until }
+      }
+      return from
+    }.min() ?? start
+  }
+}
