@@ -115,7 +115,7 @@ one "commit;" >"$work/out"
 equal "who returns a row waits for the mark" "$(two_ends)/$(accepted late-2)" "1/0:delivered Hedged"
 equal "nothing that is marked is ready again when the claim was lost" "$(two "select push.forget($owner_b, 1);")/$(accepted late-2)/$(owed late-2)" \
   "1/0:delivered Hedged, 1:delivered Hedged/"
-equal "and no channel follows" "$(follow; sql -c "select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id ~ '^late-'")" 0
+equal "and no channel follows" "$(due; follow; sql -c "select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id where call_id ~ '^late-'")" 0
 sql -c "delete from push.gateways where id in ($owner_a, $owner_b)"
 
 # --- Two gateways disown and free the same row ---
