@@ -97,6 +97,7 @@ enum AnswerFuzz {
       require(count > 1, "one message is split")
       require(projects.allSatisfy { $0.count <= answer.body.count }, "more tokens than were named")
     case .sendFewer: require(count > 1, "one message is too many")
+    case .halve: require(count > 1, "one message is halved")
     }
   }
 

@@ -61,7 +61,7 @@ struct SecondChanceTests {
     }
   }
 
-  @Test("fallback: a token that gets too many pushes is tried once more, then the user's next channel")
+  @Test("fallback: a token that gets too many pushes is tried three times more, beside the user's next channel")
   func tooManyRequests() async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.faults = FaultPlan([FaultRule(provider: .apns, fault: .reason("TooManyRequests"))])
@@ -72,7 +72,7 @@ struct SecondChanceTests {
       )
       #expect(
         try await history(gateway, "provider, outcome, reason, attempts") == [
-          "apns dead TooManyRequests 2", "expo delivered Alert 1",
+          "apns dead TooManyRequests 4", "expo delivered Alert 1",
         ])
       #expect(try await gateway.database.value("select count(*) from push.token_invalidations") == "0")
     }
