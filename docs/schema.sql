@@ -310,9 +310,9 @@ COMMENT ON COLUMN push.delivery.found_ended IS 'for a claimed invite: whether th
 
 COMMENT ON COLUMN push.delivery.avoid IS 'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway has handed it on; null: anybody';
 
-COMMENT ON COLUMN push.delivery.handed_on_at IS 'when it was handed on; null: it was not';
+COMMENT ON COLUMN push.delivery.handed_on_at IS 'when a gateway last returned it; null: none has';
 
-COMMENT ON COLUMN push.delivery.accepted_at IS 'for a claimed delivery: when the provider accepted it from another gateway, which had handed it on. So it ends as delivered';
+COMMENT ON COLUMN push.delivery.accepted_at IS 'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
 
 CREATE FUNCTION push.bury(p_gone push.delivery[], p_outcome integer, p_reason text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql

@@ -63,9 +63,9 @@ comment on column push.delivery.found_ended is
 comment on column push.delivery.avoid is
   'for a ready delivery that was handed on, until due_at: the gateway that does not claim it; negative: nobody claims it, and this gateway '
   'has handed it on; null: anybody';
-comment on column push.delivery.handed_on_at is 'when it was handed on; null: it was not';
+comment on column push.delivery.handed_on_at is 'when a gateway last returned it; null: none has';
 comment on column push.delivery.accepted_at is
-  'for a claimed delivery: when the provider accepted it from another gateway, which had handed it on. So it ends as delivered';
+  'for a claimed delivery: when the provider accepted it from another gateway, which had it before. So it ends as delivered';
 comment on column push.history.token is 'the device token; null: erased, or finished before this column existed';
 comment on column push.history.environment is '0 production, 1 sandbox';
 comment on column push.history.platform is 'as push.delivery.platform';

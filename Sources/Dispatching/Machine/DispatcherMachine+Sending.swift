@@ -298,7 +298,7 @@ extension DispatcherMachine {
     let said: PushOutcome
     if case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, entry.firstEnvironmentOutcome == nil {
       said = .rejected(reason: Self.badDeviceToken)
-      memories[entry.lane].noteElsewhere(entry.delivery.token, now)
+      memories[entry.lane].noteForeign(entry.delivery.token, in: entry.environment, now)
     } else {
       said = result.outcome
     }

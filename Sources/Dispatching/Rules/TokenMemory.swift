@@ -4,6 +4,7 @@
 // A ring that was lost goes back to the outbox, which does not store its losses. The next one to the same phone may be lost, too. One
 // whose environment says late that the token is not its own has been handed on, and the next try is to ask the other one.
 
+internal import PushModel
 internal import Runtime
 
 /// What is known of each of a lane's tokens since it last worked.
@@ -15,7 +16,8 @@ struct TokenMemory {
 
   private struct Entry {
     var losses = ConnectionLosses()
-    var isElsewhere = false
+    /// The environment that has said that the token is not its own.
+    var foreign: PushEnvironment?
     var at: Instant
   }
 
@@ -26,8 +28,10 @@ struct TokenMemory {
     entry(of: token, now)?.losses ?? ConnectionLosses()
   }
 
-  /// Whether the environment of its deliveries has said that it belongs to the other one.
-  func isElsewhere(_ token: ArraySlice<UInt8>, _ now: Instant) -> Bool { entry(of: token, now)?.isElsewhere ?? false }
+  /// Whether this environment has said that the token is not its own. The token may have been registered for the other one since.
+  func isForeign(_ token: ArraySlice<UInt8>, in environment: PushEnvironment, _ now: Instant) -> Bool {
+    entry(of: token, now)?.foreign == environment
+  }
 
   private func entry(of token: ArraySlice<UInt8>, _ now: Instant) -> Entry? {
     guard !entries.isEmpty, let entry = entries[token], entry.at + Self.life > now else { return nil }
@@ -38,7 +42,9 @@ struct TokenMemory {
     note(token, now) { $0.losses = losses }
   }
 
-  mutating func noteElsewhere(_ token: ArraySlice<UInt8>, _ now: Instant) { note(token, now) { $0.isElsewhere = true } }
+  mutating func noteForeign(_ token: ArraySlice<UInt8>, in environment: PushEnvironment, _ now: Instant) {
+    note(token, now) { $0.foreign = environment }
+  }
 
   private mutating func note(_ token: ArraySlice<UInt8>, _ now: Instant, _ change: (inout Entry) -> Void) {
     var entry = entry(of: token, now) ?? Entry(at: now)
