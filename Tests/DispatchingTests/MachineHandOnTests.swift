@@ -198,6 +198,12 @@ import Testing
       try rig.bring([rig.delivery(1).attempted(1)])
       let next = try #require(rig.sends().first)
       #expect(next.environment == request.environment.other && next.deadline <= rig.now + .seconds(2))
+      // Registered for the other one since: that one is asked first, and its word alone calls nothing dead.
+      let token = String(decoding: request.token, as: UTF8.self)
+      rig.live(.milliseconds(200))
+      try rig.bring([rig.delivery(2, token: token, environment: next.environment)])
+      let corrected = try #require(rig.sends().first)
+      #expect(corrected.environment == next.environment && corrected.deadline > rig.now + .seconds(2))
     }
   }
 

@@ -243,7 +243,8 @@ struct MachineRig {
   /// - Parameter life: which of several rows with these numbers it is.
   func delivery(
     _ outboxID: Int64, _ pushNumber: Int32 = 0, kind: PushKind = .invite, lane: Int16 = MachineRig.lane,
-    seconds: Int64 = 60, isOver: Bool = false, decliners: [String] = [], token: String? = nil, life: Int64 = 0
+    seconds: Int64 = 60, isOver: Bool = false, decliners: [String] = [], token: String? = nil,
+    environment: PushEnvironment = .production, life: Int64 = 0
   ) -> Delivery {
     let payload = #"{"callId":"c\#(outboxID)","from":"doorman","fromName":"Portaria","message":"x","chatId":"1"}"#
     let deadline = now + .seconds(seconds)
@@ -252,7 +253,7 @@ struct MachineRig {
         outboxID: outboxID, pushNumber: pushNumber, lease: 0, createdAtMicroseconds: life),
       place: DeliveryPlace(block: UInt32(truncatingIfNeeded: outboxID), offset: UInt16(pushNumber)), lane: lane,
       attempt: 1,
-      kind: kind, environment: .production, platform: .android, userID: Array("u".utf8),
+      kind: kind, environment: environment, platform: .android, userID: Array("u".utf8),
       token: Array((token ?? "token-\(outboxID)-\(pushNumber)").utf8),
       locale: nil, createdAtMicroseconds: Self.startMicroseconds,
       deadlineAtMicroseconds: Self.startMicroseconds + (deadline - Self.start).microseconds, deadline: deadline,
