@@ -183,13 +183,16 @@ let package = Package(
       swiftSettings: strictTests),
     .target(name: "TestTime", dependencies: ["Runtime"], path: "Tests/TestTime", swiftSettings: strictTests),
     .target(name: "TestSeed", dependencies: ["Runtime"], path: "Tests/TestSeed", swiftSettings: strictTests),
+    .target(name: "TestProcess", path: "Tests/TestProcess", swiftSettings: strictTests),
     .target(
-      name: "HTTP2TestSupport", dependencies: ["Runtime"], path: "Tests/HTTP2TestSupport", swiftSettings: strictTests),
+      name: "HTTP2TestSupport", dependencies: ["Runtime", "TestProcess"], path: "Tests/HTTP2TestSupport",
+      swiftSettings: strictTests),
     .target(
       name: "DialectsTestSupport", dependencies: ["Dialects", "Providers", "PushModel", "Queue", "Runtime"],
       path: "Tests/DialectsTestSupport", swiftSettings: strictTests),
     .testTarget(
-      name: "RuntimeTests", dependencies: ["Runtime", "COpenSSL", "HTTP2TestSupport", "TestSeed", "TestTime"],
+      name: "RuntimeTests",
+      dependencies: ["Runtime", "COpenSSL", "HTTP2TestSupport", "TestProcess", "TestSeed", "TestTime"],
       swiftSettings: strictTests),
     .testTarget(
       name: "QueueTests",
@@ -198,7 +201,8 @@ let package = Package(
     .testTarget(
       name: "ProvidersTests",
       dependencies: [
-        "Providers", "PushModel", "Runtime", "Simulators", "HTTP2TestSupport", "TestSeed", "TestTime", logging,
+        "Providers", "PushModel", "Runtime", "Simulators", "HTTP2TestSupport", "TestProcess", "TestSeed", "TestTime",
+        logging,
       ],
       swiftSettings: strictTests),
     .testTarget(
@@ -213,7 +217,7 @@ let package = Package(
       ],
       swiftSettings: strictTests),
     .testTarget(
-      name: "SimulatorsTests", dependencies: ["Simulators", "Runtime"], swiftSettings: strictTests),
+      name: "SimulatorsTests", dependencies: ["Simulators", "Runtime", "TestProcess"], swiftSettings: strictTests),
     .testTarget(
       name: "PhonesTests",
       dependencies: [
@@ -236,8 +240,8 @@ let package = Package(
     .target(
       name: "HTTPSurfaceTestSupport",
       dependencies: [
-        "HTTPSurface", "Settings", "Queue", "Runtime", "COpenSSL", "HTTP2TestSupport", "TestSupport", "TestTime",
-        logging,
+        "HTTPSurface", "Settings", "Queue", "Runtime", "COpenSSL", "HTTP2TestSupport", "TestProcess", "TestSupport",
+        "TestTime", logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       path: "Tests/HTTPSurfaceTestSupport", swiftSettings: strictTests),
@@ -246,7 +250,7 @@ let package = Package(
       dependencies: [
         "HTTPSurface", "HTTPSurfaceTestSupport", "Settings", "Dispatching", "Providers", "PushModel", "Queue",
         "Runtime", "COpenSSL",
-        "HTTP2TestSupport", "TestSeed", "TestSupport", "TestTime", logging,
+        "HTTP2TestSupport", "TestProcess", "TestSeed", "TestSupport", "TestTime", logging,
         .product(name: "HTTPTypes", package: "swift-http-types"),
         .product(name: "Hummingbird", package: "hummingbird"),
         .product(name: "NIOCore", package: "swift-nio"),
@@ -268,7 +272,7 @@ let package = Package(
         "Lab", "Operations", "Phones", "Dialects", "DialectsTestSupport", "Dispatching", "HTTP2TestSupport",
         "PushModel",
         "Queue",
-        "Providers", "Simulators", "Runtime", "TestSupport", "TestTime", argumentParser, logging,
+        "Providers", "Simulators", "Runtime", "TestProcess", "TestSupport", "TestTime", argumentParser, logging,
         .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
       ],
       swiftSettings: strictTests),

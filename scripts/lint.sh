@@ -31,6 +31,8 @@ lint_swift() {
   # Tests that sleep fail on a busy machine. Tests/TestTime has what they use instead.
   grep -rn 'Task\.sleep' Tests --include='*.swift' | grep -v '^Tests/TestTime/' |
     sed -E 's|^([^:]+:[0-9]+):.*|\1: Task.sleep in a test: use eventually, a clock or a signal, or letPass (CONTRIBUTING.md, Tests)|'
+  grep -rnE 'try [a-zA-Z]+\.run\(\)$' Tests --include='*.swift' | grep -v '^Tests/TestProcess/' |
+    sed -E 's|^([^:]+:[0-9]+):.*|\1: run() of a Process: use start() of Tests/TestProcess, which says why|'
   grep -rc '^@Suite' Tests --include='*.swift' | sed -nE 's/^([^:]+):([2-9]|[0-9]{2,})$/\1:1: \2 suites in a file: one is enough/p'
   # A package import turns off cross-module optimization of everything that uses the imported module.
   (cd Sources && grep -rnE '^package import' Runtime PushModel Queue Providers Dialects Dispatching) |

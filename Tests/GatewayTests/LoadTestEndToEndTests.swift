@@ -3,6 +3,7 @@
 import Foundation
 import Queue
 import Simulators
+import TestProcess
 import TestSupport
 import Testing
 
@@ -95,7 +96,7 @@ import Testing
       let output = Pipe()
       process.standardOutput = output
       process.standardError = FileHandle.nullDevice
-      try process.run()
+      try process.start()
       try await harness.database.wait(for: "select count(*) > 5 from push.history")
       process.interrupt()
       let text = try await Task.detached { try output.fileHandleForReading.readToEnd() ?? Data() }.value

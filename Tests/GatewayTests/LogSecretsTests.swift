@@ -6,6 +6,7 @@ import Foundation
 import HTTP2TestSupport
 import Queue
 import Simulators
+import TestProcess
 import TestSupport
 import TestTime
 import Testing
@@ -24,7 +25,7 @@ private final class ServingProcess {
     process = OperationsFixture.process(database, ["serve", "--config", configuration] + arguments)
     process.standardError = try FileHandle(forWritingTo: log)
     process.standardOutput = FileHandle.nullDevice
-    try process.run()
+    try process.start()
   }
 
   var text: String { (try? String(contentsOf: log, encoding: .utf8)) ?? "" }

@@ -2,6 +2,7 @@
 
 import Foundation
 import Queue
+import TestProcess
 import TestSupport
 import Testing
 
@@ -85,7 +86,7 @@ enum OperationsFixture {
     let (output, errors) = (Pipe(), Pipe())
     process.standardOutput = output
     process.standardError = errors
-    try process.run()
+    try process.start()
     // Errors are a few lines, which fit into the pipe's buffer.
     let text = output.fileHandleForReading.readDataToEndOfFile()
     let complaint = errors.fileHandleForReading.readDataToEndOfFile()

@@ -2,6 +2,7 @@
 
 import Foundation
 import Queue
+import TestProcess
 import TestSupport
 import Testing
 
@@ -35,7 +36,7 @@ import Testing
         process.standardError = pipe
         reading = pipe.fileHandleForReading
       }
-      try process.run()
+      try process.start()
     }
 
     /// The two ends of a pseudoterminal: the test's and the program's.

@@ -2,6 +2,7 @@
 
 import Foundation
 import Runtime
+import TestProcess
 
 /// A program that listens on a port of 127.0.0.1. It is stopped when this object is released or this process ends.
 // @unchecked: nothing changes after `init`.
@@ -23,7 +24,7 @@ public final class ServerProcess: @unchecked Sendable {
     shell.standardInput = input
     shell.standardOutput = output
     shell.standardError = FileHandle.nullDevice
-    try shell.run()
+    try shell.start()
     let line = String(decoding: output.fileHandleForReading.availableData, as: UTF8.self)
     guard let pid = pid_t(line.trimmingCharacters(in: .newlines)) else { throw NotStarted() }
     server = pid

@@ -2,6 +2,7 @@
 
 import Foundation
 import Runtime
+import TestProcess
 
 public struct TestCertificates: Sendable {
   public let caFile: String
@@ -20,7 +21,7 @@ public struct TestCertificates: Sendable {
     let script = Process()
     script.executableURL = URL(filePath: "/bin/sh")
     script.arguments = [root.appending(path: "scripts/certificates.sh").path(), folder]
-    try script.run()
+    try script.start()
     script.waitUntilExit()
     guard script.terminationStatus == 0 else { throw NotMade() }
     caFile = folder + "/ca.pem"

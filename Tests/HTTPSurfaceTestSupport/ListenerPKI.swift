@@ -2,6 +2,7 @@
 
 import Foundation
 import HTTP2TestSupport
+import TestProcess
 
 @testable import Settings
 
@@ -70,7 +71,7 @@ package final class ListenerPKI {
     let output = Pipe()
     process.standardOutput = output
     process.standardError = output
-    try process.run()
+    try process.start()
     let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
     process.waitUntilExit()
     guard mayFail || process.terminationStatus == 0 else { throw Failed(output: text) }

@@ -4,6 +4,7 @@ import HTTPSurfaceTestSupport
 import Foundation
 import Logging
 import Runtime
+import TestProcess
 import TestSupport
 import Testing
 
@@ -26,7 +27,7 @@ import Testing
       let (input, output) = (Pipe(), Pipe())
       process.standardInput = input
       process.standardOutput = output
-      try process.run()
+      try process.start()
       input.fileHandleForWriting.write(Data(#"{"now": \#(now)}"#.utf8))
       try input.fileHandleForWriting.close()
       let data = try output.fileHandleForReading.readToEnd() ?? Data()

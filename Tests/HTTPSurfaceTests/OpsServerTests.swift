@@ -6,6 +6,7 @@ import Hummingbird
 import Logging
 import Runtime
 import ServiceLifecycle
+import TestProcess
 import Testing
 
 @testable import HTTPSurface
@@ -29,7 +30,7 @@ import Testing
             curl.arguments = ["curl", "-s", "-m", "120", "-w", "%{http_code}", "http://127.0.0.1:\(port)\(path)"]
             let output = Pipe()
             curl.standardOutput = output
-            try curl.run()
+            try curl.start()
             let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
             curl.waitUntilExit()
             return (String(text.suffix(3)), String(text.dropLast(3)))

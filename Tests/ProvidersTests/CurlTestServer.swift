@@ -1,6 +1,7 @@
 // Starts Tests/servers/http_server.py, a server that shares no code with ours.
 
 import Foundation
+import TestProcess
 
 /// A server process; it ends when this object is released or the test process ends.
 // @unchecked: nothing changes after `init`.
@@ -26,7 +27,7 @@ final class CurlTestServer: @unchecked Sendable {
     let output = Pipe()
     process.standardInput = FileHandle.nullDevice
     process.standardOutput = output
-    try process.run()
+    try process.start()
     let line = String(decoding: output.fileHandleForReading.availableData, as: UTF8.self)
     guard let port = Int(line.trimmingCharacters(in: .whitespacesAndNewlines)) else { throw NotStarted() }
     self.port = port
@@ -44,7 +45,7 @@ final class CurlTestServer: @unchecked Sendable {
     let script = Process()
     script.executableURL = URL(filePath: "/bin/sh")
     script.arguments = [root.appending(path: "../scripts/certificates.sh").path(), folder]
-    try script.run()
+    try script.start()
     script.waitUntilExit()
     guard script.terminationStatus == 0 else { throw NotStarted() }
     return folder

@@ -1,6 +1,7 @@
 // Tests of gzip with the gzip command.
 
 import Foundation
+import TestProcess
 import Testing
 
 @testable import Providers
@@ -16,7 +17,7 @@ import Testing
     let (input, output) = (Pipe(), Pipe())
     process.standardInput = input
     process.standardOutput = output
-    try process.run()
+    try process.start()
     DispatchQueue.global().async {
       input.fileHandleForWriting.write(Data(packed))
       try? input.fileHandleForWriting.close()

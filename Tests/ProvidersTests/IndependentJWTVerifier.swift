@@ -2,6 +2,7 @@
 
 import Foundation
 import Runtime
+import TestProcess
 
 /// Tokens to be verified by a library that shares no code with ours.
 struct IndependentJWTVerifier {
@@ -24,7 +25,7 @@ struct IndependentJWTVerifier {
     let (input, output) = (Pipe(), Pipe())
     process.standardInput = input
     process.standardOutput = output
-    try process.run()
+    try process.start()
     input.fileHandleForWriting.write(Data(lines.utf8))
     try input.fileHandleForWriting.close()
     let text = String(decoding: try output.fileHandleForReading.readToEnd() ?? Data(), as: UTF8.self)

@@ -1,6 +1,7 @@
 // Tests of the scanner with valid texts, invalid texts, and noise.
 
 import Foundation
+import TestProcess
 import TestSeed
 import Testing
 
@@ -165,7 +166,7 @@ import Testing
     process.executableURL = tests.appending(path: "json/read.py")
     let (input, output) = (Pipe(), Pipe())
     (process.standardInput, process.standardOutput) = (input, output)
-    try process.run()
+    try process.start()
     let lines = texts.map { hexadecimal($0) + "\n" }.joined()
     try input.fileHandleForWriting.write(contentsOf: Data(lines.utf8))
     try input.fileHandleForWriting.close()

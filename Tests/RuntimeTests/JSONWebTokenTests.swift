@@ -2,6 +2,7 @@
 
 import Foundation
 import Runtime
+import TestProcess
 import TestSeed
 import Testing
 
@@ -122,7 +123,7 @@ import Testing
     let (input, output) = (Pipe(), Pipe())
     process.standardInput = input
     process.standardOutput = output
-    try process.run()
+    try process.start()
     input.fileHandleForWriting.write(Data(lines.utf8))
     try input.fileHandleForWriting.close()
     let text = try output.fileHandleForReading.readToEnd() ?? Data()

@@ -2,6 +2,7 @@
 
 import Foundation
 import Runtime
+import TestProcess
 import Testing
 
 @testable import Simulators
@@ -15,7 +16,7 @@ func run(_ program: String, _ arguments: [String], input: [UInt8] = []) throws -
   process.standardInput = standardInput
   process.standardOutput = standardOutput
   process.standardError = FileHandle.nullDevice
-  try process.run()
+  try process.start()
   try standardInput.fileHandleForWriting.write(contentsOf: Data(input))
   try standardInput.fileHandleForWriting.close()
   let output = try standardOutput.fileHandleForReading.readToEnd() ?? Data()

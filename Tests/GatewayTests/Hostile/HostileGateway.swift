@@ -5,6 +5,7 @@ import HTTP2TestSupport
 import Queue
 import Runtime
 import Simulators
+import TestProcess
 import TestSupport
 import TestTime
 import Testing
@@ -60,7 +61,7 @@ struct HostileGateway {
       _ = FileManager.default.createFile(atPath: log.path(), contents: nil)
       process.standardError = try FileHandle(forWritingTo: log)
       process.standardOutput = FileHandle.nullDevice
-      try process.run()
+      try process.start()
       let gateway = HostileGateway(
         database: database, simulators: simulators, connection: connection, process: process)
       var failure: (any Error)?

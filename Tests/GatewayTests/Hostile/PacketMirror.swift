@@ -1,6 +1,7 @@
 // A network that can lose packets: Tests/servers/packet_mirror.py.
 
 import Foundation
+import TestProcess
 
 /// The running mirror. Peers listen on `peerAddress`; the gateway reaches them at `host`.
 final class PacketMirror {
@@ -18,7 +19,7 @@ final class PacketMirror {
     process.arguments = ["python3", tests.path()]
     process.standardInput = input
     process.standardOutput = output
-    try process.run()
+    try process.start()
     guard line().hasPrefix("ready") else { throw NotStarted() }
   }
 
