@@ -21,6 +21,13 @@ struct APIOperationsTests {
       #expect(second.status == 202)
       #expect(second.json["duplicate"] as? Bool == true)
       #expect(second.json["outboxId"] as? Int == first.json["outboxId"] as? Int)
+      #expect(first.json["existing"] == nil)
+      let same = try #require(second.json["existing"] as? [String: Any])
+      #expect(same["state"] as? String == "ringing")
+      #expect(same["payloadDiffers"] as? Bool == false && same["recipientsDiffer"] as? Bool == false)
+      let other = #"{"payload": {"callId": "c1", "from": "somebody"}, "recipients": []}"#
+      let differs = try #require(try await api.send("POST", "/v1/calls", other).json["existing"] as? [String: Any])
+      #expect(differs["payloadDiffers"] as? Bool == true && differs["recipientsDiffer"] as? Bool == true)
       let row = "select concat_ws(' ', count(*), max(app), max(kind), max(ring_seconds)) from push.outbox"
       #expect(try await api.database.value(row) == "1 porteiro incoming_call 60")
     }
@@ -78,6 +85,47 @@ struct APIOperationsTests {
       let id = try #require(answer.json["callId"] as? String)
       #expect(UUID(uuidString: id) != nil)
       #expect(try await api.send("GET", "/v1/calls/\(id)").json["state"] as? String == "ended")
+    }
+  }
+
+  @Test func `people join a call that rings, once, and none joins one that has ended`() async throws {
+    try await APIHarness.with { api in
+      _ = try await api.send("POST", "/v1/calls", APIHarness.call)
+      let joining =
+        #"{"recipients": [{"userId": "bob", "fcmToken": "api-token-0123456789-bob"}, "nobody", {"userId": "eve", "fcmToken": "secret"}]}"#
+      let first = try await api.send("POST", "/v1/calls/c1/recipients", joining)
+      #expect(first.status == 200)
+      #expect(first.json["deliveries"] as? Int == 1)
+      #expect(first.json["skipped"] as? Int == 2)
+      let skipped = try #require(first.json["skippedRecipients"] as? [[String: Any]])
+      #expect(skipped.compactMap { $0["reason"] as? String } == ["TokenMalformed", "NoDevice"])
+      #expect(!first.body.contains("secret"))
+      let again = try await api.send("POST", "/v1/calls/c1/recipients", joining)
+      #expect(again.json["deliveries"] as? Int == 0)
+      let users = "select string_agg(user_id, ' ' order by n) from push.deliveries"
+      #expect(try await api.database.value(users) == "ana bob")
+      let malformed = try await api.send("POST", "/v1/calls/c1/recipients", #"{"recipients": {"userId": "bob"}}"#)
+      #expect(malformed.status == 422 && malformed.field == "recipients")
+      #expect(try await api.send("POST", "/v1/calls/other/recipients", joining).problem == "unknown-call")
+      _ = try await api.send("POST", "/v1/calls/c1/end", "{}")
+      let late = try await api.send("POST", "/v1/calls/c1/recipients", joining)
+      #expect(late.status == 409 && late.problem == "rings-no-longer")
+      #expect(try await api.database.value(users) == "ana bob")
+    }
+  }
+
+  @Test func `the id of a call that ended long ago does not ring again`() async throws {
+    try await APIHarness.with { api in
+      _ = try await api.send("POST", "/v1/calls", APIHarness.call)
+      _ = try await api.send("POST", "/v1/calls/c1/end", "{}")
+      #expect(try await api.send("POST", "/v1/calls", APIHarness.call).json["duplicate"] as? Bool == true)
+      try await api.database.execute(
+        """
+        begin; set local session_replication_role = replica;
+        update push.outbox set ended_at = ended_at - interval '2 minutes'; commit
+        """)
+      let again = try await api.send("POST", "/v1/calls", APIHarness.call)
+      #expect(again.status == 409 && again.problem == "rings-no-longer")
     }
   }
 

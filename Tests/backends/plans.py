@@ -106,6 +106,8 @@ class Session:
         does("report_ringing", "select push.report_ringing(%s, 'u1', 'plan')", call_id)
         owner("update push.follow_ups set due_at = now() where outbox_id = %s returning 1", made[0][0])
         does("escalation", "select push.follow_up(true, p_within => '1 day')")
+        does("compare_call", "select * from push.compare_call(%s, '{}', '[]')", call_id)
+        does("add_recipients", "select * from push.add_recipients(%s, '[\"u1\", \"u2\", \"u3\"]')", call_id)
         does("decline_call", "select push.decline_call(%s, 'u2', 'plan')", call_id)
         does("what follows a decline", "select push.follow_up(p_within => '1 day')")
         does("requeue", "select * from push.requeue(%s, 'plan')", call_id)

@@ -31,6 +31,8 @@ STATEMENTS = {
     "update push.outbox set traceparent = null where call_id = 'ringing'": set(),
     "copy push.outbox (app, payload, recipients) from stdin": {"enqueuer"},
     "update push.outbox set state = 'answered', answered_by = 'u' where call_id = 'ringing' returning state": {"enqueuer"},
+    "select push.compare_call('ringing', '{}', '[]')": {"enqueuer", "gateway"},
+    "select push.add_recipients('ringing', '[\"v\"]')": {"enqueuer", "gateway"},
     "select push.answer_call('ringing', 'u')": {"enqueuer", "gateway"},
     "select push.answer_call('ringing', 'u', device => 'role-token-0123456789')": {"enqueuer", "gateway"},
     "select push.decline_call('ringing', 'u', 'default', 'busy', 'role-token-0123456789')": {"enqueuer", "gateway"},

@@ -98,6 +98,8 @@ def calls_through_the_router(machine, results):
 
     call = ids(machine, 2, 2, "two")[1]
     enqueue(router, call, phone(call, "ana") + phone(call + "b", "bea"))
+    results.equal("a call is compared", router.sql("select state from push.compare_call(%s, '{}', '[]')", call, login="backend"), "ringing")
+    results.equal("somebody joins", router.sql("select deliveries from push.add_recipients(%s, '[\"nobody\"]')", call, login="backend"), 0)
     results.equal("a user declines", router.sql("select push.decline_call(%s, 'ana')", call, login="backend"), True)
     results.equal("a phone reports that it rings", router.sql("select push.report_ringing(%s, 'bea')", call, login="backend"), True)
     results.equal("the call is ended", router.sql("select push.end_call(%s)", call, login="backend"), True)

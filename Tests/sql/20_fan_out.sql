@@ -123,6 +123,22 @@ select test.equal('enqueue_call again: the same call, a duplicate', (select form
   from push.enqueue_call(
   '{"callId": "f1", "from": "y"}', '["both"]') e join push.outbox o on o.id = e.outbox_id), '5 t f1');
 select test.equal('the first payload stays', (select payload ->> 'from' from push.outbox where call_id = 'f1'), 'x');
+select test.equal('what it is compared with', (select concat_ws(' ', c.state, c.payload_differs, c.recipients_differ)
+  from push.compare_call('f1', '{"from": "x", "callId": "f1"}', '["both"]') c), 'ringing f t');
+create function pg_temp.redial(p_call text, p_kind text default 'incoming_call') returns text language plpgsql as $$
+begin
+  return (select 'duplicate ' || e.duplicate from push.enqueue_call(jsonb_build_object('callId', p_call, 'from', 'x'), '["both"]', kind => p_kind) e);
+exception when others then
+  return sqlstate || ' ' || sqlerrm;
+end $$;
+select push.answer_call('f1', 'both') \g /dev/null
+select test.equal('just after its end it is a duplicate still', pg_temp.redial('f1'), 'duplicate true');
+set local session_replication_role = replica;
+update push.outbox set ended_at = ended_at - interval '2 minutes' where call_id = 'f1';
+set local session_replication_role = origin;
+select test.equal('later it does not ring again, and says so', pg_temp.redial('f1'),
+  '55R01 callId: call f1 was answered before; it does not ring again');
+select test.equal('a missed call of it is announced by the gateway', pg_temp.redial('f1', 'missed_call'), 'duplicate true');
 select test.equal('another app is another call', (select duplicate from push.enqueue_call('{"callId": "f1", "from": "x"}', '[]', 'other')), false);
 select outbox_id as f2 from push.enqueue_call('{"callId": "f2", "from": "x"}', '[]', ring_seconds => 7) \gset
 select test.equal('enqueue_call takes a ring window', (select ring_seconds from push.outbox where id = :f2), 7);

@@ -584,6 +584,55 @@ create or replace trigger keep_call instead of update or delete on push.outbox f
 
 -- One call ---------------------------------------------------------------------------------------------------------------
 
+create or replace function push_router.compare_call(shard int, call_id text, payload jsonb, recipients jsonb, app text,
+  out state text, out payload_differs boolean, out recipients_differ boolean
+) returns setof record language plproxy as $$
+  cluster 'push'; run on shard;
+  select f.state, f.payload_differs, f.recipients_differ from push.compare_call(call_id, payload, recipients, app) f;
+$$;
+create or replace function push.compare_call(call_id text, payload jsonb, recipients jsonb, app text default null)
+returns table (state text, payload_differs boolean, recipients_differ boolean)
+language plpgsql volatile set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_shard   int;
+  v_message text;
+  v_detail  text;
+  v_hint    text;
+begin
+  v_shard := push_router.place_of(compare_call.call_id, compare_call.app);
+  return query select * from push_router.compare_call(v_shard, compare_call.call_id, compare_call.payload, compare_call.recipients, compare_call.app);
+exception when query_canceled or others then
+  get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
+  perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
+end
+$$;
+comment on function push.compare_call is 'compares one call, wherever it is. Arguments and result: as on a shard';
+
+create or replace function push_router.add_recipients(shard int, call_id text, recipients jsonb, app text,
+  out outbox_id bigint, out deliveries int, out skipped int
+) returns setof record language plproxy as $$
+  cluster 'push'; run on shard; select f.outbox_id, f.deliveries, f.skipped from push.add_recipients(call_id, recipients, app) f;
+$$;
+create or replace function push.add_recipients(call_id text, recipients jsonb, app text default null)
+returns table (outbox_id bigint, deliveries int, skipped int)
+language plpgsql volatile set search_path = push, pg_temp as $$
+#variable_conflict use_column
+declare
+  v_shard   int;
+  v_message text;
+  v_detail  text;
+  v_hint    text;
+begin
+  v_shard := push_router.place_of(add_recipients.call_id, add_recipients.app);
+  return query select * from push_router.add_recipients(v_shard, add_recipients.call_id, add_recipients.recipients, add_recipients.app);
+exception when query_canceled or others then
+  get stacked diagnostics v_message = message_text, v_detail = pg_exception_detail, v_hint = pg_exception_hint;
+  perform push_router.fail(v_shard, sqlstate, v_message, v_detail, v_hint);
+end
+$$;
+comment on function push.add_recipients is 'people join one call, wherever it is. Arguments and result: as on a shard';
+
 create or replace function push_router.answer_call(
   shard int, call_id text, user_id text, app text, device text
 ) returns boolean language plproxy as $$
@@ -1181,7 +1230,7 @@ grant execute on function push_router.server_shards, push_router.fail, push_rout
   push_router.call, push.call, push_router.timeline, push.timeline, push_router.skipped_recipients, push.skipped_recipients
   to push_enqueuer, push_tenant, push_ops;
 grant execute on function push_router.enqueue_call, push.enqueue_call, push_router.find_where, push_router.enqueue_batch,
-  push.enqueue_batch, push_router.insert_call, push_router.keep_call, push_router.answer_call, push.answer_call, push_router.decline_call,
+  push.enqueue_batch, push_router.insert_call, push_router.keep_call, push_router.compare_call, push.compare_call, push_router.add_recipients, push.add_recipients, push_router.answer_call, push.answer_call, push_router.decline_call,
   push.decline_call, push_router.end_call, push.end_call, push_router.report_ringing, push.report_ringing, push_router.register_device,
   push.register_device, push_router.drop_device, push.drop_device to push_enqueuer, push_tenant;
 -- UPDATE of some columns only: with a right to the whole view, a login could lock it, and all others would wait.

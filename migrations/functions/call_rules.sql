@@ -17,10 +17,12 @@ declare
   -- No backend has the right to update this column.
   v_is_erasing boolean := new.erased_at is distinct from old.erased_at;
   v_fault text := case
-    when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
+    when not v_is_erasing and ((new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
         is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
-        or new.payload is distinct from old.payload or new.recipients is distinct from old.recipients
-      then case when not v_is_erasing then ': only state, answered_by and end_reason can be changed; enqueue another call' end
+        or new.payload is distinct from old.payload
+        -- push.add_recipients adds to them.
+        or new.recipients is distinct from old.recipients and not new.recipients @> old.recipients)
+      then ': only state, answered_by and end_reason can be changed; enqueue another call'
     when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
       then '.state: must be answered, ended or missed'
     when old.state <> 'ringing' and new.state <> old.state

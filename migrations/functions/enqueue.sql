@@ -355,7 +355,10 @@ declare
   v_given  constant text := push.given_call_id(v_kind, enqueue_call.payload);
   v_counts constant bigint[] := array[push.is_call(v_kind)::int, (not push.is_call(v_kind))::int,
     case jsonb_typeof(enqueue_call.recipients) when 'array' then jsonb_array_length(enqueue_call.recipients) else 0 end];
+  -- For this long after a call's end, enqueueing it again may be a repetition whose first answer was lost.
+  c_repeat constant interval := '1 minute';
   v_since  timestamptz;
+  v_over   text;
 begin
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
   if pg_sequence_last_value('push.quota_id_seq') is not null and not push.has_room(v_app, v_counts) and push.is_own(v_app)
@@ -368,10 +371,14 @@ begin
     returning id, outbox.call_id into outbox_id, call_id;
   duplicate := not found;
   if duplicate then
-    select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o where o.call_id = v_given and o.app = v_app;
+    select o.id, o.call_id, o.created_at, o.state || case when o.ended_at < clock_timestamp() - c_repeat then '' end
+      into outbox_id, call_id, v_since, v_over from push.outbox o where o.call_id = v_given and o.app = v_app;
     if not found then
       raise exception using errcode = 'serialization_failure', hint = 'Roll back and try again.',
         message = format('call %s was enqueued, or deleted, by another transaction meanwhile', left(v_given, 128));
+    elsif v_over is not null and push.is_call(v_kind) then
+      raise exception using errcode = '55R01', message = format('callId: call %s was %s before; it does not ring again', left(v_given, 128), v_over),
+        hint = 'Each call that rings needs an id of its own.';
     end if;
     -- With those that are owed, in one statement: a delivery that is settled meanwhile is counted once.
     deliveries := (select count(*) from push.history h where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since
@@ -392,9 +399,20 @@ comment on function push.enqueue_call is
   'push.outbox.recipients; app: the app whose phones ring; ring_seconds: the ring window, or the time to live of a '
   'notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns '
   'outbox_id: push.outbox.id; deliveries: number of devices that it goes to; duplicate: true if (app, callId) existed '
-  'already, and nothing was done; skipped: number of users without a device, plus number of entries of recipients or '
-  'members of them that could not be used (push.skipped_recipients lists them with reason and remedy); call_id: '
-  'payload.callId, or the id made for a notification without one';
+  'already, and nothing was done (push.compare_call tells more); skipped: number of users without a device, plus number of '
+  'entries of recipients or members of them that could not be used (push.skipped_recipients lists them with reason and '
+  'remedy); call_id: payload.callId, or the id made for a notification without one. A call that ended more than a minute ago '
+  'does not ring again: that is an error';
+
+create or replace function push.compare_call(call_id text, payload jsonb, recipients jsonb, app text default null)
+returns table (state text, payload_differs boolean, recipients_differ boolean)
+language sql stable security definer set search_path = push, pg_temp as $$
+  select o.state, o.payload <> compare_call.payload, o.recipients <> compare_call.recipients
+  from push.outbox o where o.id = push.find_call(compare_call.call_id, compare_call.app)
+$$;
+comment on function push.compare_call is
+  'what became of a call that was enqueued before, and whether it was the same. call_id, app: columns of push.outbox; payload, recipients: '
+  'what is compared with it. Returns state: push.outbox.state; payload_differs, recipients_differ. Raises an error if there is no such call';
 
 -- For the HTTP API: calls of many requests share one commit. A call that would be refused, or exists already, is left out
 -- and does not affect the others. The gateway then calls push.enqueue_call for it, which gives the reason.

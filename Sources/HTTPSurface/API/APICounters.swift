@@ -40,7 +40,7 @@ extension APIOperation {
     switch self {
     case .enqueueCall: 202
     case .registerDevice, .dropDevice: 204
-    case .answerCall, .declineCall, .endCall, .reportRinging, .readCall, .notifyMatrix, .pushGorush: 200
+    case .addRecipients, .answerCall, .declineCall, .endCall, .reportRinging, .readCall, .notifyMatrix, .pushGorush: 200
     }
   }
 

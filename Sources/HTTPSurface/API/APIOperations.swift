@@ -25,6 +25,7 @@ struct APIOperations: Sendable {
   ) async throws(APIProblem) -> Response {
     switch operation {
     case .enqueueCall: try await enqueue(body, trace, client)
+    case .addRecipients: try await addRecipients(callID, body, client)
     case .answerCall: try await answer(callID, body, client)
     case .declineCall: try await decline(callID, body, client)
     case .endCall: try await end(callID, body, client)
@@ -59,6 +60,10 @@ struct APIOperations: Sendable {
     writer.integer(Int64(made.skipped))
     writer.key("skippedRecipients")
     writer.raw(try await skippedRecipients(of: made, client))
+    if made.isDuplicate {
+      writer.key("existing")
+      writer.raw(try await existing(made.callID, call, client))
+    }
     writer.endObject()
     return Self.json(writer.bytes, .accepted, [.location: APIRoute.path(ofCall: made.callID)])
   }
@@ -67,10 +72,55 @@ struct APIOperations: Sendable {
     let body = try APIBody(bytes, members: ["payload", "recipients", "ringSeconds", "kind"])
     return APICall(
       payload: try body.json("payload", .object, "must be an object"),
-      recipients: try body.json("recipients", .array, "must be an array of user ids or objects"), app: app,
+      recipients: try recipients(body), app: app,
       ringSeconds: try body.optionalInteger("ringSeconds", in: 1...2_419_200),
       kind: try body.optionalText("kind", max: 64), traceparent: trace?.text,
       hasID: body.has(["callId", "messageId"], in: "payload"), recipientCount: body.count("recipients"))
+  }
+
+  /// The call that existed already, compared with this one, as a JSON object.
+  private func existing(_ callID: String, _ call: APICall, _ client: APIClient) async throws(APIProblem) -> [UInt8] {
+    var parameters = PostgresParameters()
+    parameters.append(callID)
+    parameters.append(client.app)
+    parameters.append(text: call.payload)
+    parameters.append(text: call.recipients)
+    return try await database.query(APIStatements.compareCall, parameters, for: .call(client)).json(0, 0)
+  }
+
+  private static func recipients(_ body: APIBody) throws(APIProblem) -> [UInt8] {
+    try body.json("recipients", .array, "must be an array of user ids or objects")
+  }
+
+  private func addRecipients(
+    _ callID: String, _ bytes: [UInt8], _ client: APIClient
+  ) async throws(APIProblem) -> Response {
+    let recipients = try Self.recipients(APIBody(bytes, members: ["recipients"]))
+    var parameters = PostgresParameters()
+    parameters.append(callID)
+    parameters.append(client.app)
+    parameters.append(text: recipients)
+    let joined = try await database.query(APIStatements.addRecipients, parameters, for: .call(client))
+    let skipped = joined.int32(0, 2)
+    var writer = JSONWriter()
+    writer.beginObject()
+    writer.key("callId")
+    writer.string(callID)
+    writer.key("deliveries")
+    writer.integer(Int64(joined.int32(0, 1)))
+    writer.key("skipped")
+    writer.integer(Int64(skipped))
+    writer.key("skippedRecipients")
+    if skipped > 0 {
+      var parameters = PostgresParameters()
+      parameters.append(joined.int64(0, 0))
+      parameters.append(text: recipients)
+      writer.raw(try await database.query(APIStatements.skippedAmong, parameters, for: .call(client)).json(0, 0))
+    } else {
+      writer.raw("[]")
+    }
+    writer.endObject()
+    return Self.json(writer.bytes)
   }
 
   /// The skipped recipients as a JSON array. This needs a second statement, because a statement cannot see the rows

@@ -80,6 +80,9 @@ extension APIProblem {
   static let noSuchPath = APIProblem(status: .notFound, name: "not-found", detail: "there is nothing at this path")
   static let noSuchCall = APIProblem(
     status: .notFound, name: "unknown-call", detail: "the app of this key has no call with this id")
+  static let ringsNoLonger = APIProblem(
+    status: .conflict, name: "rings-no-longer",
+    detail: "the call rings no longer; each call that rings needs an id of its own")
   static let noSuchRecipient = APIProblem(
     status: .conflict, name: "unknown-recipient", detail: "the call does not ring this user", field: "userId")
 

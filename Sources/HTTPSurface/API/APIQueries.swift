@@ -58,6 +58,7 @@ extension APIProblem {
     }
     switch sqlState {
     case "P0002": self = .noSuchCall
+    case "55R01": self = .ringsNoLonger
     case _ where PostgresError.isMissingObject(sqlState):
       self = .unavailable("database-unavailable", "the database is being migrated; try again", retryAfterSeconds: 5)
     case _ where sqlState.hasPrefix("22"): self = .fault(error.message)

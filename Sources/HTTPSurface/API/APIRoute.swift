@@ -5,7 +5,7 @@ internal import HTTPTypes
 
 /// The operations of the API.
 enum APIOperation: String, CaseIterable, Sendable {
-  case enqueueCall, answerCall, declineCall, endCall, reportRinging, readCall, registerDevice, dropDevice
+  case enqueueCall, addRecipients, answerCall, declineCall, endCall, reportRinging, readCall, registerDevice, dropDevice
   /// The paths of other push servers.
   case notifyMatrix, pushGorush
 
@@ -15,7 +15,7 @@ enum APIOperation: String, CaseIterable, Sendable {
   /// The scope that a key needs for it.
   var scope: APIScope {
     switch self {
-    case .enqueueCall, .answerCall, .declineCall, .endCall, .notifyMatrix, .pushGorush: .enqueue
+    case .enqueueCall, .addRecipients, .answerCall, .declineCall, .endCall, .notifyMatrix, .pushGorush: .enqueue
     case .registerDevice, .dropDevice, .reportRinging: .device
     case .readCall: .read
     }
@@ -47,6 +47,7 @@ struct APIRoute: Equatable {
     case ("calls", 3): operations = [.get: .readCall]
     case ("calls", 4):
       switch parts.last {
+      case "recipients": operations = [.post: .addRecipients]
       case "answer": operations = [.post: .answerCall]
       case "decline": operations = [.post: .declineCall]
       case "end": operations = [.post: .endCall]

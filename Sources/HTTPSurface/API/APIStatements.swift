@@ -16,6 +16,17 @@ enum APIStatements {
     name: "api_enqueue_calls",
     sql: "select n, outbox_id, deliveries, skipped, call_id from push.enqueue_calls($1::jsonb)")
 
+  static let compareCall = PostgresStatement(
+    name: "api_compare_call",
+    sql: """
+      select jsonb_build_object(
+        'state', c.state, 'payloadDiffers', c.payload_differs, 'recipientsDiffer', c.recipients_differ)
+      from push.compare_call($1, $3::jsonb, $4::jsonb, $2) c
+      """)
+  static let addRecipients = PostgresStatement(
+    name: "api_add_recipients", sql: "select outbox_id, deliveries, skipped from push.add_recipients($1, $3::jsonb, $2)"
+  )
+
   /// The recipients that a call skipped, and why.
   static let skippedRecipients = PostgresStatement(
     name: "api_skipped_recipients",
@@ -23,6 +34,16 @@ enum APIStatements {
       select coalesce(jsonb_agg(jsonb_build_object(
         'userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
       from push.skipped_recipients($1) s
+      """)
+  /// Those about the users of these recipients, and those about nobody.
+  static let skippedAmong = PostgresStatement(
+    name: "api_skipped_among",
+    sql: """
+      select coalesce(jsonb_agg(jsonb_build_object(
+        'userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
+      from push.skipped_recipients($1) s
+      where s.user_id is null or s.user_id in (
+        select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end from jsonb_array_elements($2::jsonb) e)
       """)
 
   static let answerCall = PostgresStatement(

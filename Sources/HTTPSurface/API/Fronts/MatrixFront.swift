@@ -125,6 +125,8 @@ struct MatrixFront: Sendable {
         try await backlog.check(app)
         return try await enqueuer.enqueue(call, of: client).callID
       } catch {
+        // The homeserver repeats what it enqueued long ago.
+        guard error != .ringsNoLonger else { return nil }
         guard error.status == .unprocessableContent else { throw error }
         guard error.field == "app" else {
           // A phone cannot be told of this event, and no repetition would change that.
