@@ -75,6 +75,75 @@ $$;
 
 COMMENT ON FUNCTION push.add_counts(p_counts jsonb, p_more jsonb) IS 'adds to the counts of an erasure. p_counts: push.erasure.counts; p_more: what is added, likewise';
 
+CREATE FUNCTION push.add_recipients(call_id text, recipients jsonb, app text DEFAULT NULL::text) RETURNS TABLE(outbox_id bigint, deliveries integer, skipped integer)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  v_call  push.outbox;
+  v_new   jsonb;
+  v_all   jsonb;
+  v_users text[];
+begin
+  outbox_id := push.find_call(add_recipients.call_id, add_recipients.app);
+  -- Who ends a call, or acts on its end, has this lock: either they see the newcomers, or the newcomers see the end.
+  select o.* into v_call from push.outbox o where o.id = add_recipients.outbox_id for no key update;
+  if v_call.state <> 'ringing' or v_call.deadline_at <= clock_timestamp() then
+    raise exception using errcode = '55R01',
+      message = format('call_id: call %s rings no longer', left(v_call.call_id, 128)),
+      hint = 'Its state is in push.outbox. To ring more people, enqueue another call, with an id of its own.';
+  end if;
+  -- What is there already is left out, so that calling this twice is harmless.
+  v_new := case when jsonb_typeof(add_recipients.recipients) = 'array' then (
+    select coalesce(jsonb_agg(e.entry order by e.ordinal), '[]')
+    from jsonb_array_elements(add_recipients.recipients) with ordinality e(entry, ordinal)
+    where not exists (select from jsonb_array_elements(v_call.recipients) r(entry) where r.entry = e.entry)) end;
+  v_all := coalesce(v_call.recipients || v_new, 'null');
+  v_users := array(select push.entry_user(e) from jsonb_array_elements(v_new) e where push.is_recipient(e));
+  with call as materialized (
+    -- Raises an error if the call with all its recipients would be refused.
+    select a.* from push.accept(v_call.app, v_call.kind, v_call.call_id, v_call.payload,
+      case when pg_column_size(v_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(v_all)) else v_all end,
+      v_call.ring_seconds, v_call.traceparent) a
+  ), pushed as materialized (
+    select p.kind, p.lane, p.token, p.last_n from push.pushes_of(array[v_call.id]) p
+  ), made as (
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+    select v_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.token), clock_timestamp(),
+      clock_timestamp(), v_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data
+    from (
+      select distinct on (l.id, v.token) l.id as lane, v.token collate "C" as token, v.environment, v.platform, v.locale,
+        push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
+        c.size_faults[v.rank] is null or push.refuse(v_call.call_id, c.size_faults[v.rank]) as is_small
+      from call c cross join lateral jsonb_array_elements(v_new) with ordinality e(entry, ordinal)
+      cross join lateral push.phones_of(v_call.app, true, c.providers, null, e.entry) v
+      join push.lane l on l.app = v_call.app and l.provider = (push.channels())[v.rank]
+      where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
+        -- Nobody who has declined is rung.
+        and not coalesce(v_call.declined ? push.entry_user(e.entry), false)
+        and not exists (select from pushed p where p.kind = 0 and p.lane = l.id and p.token = v.token)
+      order by l.id, v.token, e.ordinal
+    ) t
+    where t.is_small
+    returning 1
+  )
+  select count(*) into deliveries from made;
+  update push.outbox o set recipients = v_all where o.id = v_call.id and v_new <> '[]';
+  if pg_sequence_last_value('push.quota_id_seq') is not null then
+    perform push.use_quota(array[v_call.app], array[array[0, 0, jsonb_array_length(v_new)]]::bigint[]);
+  end if;
+  skipped := (select count(*) from push.skipped_recipients(v_call.id) s where s.user_id = any (v_users) or s.user_id is null);
+  if deliveries > 0 then
+    perform push.ring_doorbell();
+  end if;
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION push.add_recipients(call_id text, recipients jsonb, app text) IS 'people join a call that rings: their phones ring until the call''s deadline, and the phones that ring already are not touched. call_id: payload.callId; recipients: as push.outbox.recipients, and with those of the call at most 1000; app: needed only if several apps have a call with this id. Returns outbox_id: push.outbox.id; deliveries: number of phones that are rung in addition; skipped: how many lines push.skipped_recipients has about these users. Running it twice is harmless. Raises an error if the call rings no longer';
+
 CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb)
     LANGUAGE sql STABLE
     AS $$
@@ -641,8 +710,8 @@ begin
         or jsonb_typeof(e -> 'missedCall') not in ('boolean', 'null')
         or e -> 'data' not in ('null', '{}') and push.recipient_data(e) is null
         or not exists (select from push.delivery d where d.outbox_id = o.id and d.user_id = push.entry_user(e))
-        or jsonb_typeof(e) = 'object' and (
-          not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
+        or jsonb_typeof(e) = 'object' and (e - push.recipient_members() <> '{}'
+          or not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
           or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
           or not push.serves(o.providers, 'webpush') and e ? 'webPushSubscription')
     );
@@ -763,10 +832,12 @@ declare
   -- No backend has the right to update this column.
   v_is_erasing boolean := new.erased_at is distinct from old.erased_at;
   v_fault text := case
-    when (new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
+    when not v_is_erasing and ((new.id, new.app, new.kind, new.call_id, new.ring_seconds, new.created_at, new.deadline_at)
         is distinct from (old.id, old.app, old.kind, old.call_id, old.ring_seconds, old.created_at, old.deadline_at)
-        or new.payload is distinct from old.payload or new.recipients is distinct from old.recipients
-      then case when not v_is_erasing then ': only state, answered_by and end_reason can be changed; enqueue another call' end
+        or new.payload is distinct from old.payload
+        -- push.add_recipients adds to them.
+        or new.recipients is distinct from old.recipients and not new.recipients @> old.recipients)
+      then ': only state, answered_by and end_reason can be changed; enqueue another call'
     when new.state is null or new.state not in ('ringing', 'answered', 'ended', 'missed')
       then '.state: must be answered, ended or missed'
     when old.state <> 'ringing' and new.state <> old.state
@@ -1129,6 +1200,17 @@ end
 $$;
 
 COMMENT ON FUNCTION push.claimed_by(p_gateway integer, p_from_page bigint, p_pages integer, OUT outbox_id bigint[], OUT n integer[], OUT lease integer[], OUT created_at timestamp with time zone[], OUT next_page bigint) IS 'the deliveries that a gateway has claimed, in one part of the table. p_gateway: what push.register_gateway returned; p_from_page: 0, then next_page of the previous result; p_pages: number of pages to read. Arrays, by delivery: outbox_id, n, lease, the claim''s number, and created_at; next_page: null at the end';
+
+CREATE FUNCTION push.compare_call(call_id text, payload jsonb, recipients jsonb, app text DEFAULT NULL::text) RETURNS TABLE(state text, payload_differs boolean, recipients_differ boolean)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+  select o.state, o.payload <> compare_call.payload, o.recipients <> compare_call.recipients
+  from push.outbox o where o.id = push.find_call(compare_call.call_id, compare_call.app)
+$$;
+
+COMMENT ON FUNCTION push.compare_call(call_id text, payload jsonb, recipients jsonb, app text) IS 'what became of a call that was enqueued before, and whether it was the same. call_id, app: columns of push.outbox; payload, recipients: what is compared with it. Returns state: push.outbox.state; payload_differs, recipients_differ. Raises an error if there is no such call';
 
 CREATE FUNCTION push.compare_recipients(call_id text, app text, user_ids text[]) RETURNS TABLE(others integer, absent text[])
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1997,7 +2079,10 @@ declare
   v_given  constant text := push.given_call_id(v_kind, enqueue_call.payload);
   v_counts constant bigint[] := array[push.is_call(v_kind)::int, (not push.is_call(v_kind))::int,
     case jsonb_typeof(enqueue_call.recipients) when 'array' then jsonb_array_length(enqueue_call.recipients) else 0 end];
+  -- For this long after a call's end, enqueueing it again may be a repetition whose first answer was lost.
+  c_repeat constant interval := '1 minute';
   v_since  timestamptz;
+  v_over   text;
 begin
   -- A refusal here leaves no dead rows. The app is the caller's own, and a call that exists is a duplicate, as ever.
   if pg_sequence_last_value('push.quota_id_seq') is not null and not push.has_room(v_app, v_counts) and push.is_own(v_app)
@@ -2010,10 +2095,14 @@ begin
     returning id, outbox.call_id into outbox_id, call_id;
   duplicate := not found;
   if duplicate then
-    select o.id, o.call_id, o.created_at into outbox_id, call_id, v_since from push.outbox o where o.call_id = v_given and o.app = v_app;
+    select o.id, o.call_id, o.created_at, o.state || case when o.ended_at < clock_timestamp() - c_repeat then '' end
+      into outbox_id, call_id, v_since, v_over from push.outbox o where o.call_id = v_given and o.app = v_app;
     if not found then
       raise exception using errcode = 'serialization_failure', hint = 'Roll back and try again.',
         message = format('call %s was enqueued, or deleted, by another transaction meanwhile', left(v_given, 128));
+    elsif v_over is not null and push.is_call(v_kind) then
+      raise exception using errcode = '55R01', message = format('callId: call %s was %s before; it does not ring again', left(v_given, 128), v_over),
+        hint = 'Each call that rings needs an id of its own.';
     end if;
     -- With those that are owed, in one statement: a delivery that is settled meanwhile is counted once.
     deliveries := (select count(*) from push.history h where h.outbox_id = enqueue_call.outbox_id and h.finished_at >= v_since
@@ -2030,7 +2119,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text, ring_seconds integer, kind text, traceparent text) IS 'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: as push.outbox.recipients; app: the app whose phones ring; ring_seconds: the ring window, or the time to live of a notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns outbox_id: push.outbox.id; deliveries: number of devices that it goes to; duplicate: true if (app, callId) existed already, and nothing was done; skipped: number of users without a device, plus number of entries of recipients or members of them that could not be used (push.skipped_recipients lists them with reason and remedy); call_id: payload.callId, or the id made for a notification without one';
+COMMENT ON FUNCTION push.enqueue_call(payload jsonb, recipients jsonb, app text, ring_seconds integer, kind text, traceparent text) IS 'enqueues one call, or one notification, in the caller''s transaction. payload: as push.outbox.payload; recipients: as push.outbox.recipients; app: the app whose phones ring; ring_seconds: the ring window, or the time to live of a notification; null: the app''s own; kind: as push.outbox.kind; traceparent: as push.outbox.traceparent. Returns outbox_id: push.outbox.id; deliveries: number of devices that it goes to; duplicate: true if (app, callId) existed already, and nothing was done (push.compare_call tells more); skipped: number of users without a device, plus number of entries of recipients or members of them that could not be used (push.skipped_recipients lists them with reason and remedy); call_id: payload.callId, or the id made for a notification without one. A call that ended more than a minute ago does not ring again: that is an error';
 
 CREATE FUNCTION push.enqueue_calls(calls jsonb) RETURNS TABLE(n integer, outbox_id bigint, deliveries integer, skipped integer, call_id text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3187,9 +3276,9 @@ declare
   -- All columns of a call except payload and recipients, which contain tokens.
   c_select constant text :=
     'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
-  c_calls constant text := 'execute on function push.enqueue_call, push.answer_call, push.decline_call, push.end_call, push.register_device, '
-    'push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, push.find_calls, '
-    'push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
+  c_calls constant text := 'execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
+    'push.end_call, push.register_device, push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, '
+    'push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
   v_role    text;
   v_right   text;
   v_missing text[];
@@ -3707,6 +3796,21 @@ CREATE FUNCTION push.is_message(p_kind text) RETURNS boolean
 
 COMMENT ON FUNCTION push.is_message(p_kind text) IS 'whether a kind of push.outbox belongs to a chat';
 
+CREATE FUNCTION push.is_misnamed(p_entry jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select p_entry ?| (push.look_alikes('voipPushToken') || push.look_alikes('apnsToken') || push.look_alikes('fcmToken')
+      || push.look_alikes('pushToken') || push.look_alikes('webPushSubscription') || push.look_alikes('notificationEnabled'))
+    and (not p_entry ? 'voipPushToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('voipPushToken')
+      or not p_entry ? 'apnsToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('apnsToken')
+      or not p_entry ? 'fcmToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('fcmToken')
+      or not p_entry ? 'pushToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('pushToken')
+      or not p_entry ? 'webPushSubscription' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('webPushSubscription')
+      or not p_entry ? 'notificationEnabled' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('notificationEnabled'))
+$$;
+
+COMMENT ON FUNCTION push.is_misnamed(p_entry jsonb) IS 'whether an entry has a token or the switch under another name, and not under its own';
+
 CREATE FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -3744,7 +3848,7 @@ CREATE FUNCTION push.is_recipient(p_entry jsonb) RETURNS boolean
     when 'object' then coalesce(jsonb_typeof(p_entry -> 'userId') = 'string'
       and length(p_entry ->> 'userId') between 1 and 256, false)
       -- "false" as a text may mean that the user wants no notifications.
-      and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
+      and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true) and not push.is_misnamed(p_entry)
     else false
   end end
 $$;
@@ -3913,6 +4017,20 @@ CREATE FUNCTION push.lock_table_used() RETURNS double precision
 $$;
 
 COMMENT ON FUNCTION push.lock_table_used() IS 'the locks held or waited for in all databases of the server, divided by the number that Postgres guarantees room for. From 0.5 on the lock table may be full: statements of every session then fail with 53200';
+
+CREATE FUNCTION push.look_alikes(p_member text) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case p_member
+    when 'voipPushToken' then '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip}'
+    when 'apnsToken' then '{apns_token,apnToken,apns}'
+    when 'fcmToken' then '{fcm_token,firebaseToken,firebase_token,fcm}'
+    when 'pushToken' then '{push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo}'
+    when 'webPushSubscription' then '{web_push_subscription,pushSubscription,push_subscription,subscription}'
+    when 'notificationEnabled' then '{notification_enabled,notificationsEnabled,notifications_enabled}' end::text[]
+$$;
+
+COMMENT ON FUNCTION push.look_alikes(p_member text) IS 'names under which backends keep what recipients have under this name';
 
 CREATE FUNCTION push.look_further(p_erasure push.erasure) RETURNS push.erasure
     LANGUAGE plpgsql
@@ -5328,7 +5446,7 @@ COMMENT ON FUNCTION push.recipient_data(p_entry jsonb) IS 'the data of an entry 
 
 CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) RETURNS TABLE(i integer, user_id text, reason text, field text, remedy text)
     LANGUAGE sql STABLE
-    AS $$
+    AS $_$
   with entry as materialized (
     select (e.ordinal - 1)::int as i, e.entry, format('recipients[%s]', e.ordinal - 1) as path,
       push.is_recipient(e.entry) as is_usable,
@@ -5351,14 +5469,20 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
     where e.is_usable and t.token <> ''
   )
   select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
-  from entry e cross join lateral (
+  from entry e left join lateral (
+    select m.member, n.name from unnest((push.recipient_members())) m(member) cross join lateral unnest(push.look_alikes(m.member)) n(name)
+    where jsonb_typeof(e.entry) = 'object' and not e.entry ? m.member and jsonb_strip_nulls(e.entry) ? n.name limit 1
+  ) l on true
+  cross join lateral (
     select m.* from (values
       (1, '', pg_column_size(e.entry) > 16384, 'must have at most 16384 bytes; is one of its tokens something else?'),
       (2, '', jsonb_typeof(e.entry) = 'string', 'must be a user id of 1 to 256 characters'),
       (3, '', jsonb_typeof(e.entry) <> 'object', 'must be a user id, or an object with a userId'),
       (4, '.userId', jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256,
         'must be a string of 1 to 256 characters'),
-      (5, '.notificationEnabled', true, 'must be true or false, or left out')) m(place, member, is_bad, remedy)
+      (5, '.notificationEnabled', coalesce(jsonb_typeof(e.entry -> 'notificationEnabled') not in ('boolean', 'null'), false),
+        'must be true or false, or left out'),
+      (6, '.' || l.name, true, 'is not read; write ' || l.member)) m(place, member, is_bad, remedy)
     where m.is_bad order by m.place limit 1
   ) w
   where not e.is_usable
@@ -5374,6 +5498,14 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
       'must be an object of texts, 1024 bytes at most')) m(member, is_bad, remedy)
   where e.is_usable and m.is_bad
   union all
+  select e.i, e.user_id, 'MemberIgnored', e.path || '.' || k.name, 'is not known, and was ignored'
+  from entry e cross join lateral (
+    select k.name from jsonb_object_keys(case jsonb_typeof(e.entry) when 'object' then e.entry - push.recipient_members() else '{}' end) k(name)
+    -- A name may be a token.
+    where k.name ~ '^[A-Za-z_]+$' and length(k.name) <= 32 limit 10
+  ) k
+  where e.is_usable
+  union all
   select t.i, t.user_id, case when r.remedy like 'must %' then 'TokenMalformed' else 'TokenMisplaced' end, t.path || '.' || t.member, r.remedy
   from token t cross join lateral push.token_remedy(t.provider, t.token) r(remedy)
   where not t.is_good
@@ -5384,7 +5516,7 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
   from token t
   where t.is_good and t.is_asked and not t.is_served
     and not exists (select from token x where x.i = t.i and x.is_good and x.is_asked and x.is_served)
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app text) IS 'parts of recipients that cannot be used, except in entries with notificationEnabled false';
 
@@ -5396,6 +5528,15 @@ CREATE FUNCTION push.recipient_locale(p_entry jsonb) RETURNS text
 $$;
 
 COMMENT ON FUNCTION push.recipient_locale(p_entry jsonb) IS 'the locale of an entry of recipients; null: it has none that can be used';
+
+CREATE FUNCTION push.recipient_members() RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select '{userId,voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription,platform,environment,locale,data,notificationEnabled,'
+    'missedCall}'::text[]
+$$;
+
+COMMENT ON FUNCTION push.recipient_members() IS 'the members that an object in recipients may have';
 
 CREATE FUNCTION push.reclaim(p_gateway integer, p_claim integer, p_outbox_id bigint[], p_n integer[]) RETURNS TABLE(i integer, place tid)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -6046,7 +6187,7 @@ begin
   for v_plan in
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
-      (c_index, 'answer_call, beat, call, compare_recipients, decline_call, '
+      (c_index, 'add_recipients, answer_call, beat, call, compare_call, compare_recipients, decline_call, '
         'device_token, drop_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, register_device, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
       (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),

@@ -179,4 +179,22 @@ struct APIValidationTests {
       #expect(try await api.database.value("select count(*) from push.devices") == "0")
     }
   }
+
+  @Test(arguments: [
+    ("ring_seconds", "has the member ring_seconds, which is not known; did you mean ringSeconds?"),
+    (
+      "app", "has the member app, which is not known; the members are payload, recipients, ringSeconds, kind"
+    ),
+    (
+      "ExponentPushToken[secret]", "has a member of another name than payload, recipients, ringSeconds, kind"
+    ),
+  ])
+  func `an unknown member is named, with the one that may be meant`(_ name: String, _ detail: String) async throws {
+    try await APIHarness.with { api in
+      let body = #"{"payload": {"callId": "c", "from": "a"}, "recipients": [], "\#(name)": 7}"#
+      let answer = try await api.send("POST", "/v1/calls", body)
+      #expect(answer.status == 422)
+      #expect(answer.json["detail"] as? String == detail)
+    }
+  }
 }

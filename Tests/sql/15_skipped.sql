@@ -50,8 +50,21 @@ from (values
     '.voipPushToken TokenMisplaced has the form of an FCM registration token; give it as fcmToken'),
   ('{"userId": "u", "notificationEnabled": "false", "fcmToken": "secret-token-0123456789"}', 'u',
     '.notificationEnabled RecipientMalformed must be true or false, or left out'),
+  ('{"userId": "u", "push_token": "ExponentPushToken[secret]", "notification_enabled": true}', 'u', '.push_token RecipientMalformed is not read; write pushToken'),
+  ('{"userId": "u", "fcmToken": "secret-token-0123456789", "notification_enabled": false}', 'u',
+    '.notification_enabled RecipientMalformed is not read; write notificationEnabled'),
+  ('{"userId": "u", "fcm": "secret-token-0123456789"}', 'u', '.fcm RecipientMalformed is not read; write fcmToken'),
+  ('{"userId": "u", "voip_tokens": [{"token": "secret"}]}', 'u', '.voip_tokens RecipientMalformed is not read; write voipPushToken'),
   ('"stranger"', 'stranger', ' NoDevice has no device for this; register one, or give a token')
 ) bad(entry, user_id, message);
+select test.equal(format('%s: the device rings, and what is not read is told', extra), pg_temp.story(jsonb_build_array(
+    '{"userId": "a", "fcmToken": "skipped-token-0123456789-aaa", "notificationEnabled": true}'::jsonb || extra)), 'a:aaa' || story)
+from (values ('{"email": "secret@example.org", "name": "secret"}'::jsonb,
+    '; a recipients[0].email MemberIgnored is not known, and was ignored; a recipients[0].name MemberIgnored is not known, and was ignored'),
+  ('{"secret-token-as-name": 1}', ''), ('{"push_token": null, "voip_token": null}', '; a recipients[0].push_token MemberIgnored is not known, and '
+    'was ignored; a recipients[0].voip_token MemberIgnored is not known, and was ignored'),
+  ('{"fcm_token": "secret", "notification_enabled": false}', '; a recipients[0].fcm_token MemberIgnored is not known, and was ignored; '
+    'a recipients[0].notification_enabled MemberIgnored is not known, and was ignored')) x(extra, story);
 select test.equal(format('a VoIP token of %s digits is none', digits),
   pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'u', 'voipPushToken',
   repeat('a', digits)))) ~ '^u recipients.0..voipPushToken TokenMalformed', true)

@@ -52,6 +52,36 @@ language sql immutable parallel safe as $$
 $$;
 comment on function push.channel_token is 'a token as it is used; null: it does not have the form of a token of this provider';
 
+create or replace function push.recipient_members() returns text[] language sql immutable parallel safe as $$
+  select '{userId,voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription,platform,environment,locale,data,notificationEnabled,'
+    'missedCall}'::text[]
+$$;
+comment on function push.recipient_members is 'the members that an object in recipients may have';
+
+-- A backend passes on a row of its own: then a phone would not ring, or one would whose owner has switched notifications off.
+create or replace function push.look_alikes(p_member text) returns text[] language sql immutable parallel safe as $$
+  select case p_member
+    when 'voipPushToken' then '{voip_push_token,voipToken,voip_token,voipTokens,voip_tokens,voip}'
+    when 'apnsToken' then '{apns_token,apnToken,apns}'
+    when 'fcmToken' then '{fcm_token,firebaseToken,firebase_token,fcm}'
+    when 'pushToken' then '{push_token,expoPushToken,expo_push_token,expoToken,expo_token,expo}'
+    when 'webPushSubscription' then '{web_push_subscription,pushSubscription,push_subscription,subscription}'
+    when 'notificationEnabled' then '{notification_enabled,notificationsEnabled,notifications_enabled}' end::text[]
+$$;
+comment on function push.look_alikes is 'names under which backends keep what recipients have under this name';
+
+create or replace function push.is_misnamed(p_entry jsonb) returns boolean language sql immutable parallel safe as $$
+  select p_entry ?| (push.look_alikes('voipPushToken') || push.look_alikes('apnsToken') || push.look_alikes('fcmToken')
+      || push.look_alikes('pushToken') || push.look_alikes('webPushSubscription') || push.look_alikes('notificationEnabled'))
+    and (not p_entry ? 'voipPushToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('voipPushToken')
+      or not p_entry ? 'apnsToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('apnsToken')
+      or not p_entry ? 'fcmToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('fcmToken')
+      or not p_entry ? 'pushToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('pushToken')
+      or not p_entry ? 'webPushSubscription' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('webPushSubscription')
+      or not p_entry ? 'notificationEnabled' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('notificationEnabled'))
+$$;
+comment on function push.is_misnamed is 'whether an entry has a token or the switch under another name, and not under its own';
+
 create or replace function push.has_token_member(p_entry jsonb) returns boolean language sql immutable parallel safe as
 $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;
 comment on function push.has_token_member is 'whether an entry of recipients has a token: it is one device; others name a user';

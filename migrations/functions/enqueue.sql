@@ -334,8 +334,8 @@ begin
         or jsonb_typeof(e -> 'missedCall') not in ('boolean', 'null')
         or e -> 'data' not in ('null', '{}') and push.recipient_data(e) is null
         or not exists (select from push.delivery d where d.outbox_id = o.id and d.user_id = push.entry_user(e))
-        or jsonb_typeof(e) = 'object' and (
-          not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
+        or jsonb_typeof(e) = 'object' and (e - push.recipient_members() <> '{}'
+          or not push.serves(o.providers, 'apns') and e ?| '{voipPushToken,apnsToken}'
           or not push.serves(o.providers, 'fcm') and e ? 'fcmToken' or not push.serves(o.providers, 'expo') and e ? 'pushToken'
           or not push.serves(o.providers, 'webpush') and e ? 'webPushSubscription')
     );

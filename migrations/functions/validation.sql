@@ -167,7 +167,7 @@ create or replace function push.is_recipient(p_entry jsonb) returns boolean lang
     when 'object' then coalesce(jsonb_typeof(p_entry -> 'userId') = 'string'
       and length(p_entry ->> 'userId') between 1 and 256, false)
       -- "false" as a text may mean that the user wants no notifications.
-      and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true)
+      and coalesce(jsonb_typeof(p_entry -> 'notificationEnabled') in ('boolean', 'null'), true) and not push.is_misnamed(p_entry)
     else false
   end end
 $$;
@@ -241,14 +241,20 @@ language sql stable as $$
     where e.is_usable and t.token <> ''
   )
   select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
-  from entry e cross join lateral (
+  from entry e left join lateral (
+    select m.member, n.name from unnest((push.recipient_members())) m(member) cross join lateral unnest(push.look_alikes(m.member)) n(name)
+    where jsonb_typeof(e.entry) = 'object' and not e.entry ? m.member and jsonb_strip_nulls(e.entry) ? n.name limit 1
+  ) l on true
+  cross join lateral (
     select m.* from (values
       (1, '', pg_column_size(e.entry) > 16384, 'must have at most 16384 bytes; is one of its tokens something else?'),
       (2, '', jsonb_typeof(e.entry) = 'string', 'must be a user id of 1 to 256 characters'),
       (3, '', jsonb_typeof(e.entry) <> 'object', 'must be a user id, or an object with a userId'),
       (4, '.userId', jsonb_typeof(e.entry -> 'userId') is distinct from 'string' or length(e.entry ->> 'userId') not between 1 and 256,
         'must be a string of 1 to 256 characters'),
-      (5, '.notificationEnabled', true, 'must be true or false, or left out')) m(place, member, is_bad, remedy)
+      (5, '.notificationEnabled', coalesce(jsonb_typeof(e.entry -> 'notificationEnabled') not in ('boolean', 'null'), false),
+        'must be true or false, or left out'),
+      (6, '.' || l.name, true, 'is not read; write ' || l.member)) m(place, member, is_bad, remedy)
     where m.is_bad order by m.place limit 1
   ) w
   where not e.is_usable
@@ -263,6 +269,14 @@ language sql stable as $$
     ('.data', e.entry -> 'data' not in ('null', '{}') and push.recipient_data(e.entry) is null,
       'must be an object of texts, 1024 bytes at most')) m(member, is_bad, remedy)
   where e.is_usable and m.is_bad
+  union all
+  select e.i, e.user_id, 'MemberIgnored', e.path || '.' || k.name, 'is not known, and was ignored'
+  from entry e cross join lateral (
+    select k.name from jsonb_object_keys(case jsonb_typeof(e.entry) when 'object' then e.entry - push.recipient_members() else '{}' end) k(name)
+    -- A name may be a token.
+    where k.name ~ '^[A-Za-z_]+$' and length(k.name) <= 32 limit 10
+  ) k
+  where e.is_usable
   union all
   select t.i, t.user_id, case when r.remedy like 'must %' then 'TokenMalformed' else 'TokenMisplaced' end, t.path || '.' || t.member, r.remedy
   from token t cross join lateral push.token_remedy(t.provider, t.token) r(remedy)

@@ -17,10 +17,20 @@ struct APIBody {
     }
     guard json.root.kind == .object else { throw .invalid("body", "must be a JSON object") }
     for member in json.members(of: json.root) where !members.contains(where: { json.isKey(member, $0) }) {
-      let names = members.map { "\($0)" }.joined(separator: ", ")
-      throw .invalid("body", "has a member of another name than \(names)")
+      throw .invalid("body", Self.unknown(json.key(member), members.map { "\($0)" }))
     }
     try PostgresJSONCheck(json).check()
+  }
+
+  /// What is wrong with a member that is not known. A name that may be a token is not repeated.
+  private static func unknown(_ key: [UInt8], _ known: [String]) -> String {
+    let name = String(decoding: key, as: UTF8.self)
+    guard key.count <= 32, name.wholeMatch(of: /[A-Za-z_]+/) != nil else {
+      return "has a member of another name than \(known.joined(separator: ", "))"
+    }
+    let near = Suggestion.text(for: name, among: known)
+    return "has the member \(name), which is not known"
+      + (near.isEmpty ? "; the members are \(known.joined(separator: ", "))" : near)
   }
 
   /// A member as JSON text.
