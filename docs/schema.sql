@@ -1629,8 +1629,8 @@ declare
   v_id  bigint := push.find_call(call_id, app, coalesce(user_id, ''));
   v_app text := (select o.app from push.outbox o where o.id = v_id);
 begin
-  if coalesce(reason not in ('declined', 'busy'), true) then
-    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
+  if coalesce(reason not in ('declined', 'busy', 'connection_failed'), true) then
+    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined, busy or connection_failed',
       schema = 'push', table = 'outbox', column = 'declined';
   end if;
   update push.outbox o
@@ -1641,7 +1641,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.decline_call(call_id text, user_id text, app text, reason text, device text) IS 'a user declines the call, or is busy: nothing more is sent to this user''s phones, those that may ring get a cancel, and the user gets no missed call. The phones of other users ring on. When the last user whose phones were rung has declined, the call ends with the reason declined. call_id: payload.callId; user_id: as in the call''s recipients; app: needed only if several apps have a call with this id; reason: declined or busy; device: the phone that declined, if known, by its token or push.devices.id: it gets no cancel. Returns false if the user had declined before, or the call had ended';
+COMMENT ON FUNCTION push.decline_call(call_id text, user_id text, app text, reason text, device text) IS 'a user declines the call, or is busy: nothing more is sent to this user''s phones, those that may ring get a cancel, and the user gets no missed call. The phones of other users ring on. When the last user whose phones were rung has declined, the call ends, with their reason if all gave the same, else with the reason declined. call_id: payload.callId; user_id: as in the call''s recipients; app: needed only if several apps have a call with this id; reason: declined, busy, or connection_failed: the app could not reach the call, and the user gets a missed call, unless it was answered; device: the phone that declined, if known, by its token or push.devices.id: it gets no cancel. Returns false if the user had declined before, or the call had ended';
 
 CREATE TABLE push.history (
     finished_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -1885,6 +1885,25 @@ $_$;
 
 COMMENT ON FUNCTION push.drop_partitions(p_keep_days integer) IS 'drops the oldest partition of push.history that is too old and returns 1; call it until it returns 0. p_keep_days: number of days to keep';
 
+CREATE FUNCTION push.enable_device(app text, provider text, token text, enabled boolean DEFAULT true) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  v_token text := push.channel_token(enable_device.provider, enable_device.token);
+begin
+  if not push.acts_for_all() and not push.is_own(enable_device.app) then
+    return false;
+  end if;
+  update push.devices d set enabled = coalesce(enable_device.enabled, true)
+    where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = enable_device.app and d.provider = enable_device.provider;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION push.enable_device(app text, provider text, token text, enabled boolean) IS 'for the HTTP API: sets push.devices.enabled. app, provider, token: as registered. Returns false if it is not registered';
+
 CREATE FUNCTION push.end_accepted(p_places tid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
@@ -1976,7 +1995,10 @@ begin
     select p.id, array_agg(distinct p.user_id) as users from push.pushes_of(p_calls) p
     where p.kind = 0 and (p.outcome is distinct from 4 or p.may_ring) and p.user_id <> '[erased]' group by p.id
   )
-  update push.outbox o set state = 'ended', end_reason = 'declined'
+  update push.outbox o set state = 'ended', end_reason = (
+      -- What all of them have said.
+      select case when min(s.said ->> 'reason') = max(s.said ->> 'reason') then min(s.said ->> 'reason') else 'declined' end
+      from jsonb_each(o.declined) s(user_id, said))
   where o.id = any (p_calls) and o.ended_at is null
     and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
     and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(
@@ -3277,8 +3299,8 @@ declare
   c_select constant text :=
     'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
   c_calls constant text := 'execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
-    'push.end_call, push.register_device, push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, '
-    'push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
+    'push.end_call, push.register_device, push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, '
+    'push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
   v_role    text;
   v_right   text;
   v_missing text[];
@@ -3312,7 +3334,7 @@ begin
         'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
         'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
         'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
-        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, '
+        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, push.enable_device, '
         'push.dead_tokens, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
         'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
         'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '
@@ -6188,7 +6210,7 @@ begin
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
       (c_index, 'add_recipients, answer_call, beat, call, compare_call, compare_recipients, decline_call, '
-        'device_token, drop_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, register_device, report_lanes, '
+        'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, register_device, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
       (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
       (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
@@ -6927,7 +6949,7 @@ COMMENT ON FUNCTION push.tally_calls() IS 'counts calls, also for the quota of t
 CREATE FUNCTION push.tell_missed(p_calls bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'push', 'pg_temp'
-    AS $$
+    AS $_$
 declare
   -- Counted from the end of the call, not from the time of this statement: after an outage, calls of last week are not
   -- announced. Their missed calls expire (push.expire), and only history shows them.
@@ -6938,7 +6960,8 @@ begin
     from unnest(p_calls) c(id)
     cross join lateral (select * from push.outbox o where o.id = c.id offset 0) o
     left join push.apps a on a.app = o.app
-    where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy', 'notification'))
+    where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason <> 'notification'
+        and (o.end_reason not in ('declined', 'busy') or o.declined @? '$.*.reason ? (@ == "connection_failed")'))
       and a.missed_calls is distinct from 'off'
   ), pushed as materialized (
     select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
@@ -6951,7 +6974,8 @@ begin
         least(c.ended_at, c.deadline_at) + c_life as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
-      where (c.id, a.user_id) not in (select x.id, jsonb_object_keys(x.declined) from call x)
+      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true
+          else c.declined -> a.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
     ) p join push.lane l on l.app = p.app and l.provider = p.provider
@@ -6981,7 +7005,7 @@ begin
   select 'missed', c.app, case c.state when 'missed' then 'deadline' else 'ended' end, count(*)
   from made m join call c on c.id = m.outbox_id where m.deadline_at > clock_timestamp() group by 2, 3;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION push.tell_missed(p_calls bigint[]) IS 'makes missed calls of calls that nobody answered, declined or voided';
 
@@ -7285,11 +7309,12 @@ CREATE FUNCTION push.void_reason(p_outbox_id bigint, p_user_id text) RETURNS tex
     SET search_path TO 'push', 'pg_temp'
     AS $$
   select coalesce((
-    select case when o.ended_at is null then 'User' || initcap(o.declined -> p_user_id ->> 'reason') else 'Call' || initcap(o.state) end
+    select case when o.ended_at is null then 'User' || replace(initcap(o.declined -> p_user_id ->> 'reason'), '_', '')
+      else 'Call' || initcap(o.state) end
     from push.outbox o where o.id = p_outbox_id), 'CallEnded')
 $$;
 
-COMMENT ON FUNCTION push.void_reason(p_outbox_id bigint, p_user_id text) IS 'why an invite is void: CallAnswered, CallEnded, CallMissed, UserDeclined or UserBusy';
+COMMENT ON FUNCTION push.void_reason(p_outbox_id bigint, p_user_id text) IS 'why an invite is void: CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed';
 
 CREATE FUNCTION push.void_unsent(p_calls bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -7310,7 +7335,7 @@ begin
   for v_end in
     -- Read once: an object of declines may be large.
     with said as materialized (
-      select o.id, s.user_id, s.said ->> 'reason' as reason
+      select o.id, s.user_id, 'User' || replace(initcap(s.said ->> 'reason'), '_', '') as reason
       from push.outbox o cross join lateral jsonb_each(o.declined) s(user_id, said) where o.id = any (v_calls) and o.ended_at is null
     ), gone as (
       delete from push.delivery d
@@ -7324,7 +7349,7 @@ begin
     select e.is_late, e.reason, array_agg(e.d order by (e.d).n) as rows
     from (
       select g.d, g.is_late,
-        case when not g.is_late then coalesce('User' || initcap(s.reason), push.void_reason((g.d).outbox_id, null)) end as reason
+        case when not g.is_late then coalesce(s.reason, push.void_reason((g.d).outbox_id, null)) end as reason
       from gone g left join said s on s.id = (g.d).outbox_id and s.user_id = (g.d).user_id
     ) e
     group by e.is_late, e.reason

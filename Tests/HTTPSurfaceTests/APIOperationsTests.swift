@@ -265,6 +265,27 @@ struct APIOperationsTests {
     }
   }
 
+  @Test func `a login switches notifications on, and a new token of the phone leaves the switch as it is`() async throws
+  {
+    try await APIHarness.with { api in
+      func register(_ more: String) async throws {
+        let device = #"{"userId": "ana", "provider": "fcm", "token": "fcm-token-of-anas-phone"\#(more)}"#
+        #expect(try await api.send("PUT", "/v1/devices", device).status == 204)
+      }
+      let enabled = "select enabled from push.devices"
+      try await register("")
+      #expect(try await api.database.value(enabled) == "t")
+      try await register(#", "enabled": false"#)
+      #expect(try await api.database.value(enabled) == "f")
+      try await register("")
+      #expect(try await api.database.value(enabled) == "f")
+      try await register(#", "enabled": true"#)
+      #expect(try await api.database.value(enabled) == "t")
+      let bad = #"{"userId": "ana", "provider": "fcm", "token": "fcm-token-of-anas-phone", "enabled": "no"}"#
+      #expect(try await api.send("PUT", "/v1/devices", bad).field == "enabled")
+    }
+  }
+
   @Test func `a browser is registered and dropped by its subscription, as an object or as text`() async throws {
     try await APIHarness.with { api in
       let keys =

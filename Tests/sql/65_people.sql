@@ -172,6 +172,19 @@ select test.equal('their invite has this reason', (select string_agg(user_id || 
 select test.equal('with the last one the call ends, as declined', pg_temp.decline('d1', 'c', 'busy'), 't ended declined');
 select test.equal('no missed call is made', pg_temp.told('d1', 'missed_call'), null);
 select test.equal('then no user can decline', push.decline_call('d1', 'c'), false);
+select pg_temp.family('e' || i) from generate_series(1, 4) i \g /dev/null
+select test.equal('all are busy: so does the call end', pg_temp.decline('e1', 'a', 'busy') || ', ' || pg_temp.decline('e1', 'b', 'busy') || ', '
+  || pg_temp.decline('e1', 'c', 'busy') || coalesce(pg_temp.told('e1', 'missed_call'), ''), 't ringing, t ringing, t ended busy');
+select test.equal('the app of one could not reach the call', pg_temp.decline('e2', 'a', 'connection_failed'), 't ringing');
+select test.equal('this is the reason of their invites', (select string_agg(distinct reason, ' ') from push.delivery_history where call_id = 'e2'),
+  'UserConnectionFailed');
+select test.equal('they miss it, and those who decline do not', pg_temp.decline('e2', 'b') || ', ' || pg_temp.decline('e2', 'c', 'busy') || ': '
+  || pg_temp.told('e2', 'missed_call'), 't ringing, t ended declined: a:a01');
+select test.equal('they all miss it', pg_temp.decline('e3', 'a', 'connection_failed') || ', ' || pg_temp.decline('e3', 'b', 'connection_failed') || ', '
+  || pg_temp.decline('e3', 'c', 'connection_failed') || ': ' || pg_temp.told('e3', 'missed_call'),
+  't ringing, t ringing, t ended connection_failed: a:a01 b:b01 c:c01');
+select push.decline_call('e4', 'a', reason => 'connection_failed'), push.answer_call('e4', 'b'), test.follow() \g /dev/null
+select test.equal('nobody misses a call that somebody answered', pg_temp.told('e4', 'missed_call'), null);
 select pg_temp.claim_all(:g, 7) \g /dev/null
 select pg_temp.settle('d2', 0), pg_temp.settle('d3', 0, 'a') \g /dev/null
 select push.decline_call('d2', 'a', device => 'people-token-0123456789-a01'), push.decline_call('d3', 'a') \g /dev/null
@@ -298,7 +311,7 @@ select test.equal('if no phone was rung, all users count', pg_temp.decline('none
 select test.equal('of a stranger it is refused', pg_temp.error($$select push.decline_call('d9', 'stranger')$$),
   '22023 user_id: call d9 does not ring this user');
 select test.equal('so is another reason', pg_temp.error($$select push.decline_call('d9', 'a', reason => 'asleep')$$),
-  '22023 reason: must be declined or busy');
+  '22023 reason: must be declined, busy or connection_failed');
 select test.equal('and an unknown phone', pg_temp.error($$select push.decline_call('d9', 'a', device => 'secret')$$),
   '22023 device: must be a token of the phone, or the id that it has in push.devices');
 select test.equal('an unknown call', pg_temp.error($$select push.decline_call('nowhere', 'a')$$), 'P0002 call_id: there is no call nowhere');

@@ -32,7 +32,8 @@ end $$;
 -- Claims with the registered URL, or another one, for ten minutes.
 create function pg_temp.take(p_room int default 10, p_app text default 'hooked', p_url_digest text default null) returns text language sql as $$
   select string_agg(format('%s:%s', c.body::json ->> 'type', coalesce(c.body::json -> 'data' ->> 'callId', c.body::json -> 'data' ->> 'token')),
-  ' ' order by c.id)
+  -- There is no order between calls: their events are recorded in the order in which rows lie on the disk.
+  ' ' order by c.body::json -> 'data' ->> 'callId', c.id)
   from push.claim_webhooks(array[p_app], array[coalesce(p_url_digest, (select w.url_digest from push.webhook w where w.app = p_app))],
     array[p_room], '{600000}') c $$;
 -- Writes one result for every event that is taken at the moment, of the registered URL or another one.

@@ -204,8 +204,8 @@ declare
   v_id  bigint := push.find_call(call_id, app, coalesce(user_id, ''));
   v_app text := (select o.app from push.outbox o where o.id = v_id);
 begin
-  if coalesce(reason not in ('declined', 'busy'), true) then
-    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined or busy',
+  if coalesce(reason not in ('declined', 'busy', 'connection_failed'), true) then
+    raise exception using errcode = 'invalid_parameter_value', message = 'reason: must be declined, busy or connection_failed',
       schema = 'push', table = 'outbox', column = 'declined';
   end if;
   update push.outbox o
@@ -218,8 +218,9 @@ $$;
 comment on function push.decline_call is
   'a user declines the call, or is busy: nothing more is sent to this user''s phones, those that may ring get a cancel, '
   'and the user gets no missed call. The phones of other users ring on. When the last user whose phones were rung has '
-  'declined, the call ends with the reason declined. call_id: payload.callId; user_id: as in the call''s recipients; app: '
-  'needed only if several apps have a call with this id; reason: declined or busy; device: the phone that declined, if '
+  'declined, the call ends, with their reason if all gave the same, else with the reason declined. call_id: payload.callId; '
+  'user_id: as in the call''s recipients; app: needed only if several apps have a call with this id; reason: declined, busy, '
+  'or connection_failed: the app could not reach the call, and the user gets a missed call, unless it was answered; device: the phone that declined, if '
   'known, by its token or push.devices.id: it gets no cancel. Returns false if the user had declined before, or the call '
   'had ended';
 

@@ -93,10 +93,11 @@ comment on function push.bury is 'writes the history of deliveries that were del
 create or replace function push.void_reason(p_outbox_id bigint, p_user_id text) returns text
 language sql stable set search_path = push, pg_temp as $$
   select coalesce((
-    select case when o.ended_at is null then 'User' || initcap(o.declined -> p_user_id ->> 'reason') else 'Call' || initcap(o.state) end
+    select case when o.ended_at is null then 'User' || replace(initcap(o.declined -> p_user_id ->> 'reason'), '_', '')
+      else 'Call' || initcap(o.state) end
     from push.outbox o where o.id = p_outbox_id), 'CallEnded')
 $$;
-comment on function push.void_reason is 'why an invite is void: CallAnswered, CallEnded, CallMissed, UserDeclined or UserBusy';
+comment on function push.void_reason is 'why an invite is void: CallAnswered, CallEnded, CallMissed, UserDeclined, UserBusy or UserConnectionFailed';
 
 -- Invites of a missed call end as push.expire would end them, whichever of the two runs first.
 --
@@ -119,7 +120,7 @@ begin
   for v_end in
     -- Read once: an object of declines may be large.
     with said as materialized (
-      select o.id, s.user_id, s.said ->> 'reason' as reason
+      select o.id, s.user_id, 'User' || replace(initcap(s.said ->> 'reason'), '_', '') as reason
       from push.outbox o cross join lateral jsonb_each(o.declined) s(user_id, said) where o.id = any (v_calls) and o.ended_at is null
     ), gone as (
       delete from push.delivery d
@@ -133,7 +134,7 @@ begin
     select e.is_late, e.reason, array_agg(e.d order by (e.d).n) as rows
     from (
       select g.d, g.is_late,
-        case when not g.is_late then coalesce('User' || initcap(s.reason), push.void_reason((g.d).outbox_id, null)) end as reason
+        case when not g.is_late then coalesce(s.reason, push.void_reason((g.d).outbox_id, null)) end as reason
       from gone g left join said s on s.id = (g.d).outbox_id and s.user_id = (g.d).user_id
     ) e
     group by e.is_late, e.reason

@@ -107,6 +107,22 @@ comment on function push.register_device is
   'or sandbox; platform: ios or android, web for a browser, or null if it is not known; locale: language of visible texts, '
   'or null; voip: of an APNs token, true for PushKit';
 
+create or replace function push.enable_device(app text, provider text, token text, enabled boolean default true) returns boolean
+language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  v_token text := push.channel_token(enable_device.provider, enable_device.token);
+begin
+  if not push.acts_for_all() and not push.is_own(enable_device.app) then
+    return false;
+  end if;
+  update push.devices d set enabled = coalesce(enable_device.enabled, true)
+    where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = enable_device.app and d.provider = enable_device.provider;
+  return found;
+end
+$$;
+comment on function push.enable_device is
+  'for the HTTP API: sets push.devices.enabled. app, provider, token: as registered. Returns false if it is not registered';
+
 create or replace function push.drop_device(app text, provider text, token text) returns boolean
 language plpgsql security definer set search_path = push, pg_temp as $$
 begin

@@ -267,7 +267,10 @@ begin
     select p.id, array_agg(distinct p.user_id) as users from push.pushes_of(p_calls) p
     where p.kind = 0 and (p.outcome is distinct from 4 or p.may_ring) and p.user_id <> '[erased]' group by p.id
   )
-  update push.outbox o set state = 'ended', end_reason = 'declined'
+  update push.outbox o set state = 'ended', end_reason = (
+      -- What all of them have said.
+      select case when min(s.said ->> 'reason') = max(s.said ->> 'reason') then min(s.said ->> 'reason') else 'declined' end
+      from jsonb_each(o.declined) s(user_id, said))
   where o.id = any (p_calls) and o.ended_at is null
     and o.declined ?& coalesce((select r.users from rung r where r.id = o.id), '{}')
     and (o.id in (select r.id from rung r) and not o.declined @? '$.*.erases' or o.declined ?& array(

@@ -78,7 +78,8 @@ comment on function push.alert_phones is 'the phones that may show an alert abou
 
 -- A call is announced once: a call that has a missed call gets no other one.
 --
--- Each user who has not declined gets one missed call, or by push.apps.missed_calls one for each phone, or none. It goes over APNs
+-- Each user who has not declined gets one missed call, or by push.apps.missed_calls one for each phone, or none. So does one whose app could
+-- not reach the call (connection_failed), unless somebody answered it. It goes over APNs
 -- alert, else FCM, Expo or web push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if
 -- that is earlier. It is paired with the cancels of push.cancel_rings, which runs before.
 create or replace function push.tell_missed(p_calls bigint[]) returns void
@@ -93,7 +94,8 @@ begin
     from unnest(p_calls) c(id)
     cross join lateral (select * from push.outbox o where o.id = c.id offset 0) o
     left join push.apps a on a.app = o.app
-    where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason not in ('declined', 'busy', 'notification'))
+    where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason <> 'notification'
+        and (o.end_reason not in ('declined', 'busy') or o.declined @? '$.*.reason ? (@ == "connection_failed")'))
       and a.missed_calls is distinct from 'off'
   ), pushed as materialized (
     select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
@@ -106,7 +108,8 @@ begin
         least(c.ended_at, c.deadline_at) + c_life as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
-      where (c.id, a.user_id) not in (select x.id, jsonb_object_keys(x.declined) from call x)
+      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true
+          else c.declined -> a.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
     ) p join push.lane l on l.app = p.app and l.provider = p.provider

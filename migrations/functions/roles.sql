@@ -19,8 +19,8 @@ declare
   c_select constant text :=
     'select (id, app, kind, call_id, ring_seconds, state, created_at, deadline_at, answered_by, ended_at, end_reason, traceparent)';
   c_calls constant text := 'execute on function push.enqueue_call, push.compare_call, push.add_recipients, push.answer_call, push.decline_call, '
-    'push.end_call, push.register_device, push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, push.enqueue_batch, '
-    'push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
+    'push.end_call, push.register_device, push.drop_device, push.call, push.report_ringing, push.timeline, push.skipped_recipients, '
+    'push.enqueue_batch, push.find_calls, push.slot_of, push.shard_of, push.shards_of, push.own_shard, push.shard_map_number, push.new_call_id';
   v_role    text;
   v_right   text;
   v_missing text[];
@@ -54,7 +54,7 @@ begin
         'push.report_lanes, push.claim, push.settle, push.settled, push.park, push.release, push.forget, push.reclaim, '
         'push.confirm_reclaimed, push.claimed_by, push.disown, push.ended, push.ended_for, push.follow_up, push.sync, push.take_job, '
         'push.run_job, push.promote, push.expire, push.miss, push.prune, push.ensure_partitions, push.drop_partitions, '
-        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, '
+        'push.oldest_ringing, push.observe, push.take_tally, push.lock_table_used, push.operate_lane, push.enqueue_calls, push.enable_device, '
         'push.dead_tokens, push.compare_recipients, push.invalidate_tokens, push.hold_invalidation, push.correct_environment, '
         'push.current_provider_token, push.offer_provider_token, push.claim_receipts, push.settle_receipts, push.postpone_receipts, '
         'push.give_up_receipts, push.set_webhooks, push.claim_webhooks, push.settle_webhooks, push.observe_webhooks, push.find_api_key, '

@@ -142,8 +142,8 @@ struct APIOperations: Sendable {
     let body = try APIBody(bytes, members: ["userId", "reason", "device"])
     let userID = try body.text("userId", max: 256)
     let reason = try body.optionalText("reason", max: 64)
-    guard [nil, "declined", "busy"].contains(reason) else {
-      throw .invalid("reason", "must be declined or busy, or left out")
+    guard [nil, "declined", "busy", "connection_failed"].contains(reason) else {
+      throw .invalid("reason", "must be declined, busy or connection_failed, or left out")
     }
     let device = try Self.device(body)
     do {
@@ -202,7 +202,7 @@ struct APIOperations: Sendable {
 
   private func registerDevice(_ bytes: [UInt8], _ client: APIClient) async throws(APIProblem) -> Response {
     let body = try APIBody(
-      bytes, members: ["userId", "provider", "token", "environment", "platform", "locale", "voip"])
+      bytes, members: ["userId", "provider", "token", "environment", "platform", "locale", "voip", "enabled"])
     var parameters = PostgresParameters()
     parameters.append(try body.text("userId", max: 256))
     parameters.append(client.app)
@@ -212,6 +212,7 @@ struct APIOperations: Sendable {
     parameters.append(try body.optionalText("platform", max: 16))
     parameters.append(try body.optionalText("locale", max: 64))
     parameters.append(try body.optionalBoolean("voip") ?? true)
+    parameters.append(try body.optionalBoolean("enabled").map { $0 ? "true" : "false" })
     _ = try await database.query(APIStatements.registerDevice, parameters, for: .other(client))
     return Response(status: .noContent, headers: [.cacheControl: "no-store"])
   }

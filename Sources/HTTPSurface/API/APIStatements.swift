@@ -69,7 +69,10 @@ enum APIStatements {
 
   static let registerDevice = PostgresStatement(
     name: "api_register_device",
-    sql: "select push.register_device($1, $2, $3, $4, coalesce($5, 'production'), $6, $7, $8)")
+    sql: """
+      select push.register_device($1, $2, $3, $4, coalesce($5, 'production'), $6, $7, $8),
+        case when $9 is not null then push.enable_device($2, $3, $4, $9::boolean) end
+      """)
   static let dropDevice = PostgresStatement(name: "api_drop_device", sql: "select push.drop_device($1, $2, $3)")
 
   /// Which tokens are dead. A token that was set after that is revived.
