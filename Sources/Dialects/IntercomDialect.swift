@@ -9,7 +9,8 @@
 // and a `tag`: expo-notifications shows `message` and replaces the notification with the same tag.
 //
 // In the foreground or woken, the app starts a call from an alert with CallKeep, and on an iPhone it crashes if the call's id is not a
-// UUID. The app answers with that id, so the id cannot be replaced: there such a call has another type and is only shown.
+// UUID. The app answers with that id, so the id cannot be replaced: there such a call has another type and is only shown. The other calls
+// have the app's category for calls, with the buttons Answer and Decline, which it handles for alerts of Expo alone.
 //
 // A browser's service worker must show a notification for every push. Title, body and tag are those of the notification; the tag is
 // the call's id, so that each push about a call replaces the notification of the one before (docs/integrations/web.md).
@@ -75,6 +76,7 @@ extension ShippedDialects {
           "title": "${fromName|'Porteiro'}",
           "body": "${incomingCallText}",
           "sound": "default",
+          "categoryId": "${isUuid?'call'}",
           "_contentAvailable": true,
           "data": \#(canonicalOnIPhone)
         },

@@ -247,6 +247,7 @@ public struct Phone: Sendable {
       aps["alert"] = .object(["title": message["title"] ?? .text(""), "body": message["body"] ?? .text("")])
     }
     if message["_contentAvailable"]?.bridgedBoolean == true { aps["content-available"] = .number(1) }
+    aps["category"] = message["categoryId"]
     return .object(["aps": .object(aps), "body": message["data"] ?? .object([:])])
   }
 

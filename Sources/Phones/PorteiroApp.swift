@@ -63,7 +63,13 @@ struct PorteiroApp: PhoneApp {
   }
 
   func tap(_ userInfo: PhoneJSON) -> (leadsTo: String, rule: String) {
-    ("app", "porteiroapp IntercomNotificationListeners.tsx:82-93: a tap is only logged")
+    guard userInfo["aps"]?["category"]?.text == "call", userInfo["body"]?["type"]?.text == "intercom_call" else {
+      return ("app", "porteiroapp IntercomNotificationListeners.tsx:82-93: a tap is only logged")
+    }
+    return (
+      "the call, and so do its buttons Answer and Decline",
+      "porteiroapp apps/expo/services/notification/notificationHandler.ts:141-157, providers/NotificationProvider.tsx:33-69"
+    )
   }
 
   func wakes(_ userInfo: PhoneJSON, _ state: PhoneState) -> PhoneOutcome {

@@ -410,6 +410,9 @@ import Testing
           try fixture.body("intercom", .expo)["data"] as! [String: Any],
         ]
         for data in over { #expect(data["type"] as? String == type && data["callId"] as? String == callID) }
+        // Its buttons act only on a call.
+        let category = try fixture.body("intercom", .expo)["categoryId"] as? String
+        #expect(category == (platform == .ios && isUUID ? "call" : nil))
       }
       let voip = try fixture.body("intercom", .apns)
       #expect(voip["type"] as? String == "intercom_call" && voip["callId"] as? String == callID)

@@ -115,6 +115,20 @@ import Testing
       ])
   }
 
+  @Test func `Porteiro's category gives the alert of a call buttons, if Expo sent it`() {
+    func alert(_ members: String, type: String = "intercom_call") -> String {
+      let data = #"{"type": "\#(type)", "callId": "\#(Self.uuid)", "from": "d", "fromName": "Ana"}"#
+      return #"{"title": "Ana", "body": "x", \#(members)"data": \#(data)}"#
+    }
+    func tap(_ leadsTo: String) -> [PhoneReaction] { [.shows(title: "Ana", body: "x", tap: leadsTo)] }
+    let call = "the call, and so do its buttons Answer and Decline"
+    #expect(reactions(.porteiro, .ios, .killed, .expo, alert(#""categoryId": "call", "#)) == tap(call))
+    #expect(reactions(.porteiro, .ios, .killed, .expo, alert("")) == tap("app"))
+    #expect(
+      reactions(.porteiro, .ios, .killed, .expo, alert(#""categoryId": "call", "#, type: "intercom_call_alert"))
+        == tap("app"))
+  }
+
   @Test(arguments: PhoneState.allCases)
   func `on an iPhone Porteiro can answer only a call whose id is a UUID in lowercase`(state: PhoneState) {
     for (id, canBeAnswered) in [(Self.uuid, true), (Self.uuid.uppercased(), false), ("call-4", false)] {
