@@ -3487,7 +3487,7 @@ CREATE FUNCTION push.health_of_calls() RETURNS TABLE(item text, value text, stat
       select count(*) as count, max(now() - o.deadline_at) as age
       from (
         select o.deadline_at from push.outbox o
-        where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
+        where o.state = 'ringing' and o.deadline_at < now() - interval '7 s' and push.restored_at() is null
         order by o.deadline_at limit 1000
       ) o
     ) c
@@ -4263,6 +4263,8 @@ CREATE FUNCTION push.miss(p_max integer DEFAULT 1000) RETURNS bigint
     SET enable_bitmapscan TO 'off'
     AS $$
 declare
+  -- Who answers in the last moment has not missed the call: for so long, the backend may still say so.
+  c_grace  constant interval := '2 s';
   v_missed bigint;
 begin
   -- Calls from before a restore are not announced.
@@ -4271,14 +4273,14 @@ begin
   end if;
   update push.outbox o set state = 'missed'
   where o.id = any (array(
-    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp()
+    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - c_grace
     order by x.deadline_at limit p_max for no key update skip locked));
   get diagnostics v_missed = row_count;
   return v_missed;
 end
 $$;
 
-COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks at most p_max calls as missed that still ring after their deadline. What follows is done by push.follow_up. Returns how many';
+COMMENT ON FUNCTION push.miss(p_max integer) IS 'marks at most p_max calls as missed that still ring two seconds after their deadline. What follows is done by push.follow_up. Returns how many';
 
 CREATE FUNCTION push.new_call_id() RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER

@@ -207,6 +207,36 @@ import Testing
     }
   }
 
+  @Test("a token that came with a call in the wrong environment costs one request more, once")
+  func home() throws {
+    var rig = try MachineRig.open(provider: .apns)
+    let token = String(repeating: "ab", count: 32)
+    func ring(_ id: Int64) throws -> PushRequest {
+      try rig.bring([rig.delivery(id, token: token)])
+      return try #require(rig.sends().first)
+    }
+    let first = try ring(1)
+    #expect(first.environment == .production)
+    rig.answer([first], .tokenInvalid(reason: "BadDeviceToken", since: nil))
+    let second = try #require(rig.sends().first)
+    #expect(second.environment == .sandbox)
+    rig.answer([second])
+    rig.pass(.milliseconds(5))
+    #expect(rig.settlements().flatMap(\.settlements).map(\.outcome) == [.delivered])
+    // An hour later.
+    rig.live(.seconds(3_600))
+    let next = try ring(2)
+    #expect(next.environment == .sandbox && next.deadline > rig.now + .seconds(2))
+    rig.answer([next])
+    rig.pass(.milliseconds(5))
+    let settled = rig.settlements().flatMap(\.settlements)
+    #expect(settled.map(\.outcome) == [.delivered] && settled.map(\.attempts) == [1])
+    // Its word alone does not call the token dead.
+    rig.live(.milliseconds(200))
+    rig.answer([try ring(3)], .tokenInvalid(reason: "BadDeviceToken", since: nil))
+    #expect(try #require(rig.sends().first).environment == .production)
+  }
+
   @Test("a ring whose call has ended is not handed on")
   func ended() throws {
     var rig = try MachineRig.open()

@@ -48,9 +48,11 @@ extension MemoryOutbox {
     commit()
   }
 
-  /// Calls that ring after their deadline become missed.
+  /// Calls that ring two seconds after their deadline become missed.
   private mutating func miss(at now: DatabaseTime) {
-    let late = calls.values.filter { $0.state == .ringing && $0.deadlineAt <= now && !lockedCalls.contains($0.id) }
+    let late = calls.values.filter {
+      $0.state == .ringing && $0.deadlineAt + Limits.missedGrace <= now && !lockedCalls.contains($0.id)
+    }
     for call in late.sorted(by: { $0.id < $1.id }) { close(call.id, .missed, reason: "missed", at: now) }
     commit()
   }

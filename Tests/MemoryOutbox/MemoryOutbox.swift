@@ -27,6 +27,8 @@ public struct MemoryOutbox: Sendable {
     public static let othersFirst: Int64 = 100_000
     public static let cancelLife: Int64 = 60_000_000
     public static let missedCallLife: Int64 = 4 * 3_600_000_000
+    /// A call that rings so long after its deadline is missed.
+    public static let missedGrace: Int64 = 2_000_000
     /// When a note is taken again whose call was locked.
     public static let lockedCall: Int64 = 100_000
     /// An expired invite gets a next channel if more than this time was left.

@@ -52,8 +52,8 @@ set client_min_messages = error;
 select test.equal('health counts no call that has just ended', (select string_agg(value || ' ' || state, '') from push.health
   where item = 'calls past their deadline'), 'none ok');
 alter table push.outbox disable trigger check_call;
-update push.outbox set deadline_at = now() - interval '7 s' where call_id in ('c-2', 'c-3');
-select test.equal('those five seconds past their deadline', (select string_agg(value || ' ' || state, '') from push.health
+update push.outbox set deadline_at = now() - interval '9 s' where call_id in ('c-2', 'c-3');
+select test.equal('those seven seconds past their deadline', (select string_agg(value || ' ' || state, '') from push.health
   where item = 'calls past their deadline') ~ '^2, the oldest for 00:00:0[789] bad$', true);
 alter table push.outbox enable trigger check_call;
 select test.equal('all are missed', push.miss(), 60::bigint);

@@ -99,7 +99,7 @@ update push.delivery set deadline_at = clock_timestamp() - interval '1 s' where 
 select push.expire();
 select test.equal('a delivery that expires in the database', pg_temp.waiting('late'), 'delivery.finished:expired:DeadlinePassed');
 set local session_replication_role = replica;
-update push.outbox set deadline_at = clock_timestamp() - interval '1 s' where id = :late_id;
+update push.outbox set deadline_at = clock_timestamp() - interval '2 s' where id = :late_id;
 set local session_replication_role = origin;
 select push.miss(); select test.follow();
 select test.equal('a call that nobody answers', pg_temp.waiting('late'), 'delivery.finished:expired:DeadlinePassed call.missed:missed');

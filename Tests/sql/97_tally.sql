@@ -5,7 +5,7 @@ create function pg_temp.notes() returns text language sql as $$
 -- The ring window of a call is over.
 create function pg_temp.lapse(p_id bigint) returns void language plpgsql set session_replication_role = replica as $$
 begin
-  update push.outbox set deadline_at = now() - interval '1 s', created_at = created_at - interval '2 s' where id = p_id;
+  update push.outbox set deadline_at = now() - interval '2 s', created_at = created_at - interval '3 s' where id = p_id;
 end $$;
 select push.register_gateway('tally', '1') as g \gset
 select pg_temp.notes() \g /dev/null

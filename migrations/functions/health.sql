@@ -162,7 +162,7 @@ language sql stable as $$
       select count(*) as count, max(now() - o.deadline_at) as age
       from (
         select o.deadline_at from push.outbox o
-        where o.state = 'ringing' and o.deadline_at < now() - interval '5 s' and push.restored_at() is null
+        where o.state = 'ringing' and o.deadline_at < now() - interval '7 s' and push.restored_at() is null
         order by o.deadline_at limit 1000
       ) o
     ) c

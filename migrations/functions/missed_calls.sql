@@ -5,6 +5,8 @@
 create or replace function push.miss(p_max int default 1000) returns bigint
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
+  -- Who answers in the last moment has not missed the call: for so long, the backend may still say so.
+  c_grace  constant interval := '2 s';
   v_missed bigint;
 begin
   -- Calls from before a restore are not announced.
@@ -13,14 +15,14 @@ begin
   end if;
   update push.outbox o set state = 'missed'
   where o.id = any (array(
-    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp()
+    select x.id from push.outbox x where x.state = 'ringing' and x.deadline_at <= statement_timestamp() - c_grace
     order by x.deadline_at limit p_max for no key update skip locked));
   get diagnostics v_missed = row_count;
   return v_missed;
 end
 $$;
 comment on function push.miss is
-  'marks at most p_max calls as missed that still ring after their deadline. What follows is done by push.follow_up. Returns how many';
+  'marks at most p_max calls as missed that still ring two seconds after their deadline. What follows is done by push.follow_up. Returns how many';
 
 -- The planner puts this function into the query that calls it.
 --

@@ -47,7 +47,9 @@ extension DispatcherMachine {
       scheduler.didClaim(1, of: delivery.lane, background: delivery.isBackground(now) ? 1 : 0)
       let entry = HeldDelivery(delivery, lane: lane, service: lanes[lane].provider.service(of: delivery.token))
       entry.losses = memories[lane].losses(of: delivery.token, now)
-      if memories[lane].isForeign(delivery.token, in: delivery.environment, now) {
+      if let home = memories[lane].home(of: delivery.token) {
+        entry.environment = home
+      } else if memories[lane].isForeign(delivery.token, in: delivery.environment, now) {
         entry.suspect(.tokenInvalid(reason: Self.badDeviceToken, since: nil), isNextCounted: false)
       }
       if let former = held.insert(entry), !replaces(former, entry) {

@@ -359,6 +359,7 @@ extension DispatcherMachine {
       let delivery = entry.delivery
       writer.correct(
         EnvironmentCorrection(lane: delivery.lane, token: delivery.token, environment: entry.environment), now)
+      memories[entry.lane].noteHome(delivery.token, in: entry.environment, now)
       log(
         .warning, "A token is registered for the wrong APNs environment; the push went to the other one", about(entry))
       return result.outcome

@@ -50,7 +50,7 @@ final class HeldDelivery {
   /// Number of tries, including those of earlier claims.
   var attempts: Int32
   /// The environment of the next try.
-  private(set) var environment: PushEnvironment
+  var environment: PushEnvironment
   /// Whether its call has ended. It is not sent again then.
   var isVoid = false
   /// Whether its row is no longer ours, while its provider still has it.

@@ -1,6 +1,8 @@
 // What a lane remembers of tokens beyond a delivery: whose pushes lost their connections, and which belong to APNs' other environment.
 // Pure.
 //
+// A backend that gives the token with each call may give a wrong environment each time. push.devices, which is corrected, does not have it.
+//
 // A ring that was lost goes back to the outbox, which does not store its losses. The next one to the same phone may be lost, too. One
 // whose environment says late that the token is not its own has been handed on, and the next try is to ask the other one.
 
@@ -11,13 +13,15 @@ internal import Runtime
 struct TokenMemory {
   /// Maximum number of tokens. Above it the one is forgotten that failed longest ago.
   static let countMax = 1_024
-  /// For how long a token is remembered after its last loss.
+  /// For how long a loss, or what an environment has said late, is remembered.
   static let life = Nanoseconds.seconds(600)
 
   private struct Entry {
     var losses = ConnectionLosses()
     /// The environment that has said that the token is not its own.
     var foreign: PushEnvironment?
+    /// The environment that has accepted a push to the token, though it was registered for the other one. A token never changes it.
+    var home: PushEnvironment?
     var at: Instant
   }
 
@@ -33,6 +37,9 @@ struct TokenMemory {
     entry(of: token, now)?.foreign == environment
   }
 
+  /// The environment that has accepted a push to the token, if the other one was asked before; nil if that is not known.
+  func home(of token: ArraySlice<UInt8>) -> PushEnvironment? { entries.isEmpty ? nil : entries[token]?.home }
+
   private func entry(of token: ArraySlice<UInt8>, _ now: Instant) -> Entry? {
     guard !entries.isEmpty, let entry = entries[token], entry.at + Self.life > now else { return nil }
     return entry
@@ -46,8 +53,12 @@ struct TokenMemory {
     note(token, now) { $0.foreign = environment }
   }
 
+  mutating func noteHome(_ token: ArraySlice<UInt8>, in environment: PushEnvironment, _ now: Instant) {
+    note(token, now) { $0.home = environment }
+  }
+
   private mutating func note(_ token: ArraySlice<UInt8>, _ now: Instant, _ change: (inout Entry) -> Void) {
-    var entry = entry(of: token, now) ?? Entry(at: now)
+    var entry = entry(of: token, now) ?? Entry(home: home(of: token), at: now)
     entry.at = now
     change(&entry)
     // A copy, because the token is a part of a larger buffer.
@@ -58,6 +69,7 @@ struct TokenMemory {
 
   /// A push to the token was answered.
   mutating func forget(_ token: ArraySlice<UInt8>) {
-    if !entries.isEmpty { entries[token] = nil }
+    guard !entries.isEmpty, let entry = entries[token] else { return }
+    entries[token] = entry.home.map { Entry(home: $0, at: entry.at) }
   }
 }
