@@ -190,8 +190,9 @@ struct CallRulesTests {
   func replicas() async throws {
     var configuration = SimulatorSuite.Configuration()
     configuration.tokenUpdateInterval = 1200
-    try await GatewayHarness.with(simulators: configuration) { settings in
+    try await GatewayHarness.with(simulators: configuration, patience: .seconds(60)) { settings in
       settings.apps[0].apns?.connections = 8
+      settings.drainSeconds = 120
     } _: { gateway in
       try await gateway.withReplicas(2) { _ in
         try await gateway.database.execute(GatewayHarness.bulk(500))

@@ -40,7 +40,7 @@ struct EndToEndTests {
 
   @Test("a thousand calls of three devices in one statement are all delivered, each exactly once")
   func bulk() async throws {
-    try await GatewayHarness.with { gateway in
+    try await GatewayHarness.with(patience: .seconds(60)) { gateway in
       try await gateway.database.execute(GatewayHarness.bulk(1000))
       try await gateway.settled()
       #expect(try await gateway.outcomes() == "apns delivered 1000,expo delivered 1000,fcm delivered 1000")

@@ -1,5 +1,6 @@
 // A whole gateway for a test: a database, simulators, and `serve` as a process or in this one.
 
+import Dispatching
 import Foundation
 import HTTP2TestSupport
 import Logging
@@ -22,6 +23,7 @@ struct GatewayHarness {
   let simulators: SimulatorSuite
   let settings: GatewayConfiguration
   let service: GatewayService
+  private let dispatching: DispatcherSettings
   private let group: ServiceGroup
   private let running: Task<Void, any Error>
 
@@ -32,24 +34,29 @@ struct GatewayHarness {
   ///   - given: the database; nil: a new one in the cluster of all tests.
   ///   - hedges: whether invites are hedged. Off where requests are counted, because a busy machine would cause some
   ///     hedges.
+  ///   - patience: how long a ring waits for an answer before it is handed on. Long where each push must be sent once.
   static func with(
     simulators configuration: SimulatorSuite.Configuration = strict,
-    on given: TestDatabase? = nil, watchesFiles: Bool = false, hedges: Bool = false,
+    on given: TestDatabase? = nil, watchesFiles: Bool = false, hedges: Bool = false, patience: Nanoseconds? = nil,
     adjust: (inout GatewayConfiguration) -> Void = { _ in },
     _ body: (GatewayHarness) async throws -> Void
   ) async throws {
     guard let given else {
       return try await TestDatabase.with(isMigrated: false) {
         try await with(
-          simulators: configuration, on: $0, watchesFiles: watchesFiles, hedges: hedges, adjust: adjust, body)
+          simulators: configuration, on: $0, watchesFiles: watchesFiles, hedges: hedges, patience: patience,
+          adjust: adjust, body)
       }
     }
-    try await serve(configuration, given, watchesFiles, hedges, adjust, body)
+    var dispatching = DispatcherSettings()
+    if let patience { dispatching.policy.patience = patience...patience }
+    try await serve(configuration, given, watchesFiles, hedges, dispatching, adjust, body)
   }
 
   private static func serve(
     _ configuration: SimulatorSuite.Configuration, _ database: TestDatabase, _ watchesFiles: Bool, _ hedges: Bool,
-    _ adjust: (inout GatewayConfiguration) -> Void, _ body: (GatewayHarness) async throws -> Void
+    _ dispatching: DispatcherSettings, _ adjust: (inout GatewayConfiguration) -> Void,
+    _ body: (GatewayHarness) async throws -> Void
   ) async throws {
     let connection = try await database.connect()
     try await Migrator().migrate(connection)
@@ -65,7 +72,8 @@ struct GatewayHarness {
     var logger = Logger(label: "gateway", factory: { StreamLogHandler.standardError(label: $0) })
     logger.logLevel = .error
     let source = ConfigurationFile(path: simulators.material.configurationFile, environment: [:])
-    let service = GatewayService(configuration: settings, source: watchesFiles ? source : nil, logger: logger)
+    let service = GatewayService(
+      configuration: settings, source: watchesFiles ? source : nil, logger: logger, dispatching: dispatching)
     let group = ServiceGroup(services: [service], logger: logger)
     let hasEnded = Mutex(false)
     let running = Task {
@@ -73,8 +81,8 @@ struct GatewayHarness {
       try await group.run()
     }
     let harness = GatewayHarness(
-      database: database, simulators: simulators, settings: settings, service: service, group: group,
-      running: running)
+      database: database, simulators: simulators, settings: settings, service: service, dispatching: dispatching,
+      group: group, running: running)
     do {
       try await eventually("the gateway is ready") {
         if hasEnded.withLock({ $0 }) { try await running.value }  // throws why it did not start
@@ -124,7 +132,9 @@ struct GatewayHarness {
   func withReplicas(_ count: Int, _ body: ([GatewayService]) async throws -> Void) async throws {
     var logger = Logger(label: "replica", factory: { StreamLogHandler.standardError(label: $0) })
     logger.logLevel = .error
-    let services = (0..<count).map { _ in GatewayService(configuration: settings, logger: logger) }
+    let services = (0..<count).map { _ in
+      GatewayService(configuration: settings, logger: logger, dispatching: dispatching)
+    }
     let group = ServiceGroup(services: services, logger: logger)
     let running = Task { try await group.run() }
     for service in services {

@@ -91,7 +91,7 @@ public struct DispatcherMachine {
     traffic = Array(repeating: LaneTraffic(), count: lanes.count)
     turns = Array(repeating: SuspectTurns(), count: lanes.count)
     memories = Array(repeating: TokenMemory(), count: lanes.count)
-    rescues = Array(repeating: Rescue(), count: lanes.count)
+    rescues = Array(repeating: Rescue(settings.policy.patience), count: lanes.count)
     places = Array(repeating: ServicePlaces(), count: lanes.count)
     for lane in lanes { scheduler.add(lane: lane.id, window: lane.window, perSecond: lane.perSecond) }
   }

@@ -8,8 +8,7 @@ internal import Runtime
 /// The patience of one lane with its provider.
 struct Rescue {
   /// The shortest and the longest time after which a ring is handed on.
-  static let shortest = Nanoseconds.milliseconds(1_200)
-  static let longest = Nanoseconds.seconds(4)
+  static let patience = Nanoseconds.milliseconds(1_200)...Nanoseconds.seconds(4)
   /// When a ring is looked at again that could not be handed on, because too many were.
   static let interval = Nanoseconds.milliseconds(250)
   /// Number of latencies that are remembered.
@@ -19,10 +18,16 @@ struct Rescue {
 
   /// A ring is handed on when it has waited this long: twice the median of the last answers, at most 1.5 times the longest. A path that
   /// was slow may die, too, so there is a bound.
-  private(set) var time = Self.shortest
+  private(set) var time: Nanoseconds
+  private let patience: ClosedRange<Nanoseconds>
   private var latencies: [Nanoseconds] = []
   private var credit = Self.most
   private var creditAt = Instant(nanoseconds: .min)
+
+  init(_ patience: ClosedRange<Nanoseconds> = Self.patience) {
+    self.patience = patience
+    time = patience.lowerBound
+  }
 
   /// The same where the lane is sick: an answer is unlikely there, and counts also if it comes late.
   var shortTime: Nanoseconds { time / 4 }
@@ -32,10 +37,10 @@ struct Rescue {
   mutating func didAnswer(after latency: Nanoseconds) {
     if latencies.count == Self.remembered { latencies.removeFirst() }
     latencies.append(latency)
-    guard latency * 3 > Self.shortest * 2 || time > Self.shortest else { return }
+    guard latency * 3 > patience.lowerBound * 2 || time > patience.lowerBound else { return }
     let ordered = latencies.sorted()
-    time = min(
-      max(Self.shortest, min(ordered[ordered.count / 2] * 2, ordered[ordered.count - 1] * 3 / 2)), Self.longest)
+    let wanted = min(ordered[ordered.count / 2] * 2, ordered[ordered.count - 1] * 3 / 2)
+    time = min(max(patience.lowerBound, wanted), patience.upperBound)
   }
 
   /// Whether one more ring may be handed on without an answer. If so, it is counted.

@@ -40,6 +40,8 @@ public struct RetryPolicy: Sendable {
   public var roundTrip: Nanoseconds = .milliseconds(200)
   /// Maximum wait in memory. Deliveries with longer waits are parked in the outbox.
   public var longestInMemory: Nanoseconds = .seconds(2)
+  /// How long a ring waits for an answer before it is handed on, at least and at most.
+  public var patience = Rescue.patience
   /// How long a ring that was handed on avoids its gateway. It doubles with each second attempt, up to the longest.
   public var firstRest: Nanoseconds = .milliseconds(250)
   public var longestRest: Nanoseconds = .seconds(1)

@@ -27,6 +27,7 @@ final class DatabaseService: Sendable {
   let apps: [ServedApp]
   private let outbox: PostgresOutbox
   private let relay = OutboxEventRelay()
+  private let settings: DispatcherSettings
   private let permits: SendPermits
   private let tokenStores: TokenStores
   private let logger: Logger
@@ -36,12 +37,13 @@ final class DatabaseService: Sendable {
   ///   - number: unique in the process.
   ///   - logger: has the database's name in its metadata, if it has one.
   init(
-    _ database: GatewayConfiguration.Database, number: Int, apps: [ServedApp], permits: SendPermits,
-    tokenStores: TokenStores, loop: EventLoop, logger: Logger
+    _ database: GatewayConfiguration.Database, number: Int, apps: [ServedApp], settings: DispatcherSettings,
+    permits: SendPermits, tokenStores: TokenStores, loop: EventLoop, logger: Logger
   ) {
     self.database = database
     self.number = number
     self.apps = apps
+    self.settings = settings
     self.permits = permits
     self.tokenStores = tokenStores
     self.logger = logger
@@ -86,7 +88,7 @@ final class DatabaseService: Sendable {
     }
     try Task.checkCancellation()
     tokenStores.add(outbox, database: database.name, number: number)
-    var settings = DispatcherSettings()
+    var settings = settings
     settings.number = number
     let dispatcher = Dispatcher(
       store: outbox, lanes: lanes, permits: permits, settings: settings, loop: outbox.loop, logger: logger)

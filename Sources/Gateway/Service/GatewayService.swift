@@ -27,6 +27,7 @@ final class GatewayService: Service {
   }
 
   private let configuration: GatewayConfiguration
+  private let dispatching: DispatcherSettings
   private let source: ConfigurationFile?
   private let logger: Logger
   private let heartbeat: Heartbeat
@@ -42,12 +43,15 @@ final class GatewayService: Service {
   /// - Parameters:
   ///   - source: the source of `configuration`, which is read again when it or its credentials change; nil: never.
   ///   - threshold: the log level, which follows `log.level`.
+  ///   - dispatching: the times of dispatchers.
   ///   - heartbeat: watches the event loop.
   init(
     configuration: GatewayConfiguration, source: ConfigurationFile? = nil, logger: Logger,
-    threshold: LogThreshold? = nil, heartbeat: Heartbeat = Heartbeat()
+    threshold: LogThreshold? = nil, dispatching: DispatcherSettings = DispatcherSettings(),
+    heartbeat: Heartbeat = Heartbeat()
   ) {
     self.configuration = configuration
+    self.dispatching = dispatching
     self.source = source
     self.logger = logger
     self.threshold = threshold
@@ -176,12 +180,13 @@ final class GatewayService: Service {
       var logger = logger
       if let name = database.name { logger[metadataKey: "database"] = "\(name)" }
       let (databaseLogger, permits, tokenStores) = (logger, factory.permits, factory.tokenStores)
+      let dispatching = dispatching
       return DatabaseSupervisor(
         database, loop: loop, metrics: metrics, logger: logger,
         make: { apps in
           DatabaseService(
-            database, number: counter.next(), apps: apps, permits: permits, tokenStores: tokenStores, loop: loop,
-            logger: databaseLogger)
+            database, number: counter.next(), apps: apps, settings: dispatching, permits: permits,
+            tokenStores: tokenStores, loop: loop, logger: databaseLogger)
         }, report: report)
     }
   }
