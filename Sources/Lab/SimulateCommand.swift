@@ -96,6 +96,9 @@ struct SimulateCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Seconds until an Expo receipt can be read (Expo: about 900).", valueName: "s"))
   var receiptDelay: Int64 = 0
 
+  @Flag(help: "Let Expo accept requests without an access token, as it does unless the project requires one.")
+  var expoWithoutAccessToken = false
+
   @Option(help: "Name of the app in gateway.yaml.")
   var app = "porteiro"
 
@@ -132,7 +135,7 @@ struct SimulateCommand: AsyncParsableCommand {
       observer: explain.map { PushExplainer.observer(of: $0, variant: explainVariant) })
     configuration.logFile = log
     configuration.tokenUpdateInterval = tokenUpdateInterval
-    configuration.requiresExpoAccessToken = true
+    configuration.requiresExpoAccessToken = !expoWithoutAccessToken
     configuration.receiptDelay = receiptDelay
     configuration.database = database
     if let faults {
