@@ -1,16 +1,21 @@
 #!/bin/sh
-# Unpacks Express and node-postgres, as Debian packages them, into .local/node, for the test of docs/integrations/express.md.
+# Unpacks Express, node-postgres and esbuild, as Debian packages them, into .local/node, for the test of
+# docs/integrations/express.md.
 #
 # They are unpacked and not installed: Debian's packages would also install a Node.js and two hundred packages that are
-# not needed. Downloads less than a megabyte, once. Without Node.js, or if apt has no such packages, nothing is done,
+# not needed. Downloads six megabytes, once. Without Node.js, or if apt has no such packages, nothing is done,
 # and the test reports that it was skipped.
 set -eu
 cd "$(dirname "$0")/.."
 
 directory=.local/node
 modules=$directory/usr/share/nodejs
-works() { (cd "$directory" && NODE_PATH=$PWD/usr/share/nodejs node -e "require('express'); require('pg')") >/dev/null 2>&1; }
-[ ! -d "$modules/express" ] || exit 0
+esbuild=$directory/usr/bin/esbuild
+works() {
+  (cd "$directory" && NODE_PATH=$PWD/usr/share/nodejs node -e "require('express'); require('pg')") >/dev/null 2>&1 &&
+    "$esbuild" --version >/dev/null 2>&1
+}
+[ ! -d "$modules/express" ] || [ ! -x "$esbuild" ] || exit 0
 command -v node >/dev/null && command -v dpkg-deb >/dev/null || exit 0
 
 packages="express pg accepts array-flatten body-parser bytes content-disposition content-type cookie cookie-signature
@@ -23,7 +28,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 # shellcheck disable=SC2086,SC2046 # the packages are words
-download() { (cd "$work" && apt-get download $(printf 'node-%s ' $packages)) >"$work/log" 2>&1; }
+download() { (cd "$work" && apt-get download esbuild $(printf 'node-%s ' $packages)) >"$work/log" 2>&1; }
 sudo=
 [ "$(id -u)" -eq 0 ] || sudo="sudo -n"
 if ! download && ! { $sudo apt-get update >/dev/null 2>&1 && download; }; then

@@ -9,16 +9,18 @@ at the end of the block:
 
 The comment may begin with //, #, -- or <!--. A place is relative to the directory of edits.json, which names the repository, the
 commit, and the SHA-256 of each file that is changed. So the page and the edits cannot differ, and a file that has
-changed is refused.
+changed is refused. Tests/integrations/README.md says how the sources are given.
 """
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from pathlib import Path
 
 PLACE = re.compile(r"^\s*(?://|#|--|<!--) ([\w./-]+\.\w+)(?::(\d+)(?:-(\d+)|(\+))?)?(?: -->)?$")
+PLACE_IN_STAND_IN = re.compile(r"\{\{(\S+)\}\}")
 
 
 class Misfit(Exception):
@@ -56,21 +58,43 @@ class Edits:
 
     def __init__(self, description, blocks):
         description = json.loads(Path(description).read_text())
-        self.commit, self.files = description["commit"], description["files"]
-        self.directory = description["directory"]
+        self.repository, self.commit = description["repository"], description["commit"]
+        self.directory, self.files = description["directory"], description["files"]
         self.edits = [edit for block in blocks for edit in edits_in(block)]
         unknown = {edit.path for edit in self.edits if edit.first is not None} - set(self.files)
         if unknown:
             raise Misfit(f"edits.json has no checksum of {', '.join(sorted(unknown))}")
 
-    def apply(self, sources, target):
-        """Copies `directory` of a checkout, checks the files and changes them."""
-        shutil.copytree(Path(sources) / self.directory, target, symlinks=True)
+    def checkout(self):
+        """The directory in the checkout that GUIDE_SOURCES has; None: no sources are given."""
+        given = os.environ.get("GUIDE_SOURCES")
+        return Path(given) / self.repository.rpartition("/")[2] / self.directory if given else None
+
+    def apply(self, target):
+        """Copies the directory of the checkout, checks the files and changes them."""
+        shutil.copytree(self.checkout(), target)
         for path, wanted in self.files.items():
             if hashlib.sha256((Path(target) / path).read_bytes()).hexdigest() != wanted:
                 raise Misfit(f"{path} is not the one of commit {self.commit}")
         for path in {edit.path for edit in self.edits}:
             self._change(Path(target) / path, [edit for edit in self.edits if edit.path == path])
+
+    def stand_in(self, ours, target):
+        """Copies our own stand-in of the directory, with the edits at their places: {{controllers/call.controller.ts:253-336}}."""
+        shutil.copytree(ours, target)
+        texts = {edit.name: edit.text for edit in self.edits if edit.text and edit.first is not None}
+        left = set(texts)
+        for path in filter(Path.is_file, Path(target).rglob("*")):
+            places = PLACE_IN_STAND_IN.findall(path.read_text())
+            if set(places) - left:
+                raise Misfit(f"the page has no {', '.join(set(places) - left)}, or it is there twice")
+            left -= set(places)
+            path.write_text(PLACE_IN_STAND_IN.sub(lambda place: texts[place[1]], path.read_text()))
+        if left:
+            raise Misfit(f"the stand-in has no place for {', '.join(left)}")
+        for edit in self.edits:
+            if edit.first is None:
+                self._change(Path(target) / edit.path, [edit])
 
     @staticmethod
     def _change(path, edits):
@@ -89,11 +113,3 @@ class Edits:
         for edit in reversed(edits):
             lines[edit.first - 1:edit.last] = edit.text.split("\n") if edit.text else []
         path.write_text("\n".join(lines))
-
-    def fill(self, text):
-        """Our own stand-in of a file, with the edits at its places: {{controllers/call.controller.ts:253-336}}."""
-        texts = {edit.name: edit.text for edit in self.edits}
-        missing = [name for name in re.findall(r"\{\{(\S+)\}\}", text) if name not in texts]
-        if missing:
-            raise Misfit(f"the page has no {missing[0]}")
-        return re.sub(r"\{\{(\S+)\}\}", lambda place: texts[place[1]], text)

@@ -37,6 +37,7 @@ class Results:
 
     def __init__(self):
         self.passed = self.failed = 0
+        self.of = ""  # what is tested, printed before each test
 
     def equal(self, what, got, want):
         self.check(what, None if got == want else f"got {got!r}, want {want!r}")
@@ -44,10 +45,10 @@ class Results:
     def check(self, what, fault):
         if fault:
             self.failed += 1
-            print(f"not ok - {what}: {fault}", flush=True)
+            print(f"not ok - {self.of}{what}: {fault}", flush=True)
         else:
             self.passed += 1
-            print(f"ok - {what}", flush=True)
+            print(f"ok - {self.of}{what}", flush=True)
 
 
 def hexadecimal(name):
@@ -103,6 +104,7 @@ class Machine:
         self.work = Path(tempfile.mkdtemp(prefix=f"push-guide-{app}."))
         self.work.chmod(0o755)
         self.running = []
+        self.environment = {}  # more settings of the gateway
         self.api = f"127.0.0.1:{free_port()}"
 
     def __enter__(self):
@@ -127,7 +129,8 @@ class Machine:
         directory = self.work / "simulators"
         process, log = self.start("simulators", [
             f"{self.gateway}-lab", "simulate", "--directory", str(directory), "--log", str(self.pushes_file), "--app", self.app,
-            "--explain", self.system, "--explain-variant", self.variant])
+            "--explain", self.system, "--explain-variant", self.variant,
+            *(["--expo-without-access-token"] if "expo: {}" in self.page.files["gateway.yaml"] else [])])
         self.explanations = log
         await_("simulators", lambda: '"ready":true' in log.read_text(), lambda: ended(process, log))
         self.simulated = (directory / "gateway.yaml").read_text()
@@ -153,7 +156,8 @@ class Machine:
             if re.search(rf"^ +{section}:", text, re.M):
                 for _, name in names:
                     environment[f"{prefix}_{section.upper()}_{name.upper()}"] = self._simulated(name, section)
-        self.serving, log = self.start("gateway", [self.gateway, "serve", "--config", str(written)], environment)
+        self.serving, log = self.start("gateway", [self.gateway, "serve", "--config", str(written)],
+                                       {**environment, **self.environment})
         self.gateway_log = log
         await_("gateway", lambda: reachable(f"http://{address}/readyz"), lambda: ended(self.serving, log))
 

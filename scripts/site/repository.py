@@ -23,6 +23,7 @@ PAGES_ELSEWHERE = {
     "SECURITY.md": "reporting.md",
     "benchmarks/README.md": "benchmarks.md",
     "Tests/README.md": "tests.md",
+    "Tests/integrations/README.md": "tests-of-guides.md",
 }
 # Files that are no pages and are copied as they are.
 FILES = {"LICENSE": "LICENSE.txt", "NOTICE": "NOTICE.txt", "openapi.yaml": "openapi.yaml"}
