@@ -13,12 +13,15 @@ insert into profiles values
 insert into profiles values
   ('dario', 102, null, null, 'ios', true),
   ('emil', 103, 'ExponentPushToken[tour0000000000000000005]', null, 'android', true);
+create table user_devices (user_id text not null, device_token text primary key, token_type text not null);
+insert into user_devices values ('login-emil', 'ExponentPushToken[tour0000000000000000005]', 'standard');
 select push.register_app('porteiro', 60);
 insert into push.token_invalidations (app, provider, token, reason)
   values ('porteiro', 'expo', 'ExponentPushToken[tour0000000000000000005]', 'DeviceNotRegistered');
 -- The backend's role owns its tables, may make triggers on them, and may read the feed of dead tokens.
 alter table calls owner to push_enqueuer;
 alter table profiles owner to push_enqueuer;
+alter table user_devices owner to push_enqueuer;
 grant create on schema public to push_enqueuer;
 grant select on push.token_invalidations to push_enqueuer;
 reset search_path;
