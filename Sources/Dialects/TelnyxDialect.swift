@@ -1,7 +1,8 @@
-// Apps on the Telnyx Voice SDK: the call is under `metadata`, over FCM as a JSON string whose values are strings. The backend's own
-// metadata is there, too, because the answer connects to the Telnyx instance that it names. The SDK accepts its own six names only with
-// their types (packages/telnyx_webrtc/lib/model/push_notification.dart:25-30): strings, and booleans that the app itself sets when a
-// call is answered or declined. So the backend's members with these names are left out.
+// Apps on the Telnyx Voice SDK: the call is under `metadata`, over FCM as a JSON string. The backend's own metadata is there, too,
+// because the answer connects to the Telnyx instance that it names. It keeps its types: Android apps look for a list of objects in
+// `dialogParams.custom_headers` (lib/service/notification_service.dart:81-91). The SDK accepts its own six names only with their types
+// (packages/telnyx_webrtc/lib/model/push_notification.dart:25-30): strings, and booleans that the app itself sets when a call is
+// answered or declined. So the backend's members with these names are left out.
 //
 // The iPhone app makes a UUID of `metadata.call_id` and crashes if it is not one. Without an id it makes a new one for each push, which
 // a cancel could not name. So an id that is not a UUID is replaced by a UUID derived from it. The SDK uses it only for its own time-out
@@ -23,13 +24,13 @@ extension ShippedDialects {
         "invite": {
           "call_id": "${callId}",
           "isVideo": "${isVideo:json}",
-          "metadata": \#(objectMetadata),
+          "metadata": \#(voipMetadata),
           \#(DialectFragments.stamps)
         },
         "cancel": {
           "$push": {"type": "voip"},
           "aps": {"alert": "Missed call!"},
-          "metadata": \#(objectMetadata),
+          "metadata": \#(voipMetadata),
           \#(DialectFragments.callCancelled)
         },
         "missed_call": {
@@ -45,7 +46,7 @@ extension ShippedDialects {
         "invite": {
           "call_id": "${callId}",
           "isVideo": "${isVideo?'true'}",
-          "metadata": {"$string": \#(textMetadata)},
+          "metadata": {"$string": \#(fcmMetadata)},
           \#(DialectFragments.stamps)
         },
         "cancel": {
@@ -69,12 +70,12 @@ extension ShippedDialects {
     \#(DialectFragments.stamps)
     """#
 
-  private static let objectMetadata = #"""
+  private static let voipMetadata = #"""
     {"call_id": "${callId|metadata.call_id|callUuid?:uuid}", \#(caller), \#(own), "$metadata": "others"}
     """#
 
-  private static let textMetadata = #"""
-    {"call_id": "${callId}", \#(caller), \#(own), "$metadata": "texts"}
+  private static let fcmMetadata = #"""
+    {"call_id": "${callId}", \#(caller), \#(own), "$metadata": "others"}
     """#
 
   private static let own = #"""
