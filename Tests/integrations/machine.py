@@ -219,6 +219,16 @@ class Machine:
         accepted = int(self.sql("select count(*) from push.history where outcome <= 1"))
         await_("the simulators' file", lambda: len(self.pushes()) >= accepted)
 
+    def lapse(self, call_id, is_served=True):
+        """The ring window of a call is over (as test.lapse of Tests/sql/clock.psql does it), and a gateway has noticed."""
+        self.sql(f"""
+            set session_replication_role = replica;
+            update push.outbox set deadline_at = clock_timestamp() - interval '1 s' where call_id = '{call_id}';
+            update push.delivery d set deadline_at = o.deadline_at, due_at = least(d.due_at, o.deadline_at)
+              from push.outbox o where o.id = d.outbox_id and o.call_id = '{call_id}'""")
+        if is_served:
+            await_(f"{call_id} to be missed", lambda: self.sql(f"select state from push.outbox where call_id = '{call_id}'") == "missed")
+
     # --- Processes ---
 
     def start(self, name, arguments, environment=None, **options):
