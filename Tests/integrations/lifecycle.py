@@ -29,10 +29,10 @@ class Backend(Machine):
         words = ", ".join("null" if value is None else f"'{value}'" for value in values)
         return self.sql(f"set role push_enqueuer; select push.{function}({words})") == "t"
 
-    def enqueue(self, call_id):
+    def enqueue(self, call_id, recipients='["ana", "bruno"]'):
         """deliveries|duplicate"""
         return self.sql(f"""set role push_enqueuer; select deliveries, duplicate from push.enqueue_call(
-            '{{"callId": "{call_id}", "from": "doorman-7", "fromName": "Portaria"}}', '["ana", "bruno"]', 'porteiro')""")
+            '{{"callId": "{call_id}", "from": "doorman-7", "fromName": "Portaria"}}', '{recipients}', 'porteiro')""")
 
     def ring(self, call_id):
         """A call that rings everybody."""
@@ -80,6 +80,7 @@ def row_by_row(results, machine):
     results.equal("a call rings", (machine.enqueue(first), {
         does for phone, does in machine.does(machine.find(IPHONE, callId=first)).items()}), ("2|f", {"rings: “doorman-7”"}))
     results.equal("the same id again is the same call", machine.enqueue(first).split("|")[1], "t")
+    results.equal("a user without a phone is called", machine.enqueue(call_id(6), '["nobody"]'), "0|f")
     results.equal("a phone rings", machine.call("report_ringing", first, "bruno", "porteiro"), True)
     machine.settled()
     results.equal("and nothing changes", (machine.kinds(first, IPHONE), machine.kinds(first, BRUNO)), (["invite"], ["invite"]))
