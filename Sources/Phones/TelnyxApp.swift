@@ -69,7 +69,7 @@ struct TelnyxApp: PhoneApp {
     // A string that is not a map of the SDK's members throws, and nothing is shown.
     guard let metadata = metadata(data) else { return .ignores("\(Self.showRule): an exception") }
     if secondsLate > (variant == .today ? 30 : 60) { return missed(data) }
-    guard let callID = metadata["call_id"]?.text, !callID.isEmpty else {
+    guard let callID = callID(metadata) else {
       if variant == .seed {
         return .rings(
           PhoneRing(callID: nil, caller: "", canBeAnswered: false),
@@ -85,12 +85,21 @@ struct TelnyxApp: PhoneApp {
 
   /// Ends the ringing call and shows a missed call.
   private func missed(_ data: PhoneJSON) -> PhoneOutcome {
-    guard let metadata = metadata(data), let callID = metadata["call_id"]?.text, !callID.isEmpty else {
+    guard let metadata = metadata(data), let callID = callID(metadata) else {
       return .ignores(Self.missedRule)
     }
     let caller = metadata["caller_name"]?.text ?? ""
     return PhoneOutcome(
       [.stops(callID: callID), .shows(title: caller, body: "Missed call", tap: "call back")], Self.missedRule)
+  }
+
+  /// `call_id`. Without it, today's app looks for a header in `dialogParams`, an object with a list of objects
+  /// (notification_service.dart:70-103).
+  private func callID(_ metadata: PhoneJSON) -> String? {
+    if let own = metadata["call_id"]?.text, !own.isEmpty { return own }
+    guard variant == .today, case .array(let headers)? = metadata["dialogParams"]?["custom_headers"] else { return nil }
+    let id = headers.first { $0["name"]?.text == "X-RTC-CALLID" }?["value"]?.text
+    return id?.isEmpty == false ? id : nil
   }
 
   private func metadata(_ data: PhoneJSON) -> PhoneJSON? {

@@ -117,7 +117,7 @@ struct PhoneSituationsTests {
         "notification": {"title": "forged"}, "priority": "normal", "to": "someone", "doorCode": "A1", "floor": 3, "open": true,
         "dataString": "{\"type\":\"intercom_call\",\"callId\":\"forged\",\"from\":\"forged\",\"fromName\":\"forged\"}",
         "roomId": "", "title": "forged", "metadata": {"schemaVersion": 1, "clientVersion": null, "n": 5, "isAnswer": "false", "isDecline": "false",
-          "voice_sdk_id": 5}
+          "voice_sdk_id": 5, "dialogParams": {"custom_headers": [{"name": "X-RTC-CALLID", "value": "forged"}]}}
         """#, end: .none),
     Situation(name: "call id that is no UUID", id: "call-8", kind: "incoming_call", payload: "", end: .none),
     Situation(

@@ -258,6 +258,20 @@ import Testing
     #expect(reactions(.telnyx, .android, .open, .fcm, fcm(#"{"a": "b"}"#)) == [.ignores])
   }
 
+  @Test func `an Android phone of Telnyx finds a call's id in dialogParams only if that is an object`() {
+    for (params, isObject) in [
+      (#"{"custom_headers":[{"name":"X-RTC-CALLID","value":"c"}]}"#, true), (#""{}""#, false),
+      (#"{"custom_headers":"[]"}"#, false),
+    ] {
+      let text = #"{"caller_name":"Ana","dialogParams":\#(params)}"#.replacing("\"", with: "\\\"")
+      let data = fcm(#"{"metadata": "\#(text)"}"#)
+      #expect(
+        reactions(.telnyx, .android, .open, .fcm, data) == [
+          isObject ? .rings(PhoneRing(callID: "c", caller: "Ana")) : .ignores
+        ])
+    }
+  }
+
   @Test func `Telnyx's SDK throws if one of its own keys has another type than it expects`() {
     for (member, isRight) in [
       (#""isAnswer":"false""#, false), (#""isDecline":1"#, false), (#""voice_sdk_id":5"#, false),
