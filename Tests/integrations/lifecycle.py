@@ -76,7 +76,7 @@ def as_the_page_says(results, machine):
 
 def row_by_row(results, machine):
     """The rows of the page's first table, and what it says of ids."""
-    first, answered, declined, missed, late = map(call_id, range(1, 6))
+    first, answered, declined, missed, late, unreached = map(call_id, (1, 2, 3, 4, 5, 7))
     results.equal("a call rings", (machine.enqueue(first), {
         does for phone, does in machine.does(machine.find(IPHONE, callId=first)).items()}), ("2|f", {"rings: “doorman-7”"}))
     results.equal("the same id again is the same call", machine.enqueue(first).split("|")[1], "t")
@@ -84,6 +84,12 @@ def row_by_row(results, machine):
     results.equal("a phone rings", machine.call("report_ringing", first, "bruno", "porteiro"), True)
     machine.settled()
     results.equal("and nothing changes", (machine.kinds(first, IPHONE), machine.kinds(first, BRUNO)), (["invite"], ["invite"]))
+
+    machine.sql(f"select push.register_device('carla', 'porteiro', 'fcm', '{fcm('carla')}', platform => 'android')")
+    joins = f"set role push_enqueuer; select deliveries from push.add_recipients('{first}', '[\"carla\", \"bruno\"]', 'porteiro')"
+    results.equal("somebody joins", (machine.sql(joins), machine.sql(joins)), ("1", "0"))
+    machine.settled()
+    results.equal("and that phone rings", (machine.kinds(first, fcm("carla")), machine.kinds(first, BRUNO)), (["invite"], ["invite"]))
 
     machine.sql(f"select push.register_device('bruno', 'porteiro', 'fcm', '{fcm('tablet')}', platform => 'android')")
     machine.ring(answered)
@@ -104,6 +110,15 @@ def row_by_row(results, machine):
     results.equal("the last decline ends the call, and nobody missed it", (
         machine.sql(f"select state, end_reason from push.outbox where call_id = '{declined}'"), machine.kinds(declined, ALERTS),
         machine.kinds(declined, BRUNO)), ("ended|declined", [], ["invite", "cancel"]))
+
+    machine.ring(unreached)
+    machine.call("decline_call", unreached, "ana", "porteiro", "connection_failed")
+    machine.call("decline_call", unreached, "bruno", "porteiro")
+    await_("the missed call", lambda: machine.kinds(unreached, ALERTS))
+    machine.settled()
+    results.equal("who could not be reached has a missed call", (
+        machine.kinds(unreached, ALERTS), machine.kinds(unreached, BRUNO), machine.kinds(unreached, IPHONE)),
+        (["missed_call"], ["invite", "cancel"], ["invite"]))
 
     machine.ring(missed)
     machine.lapse(missed)
