@@ -17,7 +17,7 @@ fi
 command -v dpkg-query >/dev/null 2>&1 \
   || fail "not a Debian system: install the headers of libpq, libnghttp2, libcurl, OpenSSL, zlib and jemalloc, pkg-config, Postgres, nghttp2, curl"
 
-packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client wrk curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody prosody-modules tinyproxy-bin nodejs default-jdk-headless libpostgresql-jdbc-java shellcheck python3-flake8 yamllint"
+packages="libpq-dev libnghttp2-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libjemalloc-dev pkg-config nghttp2-server nghttp2-client wrk curl openssl python3-venv pgbouncer python3-psycopg prometheus iproute2 prosody prosody-modules tinyproxy-bin nodejs default-jdk-headless libpostgresql-jdbc-java php-cli php-curl shellcheck python3-flake8 yamllint"
 
 # Checks that each program or library works, however it was installed.
 provided() {
@@ -41,6 +41,8 @@ provided() {
     nodejs) command -v node ;;
     default-jdk-headless) command -v javac && command -v java ;;
     libpostgresql-jdbc-java) [ -f /usr/share/java/postgresql.jar ] ;;
+    php-cli) command -v php ;;
+    php-curl) php -r 'exit(extension_loaded("curl") ? 0 : 1);' ;;
     python3-psycopg) /usr/bin/python3 -c 'import psycopg' ;; # Debian's Python, which need not be the first in PATH
     python3-flake8) /usr/bin/python3 -c 'import flake8' ;;
     postgresql) { command -v pg_config >/dev/null && [ -x "$(pg_config --bindir)/initdb" ]; } || ls /usr/lib/postgresql/*/bin/initdb ;;

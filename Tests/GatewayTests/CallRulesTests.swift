@@ -2,6 +2,7 @@
 
 import Foundation
 import Queue
+import Runtime
 import Simulators
 import TestSupport
 import TestTime

@@ -1,165 +1,275 @@
-"""The page docs/integrations/java.md, lived through: its classes, compiled, in a backend of Enclosure's shape."""
+"""The pages enclosure.md and enclosure-calls.md, lived through: their code in Enclosure's own chat controller, or in a stand-in of it.
+
+Without GUIDE_SOURCES the stand-in alone is run (enclosure/backend_example). With it, Enclosure's files are run as well, and the
+stand-in is compared with them. The controller for calls is the page's own.
+"""
 
 import json
 import os
 import re
 import shutil
-import subprocess
-import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
-from machine import Failure, Machine, Results, fcm, hexadecimal, stop
+from edits import Edits
+from machine import HTTP, SALT, Failure, Machine, Page, Results, await_, ended, fcm, free_port, hexadecimal, stop
 
-PAGE = "docs/integrations/java.md"
-DRIVER = Path("/usr/share/java/postgresql.jar")
-HERE = Path(__file__).resolve().parent
-VOIP, PHOTO = hexadecimal("omar"), "https://cdn.example.com/nadia.jpg"
+CHAT, CALLS = "docs/integrations/enclosure.md", "docs/integrations/enclosure-calls.md"
+HERE = Path(__file__).resolve().parent / "enclosure"
+# The functions of one controller.
+FILES = ("send_notification_api.php", "device_type_storage_and_lookup.php")
+PHOTO = "https://cdn.example.com/nadia.jpg"
 # A name that is no JSON as it stands.
 NADIA = 'Nadia "N" \\ Zoë'
+IPHONE = "CED8A147-5D1F-4B7E-9E0A-2D9C7B6A1F00"
+VOIP = hexadecimal("omar")
 
 
-class Backend:
-    """A Java program with the page's classes; `tell` gives it a line and returns its answer."""
+def user(uid, token, device, **more):
+    return {"uid": uid, "user_type": 2, "full_name": f"User {uid}", "mobile_no": f"+9180000000{uid}", "photo": f"uploads/{uid}.jpg",
+            "f_token": token, "voip_token": "", "device_id": device, **more}
 
-    def __init__(self, machine):
-        directory = machine.work / "backend"
+
+# Users as user_details has them: Omar has an iPhone, Lina one without a VoIP token, Ravi an Android phone. Vera has no FCM token and
+# has switched video calls off. Ravi has blocked Vera.
+USERS = [user("1", fcm("nadia"), IPHONE, full_name=NADIA), user("2", fcm("omar"), IPHONE, voip_token=VOIP), user("3", fcm("lina"), IPHONE),
+         user("4", fcm("ravi"), "1"), user("5", "apns_missing", IPHONE, voip_token=hexadecimal("vera"), video_calls="0")]
+TABLES = {"user_details": USERS, "block_user": [{"uid": "4", "blocked_uid": "5"}],
+          "users": [{"uid": "3", "device_type": "2"}, {"uid": "4", "device_type": "1"}]}
+
+
+class Server:
+    """PHP's own web server with controllers. chat: the directory with the edited files."""
+
+    def __init__(self, machine, chat):
+        directory = machine.work / f"{chat.name}-server"
         directory.mkdir()
-        shutil.copy(HERE / "enclosure/Backend.java", directory)
-        sources = ["Backend.java"]
-        for name, text in machine.page.files.items():
-            if name.endswith(".java"):
-                (directory / name).write_text(text)
-                sources.append(name)
-        machine.run(["javac", "-encoding", "UTF-8", "-proc:none", "-Xlint:all", "-Werror", *sources], cwd=directory)
-        url = re.sub(r"^\w+://[^@]+@", "jdbc:postgresql://", machine.url)
-        self.log = machine.work / "backend.log"
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                ["java", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", "-cp", f"{directory}:{DRIVER}", "Backend",
-                 f"http://{machine.api}", url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, text=True,
-                encoding="utf-8", env={**os.environ, "PUSH_GATEWAY_KEY": machine.key("enqueue")})
-        machine.running.append((self.process, self.log))
+        shutil.copy(HERE / "server.php", directory)
+        helper = "push_gateway_helper.php"
+        (directory / helper).write_text(machine.page.files[helper])
+        functions = "\n".join((chat / file).read_text().split("<?php", 1)[1] for file in FILES)
+        (directory / "EmojiController.php").write_text(
+            "<?php\nclass EmojiController extends CI_Controller {" + functions + "\n}\n")
+        (directory / "CallController.php").write_text(Page(CALLS).files["CallController.php"])
+        for file in directory.glob("*.php"):
+            machine.run(["php", "-l", str(file)])
+        tables = directory / "tables.json"
+        tables.write_text(json.dumps(TABLES))
+        address = f"127.0.0.1:{free_port()}"
+        clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        process, self.log = machine.start(chat.name, ["env", "-i", *(f"{name}={value}" for name, value in {
+            **clean, "PUSH_GATEWAY_URL": f"http://{machine.api}", "PUSH_GATEWAY_KEY": machine.key("enqueue"), "TABLES": str(tables),
+        }.items()), "php", "-d", "display_errors=0", "-d", "log_errors=1", "-S", address, "server.php"], cwd=directory)
+        self.url = f"http://{address}"
+        await_("PHP", lambda: "started" in self.log.read_text(), lambda: ended(process, self.log))
 
-    def tell(self, *words):
-        self.process.stdin.write("\t".join("-" if word is None else word for word in words) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer.startswith("> "):
-            raise Failure(f"the backend says {answer!r}: {self.log.read_text()[-500:]}")
-        return answer[2:].strip()
+    def post(self, function, body, kind="application/json"):
+        """The answer's status and JSON."""
+        data = json.dumps(body) if kind == "application/json" else urllib.parse.urlencode(body)
+        request = urllib.request.Request(f"{self.url}/{function}", data.encode(), {"Content-Type": kind})
+        try:
+            with HTTP.open(request, timeout=60) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            text = error.read()
+            if not text:
+                raise Failure(f"PHP: {self.log.read_text()[-800:]}") from error
+            return error.code, json.loads(text)
+
+    def chat(self, receiver, token, model="", **more):
+        """What a phone posts for a message from Nadia."""
+        return self.post("EmojiController/send_notification_api", {
+            "deviceToken": token, "title": "Omar", "body": "See you at eight", "message": "See you at eight", "receiverKey": "1",
+            "user_name": NADIA, "photo": PHOTO, "deviceType": "2", "modelId": model, "receiverUid": receiver, "bodyKey": "chatting",
+            **more})
+
+    def call(self, what, **words):
+        return self.post(f"CallController/{what}", words, "application/x-www-form-urlencoded")[0]
 
 
-def at_once(ask):
-    """Whether no request has to be made a second time, which it is after five seconds; a busy machine may be late once or twice."""
-    for _ in range(4):
-        began = time.monotonic()
-        ask()
-        if time.monotonic() - began < 5:
-            return True
-    return False
+def android(push):
+    """What the Android app does with data: Utils/FirebaseMessagingService.java of Ram2299007/Enc-14-oct-2025, commit a77e0f8.
+
+    The lines after "ends" use a value that is missing, where nothing catches that.
+    """
+    data = push["payload"]
+    key = data.get("bodyKey")
+    if key in ("Incoming voice call", "Incoming video call"):
+        if not data.get("receiverId") or data.get("name") is None:
+            return "ends (233, 351)"
+        if data.get("device_type") not in ("1", "2"):  # FcmNotificationSenderMisscall.java:50
+            return f"rings: “{data['name']}”, ends after it (262)"
+        room = data.get("roomId") if {"username", "createdBy", "incoming"} <= data.keys() else None
+        return f"rings: “{data['name']}”, an answer leads to: {room}"
+    if key == "chatting":
+        if any(data.get(name) is None for name in ("msgKey", "uidPower", "selectionCount", "user_nameKey")):
+            return "ends (725, 729, 1224, 1262)"
+        return f"shows “{data['user_nameKey']}” / “{data['msgKey']}”; a tap leads to: chat {data.get('friendUidKey')}"
+    if key in ("voiceMissCall", "videoMissCall"):
+        return f"shows “Missed Call” / “{data['name']}”"
+    return "ignores it"
 
 
-def over_http(machine, results, backend):
-    omar = ("omar", "+31612345678", VOIP, fcm("omar"), "ios")
-    results.equal("a call is taken", backend.tell("call", "room 7/a", "voice", "nadia", NADIA, PHOTO, *omar), "done")
-    push = machine.push(VOIP)
-    wanted = {"name": NADIA, "photo": PHOTO, "roomId": "room 7/a", "receiverId": "omar", "phone": "+31612345678", "uid": "nadia",
-              "bodyKey": "Incoming voice call"}
-    results.equal("the iPhone gets what it reads, over VoIP", (
-        push["kind"], {name: push["payload"].get(name) for name in wanted}), ("voip", wanted))
-    results.equal("and rings, filed under the caller", set(machine.does(push).values()),
-                  {f"rings: “{NADIA}”, filed under nadia"})
-    results.equal("an answer is taken", backend.tell("answered", "room 7/a", "omar", None), "done")
-    results.equal("at once, over the connection that is there", at_once(
-        lambda: backend.tell("answered", "room 7/a", "omar", None)), True)
-    results.equal("it is the call's", machine.sql(
-        "select state, answered_by from push.outbox where call_id = 'room 7/a'"), "answered|omar")
+def shown(machine, push):
+    """What an iPhone does with it while the app is not open."""
+    return {does for phone, does in machine.does(push).items() if re.match("iPhone, (background|killed)", phone)}
 
-    backend.tell("call", "room-8", "video", "nadia", "Nadia", None, "lina", None, None, fcm("lina"), "ios")
-    push = machine.push(fcm("lina"))
-    results.equal("a video call to an iPhone without a VoIP token is an alert, which a tap makes a call of", {
-        does for phone, does in machine.does(push).items() if phone.startswith("iPhone, background")},
-        {"shows “Nadia” / “Incoming video call”; a tap leads to: call"})
-    results.equal("who has no number known has an empty one", push["payload"]["phone"], "")
-    results.equal("a decline is taken", backend.tell("declined", "room-8", "lina", None), "done")
-    results.equal("of the last one, it ends the call", machine.sql(
-        "select state, end_reason from push.outbox where call_id = 'room-8'"), "ended|declined")
-    backend.tell("call", "room-11", "voice", "omar", "Omar", None, *omar)
-    results.equal("who calls is not rung", machine.sql("select recipients::text from push.outbox where call_id = 'room-11'"), "[]")
-    backend.tell("message", "m-1", "-", "nadia", "Nadia", PHOTO, *omar[:4], "ios-voice-video")
-    push = machine.push(fcm("omar"))
-    wanted = {"bodyKey": "chatting", "friendUidKey": "nadia", "name": "Nadia", "user_nameKey": "Nadia", "photo": PHOTO}
-    results.equal("a message goes over FCM, also to who has switched calls off", {
-        name: push["payload"].get(name) for name in wanted}, wanted)
-    results.equal("and a tap leads to the chat", {does for phone, does in machine.does(push).items() if "iPhone" in phone},
-                  {"shows “Nadia” / “New message”; a tap leads to: chat nadia"})
+
+def chats(machine, results, server, mark):
+    """mark: distinguishes the tokens of this run."""
+    omar, ravi, lina = (fcm(f"{name}{mark}") for name in ("omar", "ravi", "lina"))
+    chat = "“New message”; a tap leads to: chat 1"
+    results.equal("a message is taken", server.chat("2", omar, f"m-1{mark}", receiverDeviceType=IPHONE, accessToken="ya29.x"),
+                  (200, {"status": "success", "error": None, "deliveries": 1, "skipped": []}))
+    push = machine.push(omar)
+    results.equal("an iPhone shows it", shown(machine, push), {f"shows “{NADIA}” / {chat}"})
+    results.equal("with what its extension reads, and no text", (
+        [push["payload"].get(name) for name in ("bodyKey", "friendUidKey", "photo", "msgKey")], "eight" in json.dumps(push)),
+        (["chatting", "1", PHOTO, "New message"], False))
+    results.equal("a request without an access token is as good", server.chat("4", ravi, f"m-2{mark}", receiverDeviceType="1")[0], 200)
+    push = machine.push(ravi)
+    results.equal("an Android phone shows it", android(push), f"shows “{NADIA}” / {chat}")
+    results.equal("and gets data alone", shown(machine, push), {"ignores it"})
+    server.chat("2", omar, f"m-1{mark}", receiverDeviceType=IPHONE)
+    server.chat("2", omar, f"m-3{mark}", receiverDeviceType=IPHONE)
+    push = machine.push(omar, 1)
     machine.settled()
-    results.equal("who declines has missed nothing", len(machine.pushes(fcm("lina"))), 2)
-    backend.tell("call", "room-10", "voice", "nadia", "Nadia", None, *omar)
-    results.equal("a hang-up is taken", backend.tell("ended", "room-10", "cancelled"), "done")
-    results.equal("and ends the call", machine.sql(
-        "select state, end_reason from push.outbox where call_id = 'room-10'"), "ended|cancelled")
-    answer = backend.tell("call", "", "voice", "nadia", "Nadia", None, *omar)
-    results.equal("what is wrong is an error that names the field", answer.partition(",")[0].startswith(
-        "IllegalArgumentException: push-gateway refuses: 4"), True)
-    for kind, other in (("voice", "video"), ("video", "voice")):
-        backend.tell("call", f"off-{kind}", kind, "nadia", "Nadia", None, *omar[:4], f"ios-{kind}")
-        backend.tell("ended", f"off-{kind}", "cancelled")
-        backend.tell("call", f"on-{kind}", kind, "nadia", "Nadia", None, *omar[:4], f"ios-{other}")
-        machine.find(VOIP, roomId=f"on-{kind}")
-        machine.settled()
-        results.equal(f"no push of a {kind} call comes to a phone that has switched these off, but of the other kind", (
-            [push for push in machine.pushes() if f"off-{kind}" in json.dumps(push["payload"])],
-            len([push for push in machine.pushes(VOIP) if push["payload"]["roomId"] == f"on-{kind}"])), ([], 1))
-    phones = [word for name in ("lina", "tablet") for word in ("lina", None, None, fcm(name), "ios")]
-    for name in ("answered", "declined"):
-        backend.tell("call", f"room-{name}", "voice", "nadia", "Nadia", None, *phones)
-        results.equal(f"{name} by one of a user's phones, the other one is told", machine.told(
-            f"room-{name}", fcm("lina"), fcm("tablet"), lambda: backend.tell(name, f"room-{name}", "lina", fcm("lina"))), (1, 2))
+    results.equal("a request that comes twice is one message", len(machine.pushes(omar)), 2)
+    for model in ("NA", "NA", ""):
+        server.chat("3", lina, model)
+    push = machine.push(lina, 2)
+    results.equal("messages without an id are each sent; the device type is the database's", shown(machine, push),
+                  {f"shows “{NADIA}” / {chat}"})
+    both = fcm(f"both{mark}")
+    server.chat("9", both, f"m-4{mark}")
+    push = machine.push(both)
+    machine.settled()
+    results.equal("if it is not known, one push is for both systems", (android(push), shown(machine, push), len(machine.pushes(both))), (
+        f"shows “{NADIA}” / {chat}", {f"shows “{NADIA}” / {chat}"}, 1))
+    status, answer = server.chat("2", "", f"m-5{mark}")
+    results.equal("without a token nothing is asked of the gateway", (status, answer), (400, {"error": "Device token is missing!"}))
+
+    dead = f"fault-UNREGISTERED-:{SALT}{mark}{'x' * 20}"
+    _, answer = server.chat("4", dead, f"m-6{mark}", receiverDeviceType="1")
+    results.equal("a dead token looks like any other, once", answer["deliveries"], 1)
+    machine.settled()
+    status, answer = server.chat("4", dead, f"m-7{mark}", receiverDeviceType="1")
+    results.equal("then it is skipped, and the answer says so", (
+        status, answer["deliveries"], [(s["userId"], s["reason"]) for s in answer["skipped"]]), (200, 0, [("4", "TokenInvalid")]))
+
+
+def away(machine, results, server):
     stop(machine.serving)
-    results.equal("while the gateway is away, it is an error of another kind", backend.tell(
-        "call", "room-9", "voice", "nadia", "Nadia", None, *omar).partition(": ")[0], "IOException")
+    status, answer = server.chat("2", fcm("omar"), "m-8", receiverDeviceType=IPHONE)
+    results.equal("while the gateway is away, the phone is told", (status, answer["status"]), (502, "error"))
     machine.serve()
 
 
-def in_a_transaction(machine, results, backend):
-    recipients = '[{"userId": "omar", "voipPushToken": "%s"}, "nobody"]' % VOIP
-    payload = '{"callId": "%s", "from": "nadia", "fromName": "Nadia"}'
-    results.equal("a call is a row", backend.tell("enqueue", "incoming_call", payload % "t-1", recipients),
-                  "Enqueued[deliveries=1, duplicate=false, skipped=1]")
-    results.equal("the same again is no other", backend.tell("enqueue", "incoming_call", payload % "t-1", recipients),
-                  "Enqueued[deliveries=1, duplicate=true, skipped=1]")
-    backend.tell("rollback")
-    backend.tell("enqueue", "incoming_call", payload % "t-2", recipients)
-    backend.tell("commit")
-    machine.find(VOIP, roomId="t-2")
-    results.equal("only what is committed rings", [p for p in machine.pushes(VOIP) if p["payload"]["roomId"] == "t-1"], [])
-    both = '[{"userId": "omar", "voipPushToken": "%s"}, {"userId": "lina", "fcmToken": "%s"}]' % (VOIP, fcm("lina"))
-    backend.tell("enqueue", "incoming_call", payload % "t-4", both)
-    results.equal("a decline", backend.tell("decline", "t-4", "omar", None), "true")
-    backend.tell("commit")
-    results.equal("is one user's", machine.sql("select state from push.outbox where call_id = 't-4'"), "ringing")
-    results.equal("an answer ends it, once", (backend.tell("answer", "t-2", "omar", None), backend.tell("end", "t-2", "ended")),
-                  ("true", "false"))
-    backend.tell("commit")
-    phones = json.dumps([{"userId": "lina", "fcmToken": fcm(name), "platform": "ios"} for name in ("lina", "tablet")])
-    for name in ("answer", "decline"):
-        backend.tell("enqueue", "incoming_call", payload % f"t-{name}", phones)
-        backend.tell("commit")
-        results.equal(f"{name} on one of a user's phones, in a transaction: the other one is told", machine.told(
-            f"t-{name}", fcm("lina"), fcm("tablet"),
-            lambda: (backend.tell(name, f"t-{name}", "lina", fcm("lina")), backend.tell("commit"))), (1, 2))
-    answer = backend.tell("enqueue", "incoming_call", '{"callId": "t-3", "from": 7}', recipients)
-    results.equal("what is wrong is named", "payload.from: must be a string" in answer, True)
-    backend.tell("rollback")
+def calls(machine, results, server):
+    def start(number, called, video=False, caller="1"):
+        """The status, and the room, which is named as the iPhone app does it."""
+        room = f"room_{number:032X}"
+        return server.call("start", uid=caller, friend_id=called, room_id=room, call_type="2" if video else "1"), room
+
+    def state(room, called):
+        return machine.sql(f"select state, coalesce(answered_by, end_reason) from push.outbox where call_id = '{room}/{called}'")
+
+    status, room = start(1, "2")
+    push = machine.find(VOIP, roomId=room)
+    wanted = {"name": NADIA, "photo": "https://enclosure.example.com/uploads/1.jpg", "receiverId": "2", "phone": "+91800000002",
+              "uid": "1", "senderPhone": "+91800000001", "bodyKey": "Incoming voice call"}
+    results.equal("an iPhone gets what it reads, over VoIP", (
+        status, push["kind"], {name: push["payload"].get(name) for name in wanted}), (202, "voip", wanted))
+    results.equal("and rings, filed under the caller", set(machine.does(push).values()), {f"rings: “{NADIA}”, filed under 1"})
+    start(1, "4")
+    push = machine.find(fcm("ravi"), roomId=room)
+    results.equal("an Android phone that is invited to the same room rings", android(push),
+                  f"rings: “{NADIA}”, an answer leads to: {room}")
+    results.equal("and can send itself a missed call, as today", (push["payload"]["userFcmToken"], push["payload"]["phone"]),
+                  (fcm("ravi"), "+91800000004"))
+    _, video = start(2, "3", video=True)
+    push = machine.find(fcm("lina"), roomId=video)
+    results.equal("an iPhone without a VoIP token is shown a video call, which a tap makes a call of", shown(machine, push),
+                  {f"shows “{NADIA}” / “Incoming video call”; a tap leads to: call"})
+    results.equal("an answer is taken", (server.call("answer", uid="2", room_id=room), state(room, "2")), (200, "answered|2"))
+    results.equal("and is not the other one's", state(room, "4"), "ringing|")
+    results.equal("a decline is taken", (server.call("decline", uid="4", room_id=room), state(room, "4")), (200, "ended|declined"))
+    results.equal("a hang-up is taken", (server.call("end", friend_id="3", room_id=video), state(video, "3")), (200, "ended|cancelled"))
+    push = machine.find(fcm("lina"), bodyKey="Cancelled video call")
+    results.equal("the alert of the call becomes its end", shown(machine, push),
+                  {f"shows “{NADIA}” / “Call ended”; a tap leads to: app"})
+    _, busy = start(3, "3")
+    machine.find(fcm("lina"), roomId=busy)
+    results.equal("busy is a reason to decline", (server.call("decline", uid="3", room_id=busy, reason="busy"), state(busy, "3")),
+                  (200, "ended|declined"))
+    machine.settled()
+    results.equal("the phone that has declined is told nothing", [push["payload"]["bodyKey"] for push in machine.pushes(fcm("lina"))
+                                                                 if push["payload"].get("roomId") == busy], ["Incoming voice call"])
+    results.equal("reports after the end change nothing", (
+        server.call("decline", uid="2", room_id=room), server.call("end", friend_id="2", room_id=room), state(room, "2")),
+        (200, 200, "answered|2"))
+    machine.settled()
+    before = len(machine.pushes())
+    results.equal("who has blocked the caller is not rung", (start(4, "4", caller="5")[0], start(5, "5", video=True)[0]), (202, 202))
+    machine.settled()
+    results.equal("nor who has switched video calls off", len(machine.pushes()), before)
+    push = machine.find(hexadecimal("vera"), roomId=start(6, "5")[1])
+    results.equal("but for a voice call, also without an FCM token", set(machine.does(push).values()),
+                  {f"rings: “{NADIA}”, filed under 1"})
+    results.equal("nobody rings for a user who does not exist", start(7, "8")[0], 404)
+    machine.settled()
+    results.equal("with missed_calls: off nobody is told of one", missed(machine), [])
+
+
+def missed(machine):
+    """Names and rooms of missed calls."""
+    return [(push["token"].split("_")[0], push["payload"].get("name")) for push in machine.pushes()
+            if "miss" in str(push["payload"].get("bodyKey")).lower()]
+
+
+def unreported(machine, results, server):
+    """What the page says of calls whose answers nobody reports: a short ring window, and both settings."""
+    page = machine.page.files["gateway.yaml"]
+    for setting, expected in (("off", []), ("newest", [("omar", NADIA), ("ravi", NADIA)])):
+        stop(machine.serving)
+        machine.page.files["gateway.yaml"] = page.replace("ring_seconds: 45", "ring_seconds: 5").replace(
+            "missed_calls: off", f"missed_calls: {setting}")
+        machine.serve()
+        for called in ("2", "4"):
+            server.call("start", uid="1", friend_id=called, room_id=f"room_{setting}", call_type="1")
+        await_("the end of the ring window", lambda setting=setting: machine.sql(
+            f"select count(*) from push.outbox where payload ->> 'channelName' = 'room_{setting}' and state = 'missed'") == "2")
+        await_("missed calls", lambda expected=expected: len(missed(machine)) >= len(expected))
+        machine.settled()
+        results.equal(f"an answer that nobody reports, missed_calls: {setting}: missed calls", sorted(missed(machine)), expected)
+    machine.page.files["gateway.yaml"] = page
+    results.equal("and the Android app shows them", {android(push) for push in machine.pushes(fcm("ravi"))[-1:]},
+                  {f"shows “Missed Call” / “{NADIA}”"})
+
+
+def functions(directory):
+    return sorted(name for file in FILES for name in re.findall(r"^public function (\w+)", (directory / file).read_text(), re.M))
 
 
 def main(given, gateway):
     results = Results()
-    if not shutil.which("javac") or not DRIVER.exists():
-        raise Failure("there is no javac, or no JDBC driver: run scripts/setup.sh")
-    with Machine(given, gateway, PAGE, "enclosure", "enclosure") as machine:
-        backend = Backend(machine)
-        over_http(machine, results, backend)
-        in_a_transaction(machine, results, backend)
+    if not shutil.which("php"):
+        raise Failure("there is no PHP: run scripts/setup.sh")
+    with Machine(given, gateway, CHAT, "enclosure", "enclosure") as machine:
+        edits = Edits(HERE / "edits.json", machine.page.files.values())
+        ours, theirs = machine.work / "stand-in", machine.work / "real"
+        edits.stand_in(HERE / "backend_example", ours)
+        server = Server(machine, ours)
+        chats(machine, results, server, "")
+        away(machine, results, server)
+        calls(machine, results, server)
+        unreported(machine, results, server)
+        if not edits.checkout():
+            print("# skipped - Enclosure's own files: GUIDE_SOURCES is not set, see Tests/integrations/README.md")
+            return results
+        edits.apply(theirs)
+        results.equal("the stand-in has the functions of the real files", functions(ours), functions(theirs))
+        chats(machine, results, Server(machine, theirs), "1")
     return results

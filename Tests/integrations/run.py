@@ -16,6 +16,7 @@ sys.dont_write_bytecode = True
 import clients  # noqa: E402
 import enclosure  # noqa: E402
 import express  # noqa: E402
+import java  # noqa: E402
 import lifecycle  # noqa: E402
 import prosody  # noqa: E402
 import voice  # noqa: E402
@@ -23,8 +24,8 @@ import web  # noqa: E402
 import xmpp_push  # noqa: E402
 from machine import ROOT, Failure  # noqa: E402
 
-GUIDES = {"prosody": prosody, "express": express, "enclosure": enclosure, "voice": voice, "lifecycle": lifecycle, "web": web,
-          "clients": clients, "xmpp": xmpp_push}
+GUIDES = {"prosody": prosody, "express": express, "enclosure": enclosure, "java": java, "voice": voice, "lifecycle": lifecycle,
+          "web": web, "clients": clients, "xmpp": xmpp_push}
 
 
 def main():
