@@ -1,10 +1,14 @@
-// Enclosure: chat and calls for iOS. The phone drops a push with an empty roomId, so a room is required. `bodyKey` is the kind of
+// Enclosure: chat and calls for iOS and Android. The iPhone drops a push with an empty roomId, so a room is required. `bodyKey` is the kind of
 // push, and the app stores the call under `uid`. `phone` is the number of the called user. Only that recipient's entry can give it;
 // otherwise it is empty, never another user's number.
 //
 // Over FCM a call is an alert without content-available (SwiftUI does not deliver an alert that has it); a tap starts CallKit. The app
 // learns of hang-ups from Firebase itself. So a cancel only must not look like a call: it replaces the alert by one whose tap makes no
 // call. A chat has no `token`: with one, a phone that answers from the alert would send a push itself.
+//
+// The Android app makes every notification from the data (Enc-14-oct-2025, Utils/FirebaseMessagingService.java). It ends at a chat without
+// `uidPower` or `selectionCount`, and after a call without `device_type`. It knows only its own names of missed calls. When the caller
+// hangs up, it sends a missed call to `userFcmToken`, which is its own token, if the recipient's entry gives it.
 
 extension ShippedDialects {
   /// Each push gets a random UUID (CallKitManager.swift:108).
@@ -26,6 +30,11 @@ extension ShippedDialects {
         "invite": {
           "bodyKey": "\#(incoming)",
           \#(room),
+          "username": "${from}",
+          "createdBy": "${from}",
+          "incoming": "${from}",
+          "device_type": "1",
+          "userFcmToken": "${recipient.fcmToken?}",
           \#(DialectFragments.push(aps: callAlert))
         },
         "cancel": {
@@ -37,7 +46,7 @@ extension ShippedDialects {
         },
         "missed_call": {
           \#(DialectFragments.missedCallData(title: "${fromName|from}")),
-          "bodyKey": "\#(missed)",
+          "bodyKey": "${isVideo?'videoMissCall':'voiceMissCall'}",
           \#(room)
         },
         \#(fcmChats)
@@ -75,6 +84,9 @@ extension ShippedDialects {
       \#(DialectFragments.data(title: DialectFragments.chatTitle, text: text, type: kind)),
       \#(DialectFragments.chat(from: "fromId")),
       \#(message(text)),
+      "uidPower": "${from}",
+      "selectionCount": "1",
+      "device_type": "${metadata.deviceType|''}",
       \#(DialectFragments.push(aps: chatAlert(text)))
     }
     """#

@@ -1,9 +1,10 @@
-// Enclosure: SwiftUI, PushKit for calls and alerts over FCM. There is only an iPhone app.
+// Enclosure: on iPhones SwiftUI, PushKit for calls and alerts over FCM; on Android data, from which the app makes every notification.
 
 struct EnclosureApp: PhoneApp {
   private static let voipRule = "enclosure_ios_2025 Enclosure/Utility/VoIPPushManager.swift:197-290"
   private static let presentRule = "enclosure_ios_2025 Enclosure/Utility/NotificationDelegate.swift:53-254"
   private static let tapRule = "enclosure_ios_2025 Enclosure/Utility/NotificationDelegate.swift:274-423"
+  private static let androidRule = "Enc-14-oct-2025 Utils/FirebaseMessagingService.java"
 
   func voip(_ payload: PhoneJSON) -> PhoneOutcome {
     guard let call = call(payload, isVideo: (payload["bodyKey"]?.text ?? "").lowercased().contains("video")) else {
@@ -42,7 +43,30 @@ struct EnclosureApp: PhoneApp {
   }
 
   func androidMessage(_ data: PhoneJSON, _ state: PhoneState, secondsLate: Double) -> PhoneOutcome {
-    .ignores("there is no source of an Android app")
+    let rule = Self.androidRule
+    switch data["bodyKey"]?.text {
+    case "Incoming voice call", "Incoming video call":
+      guard data["receiverId"]?.text != nil, let caller = data["name"]?.text else {
+        return .crashes("\(rule):233-238,351: a value is missing")
+      }
+      guard ["1", "2"].contains(data["device_type"]?.text) else {
+        return .crashes("\(rule):262, FcmNotificationSenderMisscall.java:50: without device_type the app ends at a hang-up or a decline")
+      }
+      let ring = PhoneRing(
+        callID: data["roomId"]?.text, caller: caller, isVideo: data["bodyKey"]?.text == "Incoming video call",
+        canBeAnswered: data["roomId"]?.text?.isEmpty == false && data["username"]?.text != nil, filedUnder: data["uid"]?.text)
+      return .rings(ring, "\(rule):230-463")
+    case "chatting":
+      guard let text = data["msgKey"]?.text, let name = data["user_nameKey"]?.text, data["uidPower"]?.text != nil,
+        data["selectionCount"]?.text != nil
+      else { return .crashes("\(rule):725,729,1224: a value is missing") }
+      let friend = data["friendUidKey"]?.text ?? ""
+      return PhoneOutcome(
+        [.shows(title: name, body: text, tap: friend.isEmpty ? "app" : "chat \(friend)")], "\(rule):692-776,1205-1415")
+    case "voiceMissCall", "videoMissCall":
+      return PhoneOutcome([.shows(title: data["name"]?.text ?? "", body: "Missed Call", tap: "app")], "\(rule):779-1008")
+    default: return .ignores("\(rule): bodyKey is none that it knows")
+    }
   }
 
   /// nil if it is not a call.

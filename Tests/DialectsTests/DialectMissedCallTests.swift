@@ -175,7 +175,7 @@ import Testing
     #expect(data["receiverId"] as? String == "user-1")
     #expect(data["phone"] as? String == "")
     #expect(data["uid"] as? String == "doorman-1")
-    #expect(data["bodyKey"] as? String == "Missed voice call")
+    #expect(data["bodyKey"] as? String == (provider == .apns ? "Missed voice call" : "voiceMissCall"))
   }
 
   @Test func `telnyx gets the call in metadata, and over FCM the message that its apps know`() throws {

@@ -221,6 +221,22 @@ import Testing
     #expect(reactions(.enclosure, .ios, .killed, .fcm, fcm(#"{"bodyKey": "chatting"}"#)) == [.ignores])
   }
 
+  @Test func `Enclosure's Android app ends at a chat or a call that lacks a member, and knows its own missed calls`() {
+    func reacts(_ data: String) -> [PhoneReaction] { reactions(.enclosure, .android, .killed, .fcm, fcm(data)) }
+    let chat = #""bodyKey": "chatting", "msgKey": "New message", "user_nameKey": "Layla", "friendUidKey": "7""#
+    #expect(reacts("{\(chat)}") == [.crashes])
+    #expect(
+      reacts(#"{\#(chat), "uidPower": "7", "selectionCount": "1"}"#)
+        == [.shows(title: "Layla", body: "New message", tap: "chat 7")])
+    let call = #""bodyKey": "Incoming voice call", "name": "Layla", "receiverId": "8", "roomId": "r", "uid": "7", "username": "7""#
+    #expect(reacts("{\(call)}") == [.crashes])
+    #expect(
+      reacts(#"{\#(call), "device_type": "1"}"#)
+        == [.rings(PhoneRing(callID: "r", caller: "Layla", filedUnder: "7"))])
+    #expect(reacts(#"{"bodyKey": "voiceMissCall", "name": "Layla"}"#) == [.shows(title: "Layla", body: "Missed Call", tap: "app")])
+    #expect(reacts(#"{"bodyKey": "Missed voice call", "name": "Layla"}"#) == [.ignores])
+  }
+
   // MARK: Telnyx
 
   @Test func `Telnyx crashes on an id that is no UUID or without metadata, and records each "Missed call!"`() {
