@@ -144,11 +144,12 @@ $$;
 
 COMMENT ON FUNCTION push.add_recipients(call_id text, recipients jsonb, app text) IS 'people join a call that rings: their phones ring until the call''s deadline, and the phones that ring already are not touched. call_id: payload.callId; recipients: as push.outbox.recipients, and with those of the call at most 1000; app: needed only if several apps have a call with this id. Returns outbox_id: push.outbox.id; deliveries: number of phones that are rung in addition; skipped: how many lines push.skipped_recipients has about these users. Running it twice is harmless. Raises an error if the call rings no longer';
 
-CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb)
+CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb, when_busy boolean)
     LANGUAGE sql STABLE
     AS $$
   select e.user_id, case when e.inline then e.place::text else v.token end, v.rank * 10000 + e.place, v.registered_at, v.provider, v.token,
-    v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end
+    v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end,
+    e.entry -> 'missedCall' is not distinct from 'true'
   from (
     -- A user who is named several times is looked up once.
     select distinct on (e.user_id, case when e.inline then e.place end) e.*
@@ -6963,7 +6964,7 @@ begin
     cross join lateral (select * from push.outbox o where o.id = c.id offset 0) o
     left join push.apps a on a.app = o.app
     where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason <> 'notification'
-        and (o.end_reason not in ('declined', 'busy') or o.declined @? '$.*.reason ? (@ == "connection_failed")'))
+        and (o.end_reason not in ('declined', 'busy') or o.declined @? '$.*.reason ? (@ == "connection_failed" || @ == "busy")'))
       and a.missed_calls is distinct from 'off'
   ), pushed as materialized (
     select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
@@ -6976,7 +6977,7 @@ begin
         least(c.ended_at, c.deadline_at) + c_life as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
-      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true
+      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true when 'busy' then a.when_busy
           else c.declined -> a.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token

@@ -18,6 +18,8 @@ public struct Dialect: Equatable, Sendable {
   /// Whether phones ring twice for a push that arrives twice, because they do not compare call ids. Then pushes are hedged only if
   /// the configuration asks for it.
   public let ringsTwice: Bool
+  /// Whether an iPhone's app can answer only a call whose id is a UUID in small letters.
+  public var needsUUID: Bool { ShippedDialects.needUUIDs.contains(name) }
   private var templates: [Section: MessageTemplate] = [:]
 
   private struct Section: Hashable {

@@ -8,6 +8,9 @@ public enum ShippedDialects {
     ("commeazy", commeazyRingsTwice, commeazy),
   ]
 
+  /// Those whose iPhone app gives CallKit the call's id and looks for it in CallKit's form. The others make a UUID of it.
+  static let needUUIDs: Set<String> = ["intercom", "telnyx"]
+
   /// All their names, the default first.
   public static var names: [String] { sources.map(\.name) }
 

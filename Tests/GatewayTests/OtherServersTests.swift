@@ -27,7 +27,7 @@ struct OtherServersTests {
         adjust: {
           $0.matrixNetworks = [IPRange("127.0.0.1")!]
           $0.gorush = GatewayConfiguration.Gorush(networks: [IPRange("127.0.0.1")!], app: "porteiro")
-        }, matrixApps: gateway.service.matrixApps, on: gateway.database
+        }, apiApps: gateway.service.apiApps, on: gateway.database
       ) { api in try await body(gateway, api) }
     }
   }
@@ -127,9 +127,9 @@ struct OtherServersTests {
         $0.replacing("    fcm:\n", with: "    matrix: { fcm: com.example.late.* }\n    fcm:\n")
           + "api: { matrix: { networks: 127.0.0.1 } }\n"
       }
-      #expect(gateway.service.matrixApps.target(of: "com.example.late.android") == nil)
+      #expect(gateway.service.apiApps.target(of: "com.example.late.android") == nil)
       await gateway.service.reload()
-      #expect(gateway.service.matrixApps.target(of: "com.example.late.android")?.app == "porteiro")
+      #expect(gateway.service.apiApps.target(of: "com.example.late.android")?.app == "porteiro")
     }
   }
 }

@@ -26,14 +26,14 @@ package struct APIHarness {
   /// - Parameter given: a database whose apps are registered; nil: one of its own, with the apps `porteiro` and `other`.
   package static func with(
     adjust: (inout GatewayConfiguration.API) -> Void = { _ in }, credentials: ListenerCredentials? = nil,
-    lockPatience: Nanoseconds = PostgresPool.lockPatience, matrixApps: MatrixApps = MatrixApps(),
+    lockPatience: Nanoseconds = PostgresPool.lockPatience, apiApps: APIApps = APIApps(),
     on given: TestDatabase? = nil, _ body: (APIHarness) async throws -> Void
   ) async throws {
     guard let database = given else {
       return try await TestDatabase.with {
         try await $0.execute("select push.register_app(app, 60) from unnest('{porteiro,other}'::text[]) app")
         try await with(
-          adjust: adjust, credentials: credentials, lockPatience: lockPatience, matrixApps: matrixApps, on: $0, body)
+          adjust: adjust, credentials: credentials, lockPatience: lockPatience, apiApps: apiApps, on: $0, body)
       }
     }
     var settings = GatewayConfiguration.API(
@@ -48,7 +48,7 @@ package struct APIHarness {
     let (opsPorts, opsListening) = AsyncStream.makeStream(of: Int.self)
     let server = APIServer(
       settings: settings, logger: logger, counters: counters,
-      credentials: credentials, lockPatience: lockPatience, matrixApps: matrixApps,
+      credentials: credentials, lockPatience: lockPatience, apiApps: apiApps,
       onListening: { listening.yield($0) })
     let ops = OpsServer(
       listener: settings.listener, logger: logger, routes: [HealthRoutes { .ready }],

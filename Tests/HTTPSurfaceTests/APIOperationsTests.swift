@@ -1,5 +1,6 @@
 // Each successful request of the HTTP API, and its repetition.
 
+import HTTPSurface
 import HTTPSurfaceTestSupport
 import Foundation
 import TestSupport
@@ -73,6 +74,22 @@ struct APIOperationsTests {
       let fields = (call.json["timeline"] as? [[String: Any]] ?? []).compactMap { $0["field"] as? String }
       #expect(fields.sorted() == ["recipients[0]", "recipients[1].voipPushToken", "recipients[3].pushToken"])
       #expect(try await api.send("POST", "/v1/calls", APIHarness.call).json["skippedRecipients"] as? [String] == [])
+    }
+  }
+
+  @Test func `an id that an iPhone could not answer is warned of, for apps that need a UUID`() async throws {
+    try await APIHarness.with(apiApps: APIApps(ids: [:], needUUIDs: ["porteiro"])) { api in
+      func warning(_ id: String, _ more: String = "") async throws -> String? {
+        let call = #"{"payload": {"callId": "\#(id)", "from": "a", "chatId": "k"}, "recipients": []\#(more)}"#
+        return try await api.send("POST", "/v1/calls", call).json["warning"] as? String
+      }
+      #expect(try await warning("call-4")?.hasPrefix("payload.callId: ") == true)
+      #expect(try await warning("7D4E3A52-53CB-4A4E-9F0C-5D8A2F9D1C11") != nil)
+      #expect(try await warning("7d4e3a52-53cb-4a4e-9f0c-5d8a2f9d1c11") == nil)
+      #expect(try await warning("note-4", #", "kind": "message""#) == nil)
+    }
+    try await APIHarness.with { api in
+      #expect(try await api.send("POST", "/v1/calls", APIHarness.call).json["warning"] == nil)
     }
   }
 

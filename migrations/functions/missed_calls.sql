@@ -26,15 +26,18 @@ comment on function push.miss is
 
 -- The planner puts this function into the query that calls it.
 --
--- p_all: every device of a registered user. phone tells the phones of one user apart; the lowest place is the best.
+-- p_all: every device of a registered user. phone tells the phones of one user apart; the lowest place is the best. when_busy: the entry
+-- wants a missed call also if the user was busy.
+drop function if exists push.alert_phones(text, jsonb, text[], text[], boolean);  -- of schemas between release 0.1.0 and this one
 create or replace function push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean)
 returns table (
   user_id text, phone text, place int, registered_at timestamptz, provider text, token text, environment smallint, platform smallint,
-  locale text, data jsonb
+  locale text, data jsonb, when_busy boolean
 )
 language sql stable as $$
   select e.user_id, case when e.inline then e.place::text else v.token end, v.rank * 10000 + e.place, v.registered_at, v.provider, v.token,
-    v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end
+    v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end,
+    e.entry -> 'missedCall' is not distinct from 'true'
   from (
     -- A user who is named several times is looked up once.
     select distinct on (e.user_id, case when e.inline then e.place end) e.*
@@ -81,7 +84,7 @@ comment on function push.alert_phones is 'the phones that may show an alert abou
 -- A call is announced once: a call that has a missed call gets no other one.
 --
 -- Each user who has not declined gets one missed call, or by push.apps.missed_calls one for each phone, or none. So does one whose app could
--- not reach the call (connection_failed), unless somebody answered it. It goes over APNs
+-- not reach the call (connection_failed), and one who was busy and whose entry wants it, unless somebody answered it. It goes over APNs
 -- alert, else FCM, Expo or web push, never to a VoIP token, and lives for four hours from the end of the call, or from its deadline if
 -- that is earlier. It is paired with the cancels of push.cancel_rings, which runs before.
 create or replace function push.tell_missed(p_calls bigint[]) returns void
@@ -97,7 +100,7 @@ begin
     cross join lateral (select * from push.outbox o where o.id = c.id offset 0) o
     left join push.apps a on a.app = o.app
     where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason <> 'notification'
-        and (o.end_reason not in ('declined', 'busy') or o.declined @? '$.*.reason ? (@ == "connection_failed")'))
+        and (o.end_reason not in ('declined', 'busy') or o.declined @? '$.*.reason ? (@ == "connection_failed" || @ == "busy")'))
       and a.missed_calls is distinct from 'off'
   ), pushed as materialized (
     select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
@@ -110,7 +113,7 @@ begin
         least(c.ended_at, c.deadline_at) + c_life as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
-      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true
+      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true when 'busy' then a.when_busy
           else c.declined -> a.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token

@@ -92,7 +92,7 @@ struct ServeCommand: AsyncParsableCommand {
       APIServer(
         settings: $0, logger: logger, counters: gateway.metrics.api,
         credentials: apiCredentials,
-        heartbeat: heartbeat, matrixApps: gateway.matrixApps)
+        heartbeat: heartbeat, apiApps: gateway.apiApps)
     }
     let watchdog = Watchdog(heartbeat, logger: logger)
     var groupLogger = logger

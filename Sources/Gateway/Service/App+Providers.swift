@@ -25,7 +25,7 @@ extension GatewayConfiguration.App {
     app.webPush?.vapidKeyFile = ""
     app.webPush?.subject = ""
     app.webhook = nil  // WebhookService takes it over
-    app.matrix = nil  // MatrixApps does
+    app.matrix = nil  // APIApps does
     return app
   }
 

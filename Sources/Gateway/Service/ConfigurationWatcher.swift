@@ -20,7 +20,7 @@ actor ConfigurationWatcher {
   private let threshold: LogThreshold?
   private let logger: Logger
   private let accounts: LaneAccounts
-  private let matrixApps: MatrixApps
+  private let apiApps: APIApps
   private let serve: @Sendable ([ServedApp]) async -> Void
   private let didReload: @Sendable ([ServedApp]) async -> Void
   private var configuration: GatewayConfiguration
@@ -39,7 +39,7 @@ actor ConfigurationWatcher {
   ///   - serve: called with the apps to serve from now on, if more than credentials has changed.
   init(
     source: ConfigurationFile, configuration: GatewayConfiguration, accounts: LaneAccounts,
-    threshold: LogThreshold? = nil, matrixApps: MatrixApps = MatrixApps(), logger: Logger,
+    threshold: LogThreshold? = nil, apiApps: APIApps = APIApps(), logger: Logger,
     didReload: @escaping @Sendable ([ServedApp]) async -> Void = { _ in },
     serve: @escaping @Sendable ([ServedApp]) async -> Void
   ) {
@@ -49,7 +49,7 @@ actor ConfigurationWatcher {
     self.accounts = accounts
     self.loop = accounts.loop
     self.threshold = threshold
-    self.matrixApps = matrixApps
+    self.apiApps = apiApps
     self.logger = logger
     self.serve = serve
   }
@@ -120,7 +120,7 @@ actor ConfigurationWatcher {
     }
     stamps = currentStamps.merging(seen) { $1 }.filter { [files = Set(files)] in files.contains($0.key) }
     adjustThreshold()
-    matrixApps.update(to: configuration.apps)
+    apiApps.update(to: configuration.apps)
     if !configuration.isTakenOver(from: former) {
       logger.warning(
         "Settings have changed that take effect only after a restart: only apps, credentials and log.level do at once")

@@ -36,7 +36,7 @@ final class GatewayService: Service {
   /// The metrics, which scrapes read.
   let metrics: Metrics
   /// The apps of Matrix pushers, which the API asks for.
-  let matrixApps: MatrixApps
+  let apiApps: APIApps
   private let supervisors = Mutex<[DatabaseSupervisor]>([])
   private let watcher = Mutex<ConfigurationWatcher?>(nil)
 
@@ -56,7 +56,7 @@ final class GatewayService: Service {
     self.logger = logger
     self.threshold = threshold
     self.heartbeat = heartbeat
-    matrixApps = MatrixApps(configuration.apps)
+    apiApps = APIApps(configuration.apps)
     metrics = Metrics(
       lanes: configuration.apps.flatMap { app in app.providers.map { (app.name, $0) } },
       databases: configuration.databases.map(\.name))
@@ -162,7 +162,7 @@ final class GatewayService: Service {
     _ webhooks: WebhookService
   ) async {
     let watcher = ConfigurationWatcher(
-      source: source, configuration: configuration, accounts: accounts, threshold: threshold, matrixApps: matrixApps,
+      source: source, configuration: configuration, accounts: accounts, threshold: threshold, apiApps: apiApps,
       logger: logger, didReload: { await webhooks.use($0.map(\.app)) }
     ) { [metrics] apps in
       metrics.setLanes(apps.flatMap(\.lanes))

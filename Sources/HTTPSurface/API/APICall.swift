@@ -31,6 +31,9 @@ struct APICall: Equatable, Sendable {
   /// Number of entries of `recipients`.
   var recipientCount: Int
 
+  /// Whether it is a call, and no notification.
+  var rings: Bool { [nil, "incoming_call", "video_call"].contains(kind) }
+
   /// Whether the call costs about as much as a group of small calls.
   var isLarge: Bool { recipientCount > 20 || size > 8_192 }
 

@@ -14,6 +14,7 @@ struct APIOperations: Sendable {
   let database: PostgresPool
   let enqueuer: APIEnqueuer
   let backlog: APIBacklog
+  let apps: APIApps
 
   /// - Parameters:
   ///   - query: the query of the URL; only `readCall` uses it.
@@ -60,6 +61,10 @@ struct APIOperations: Sendable {
     writer.integer(Int64(made.skipped))
     writer.key("skippedRecipients")
     writer.raw(try await skippedRecipients(of: made, client))
+    if call.rings, apps.needsUUID(client.app), !Self.isUUID(made.callID) {
+      writer.key("warning")
+      writer.string("payload.callId: is no UUID in small letters; an iPhone's app could not answer this call")
+    }
     if made.isDuplicate {
       writer.key("existing")
       writer.raw(try await existing(made.callID, call, client))
@@ -76,6 +81,11 @@ struct APIOperations: Sendable {
       ringSeconds: try body.optionalInteger("ringSeconds", in: 1...2_419_200),
       kind: try body.optionalText("kind", max: 64), traceparent: trace?.text,
       hasID: body.has(["callId", "messageId"], in: "payload"), recipientCount: body.count("recipients"))
+  }
+
+  /// Whether a text has the form in which CallKit's ids come back: 8-4-4-4-12 hexadecimal digits, in small letters.
+  private static func isUUID(_ text: String) -> Bool {
+    text.wholeMatch(of: /[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/) != nil
   }
 
   /// The call that existed already, compared with this one, as a JSON object.

@@ -26,7 +26,7 @@ package struct APIServer: Service {
   private let credentials: ListenerCredentials?
   private let heartbeat: Heartbeat?
   private let lockPatience: Nanoseconds
-  private let matrixApps: MatrixApps
+  private let apiApps: APIApps
   private let onListening: @Sendable (Int) async -> Void
 
   /// - Parameters:
@@ -34,13 +34,13 @@ package struct APIServer: Service {
   ///   - credentials: certificate and key for TLS; nil: clear text.
   ///   - heartbeat: watches the API's event loop.
   ///   - lockPatience: longest wait for a lock of another transaction.
-  ///   - matrixApps: the apps of Matrix pushers.
+  ///   - apiApps: what the configuration says of apps.
   ///   - onListening: called with the port once the server accepts requests.
   package init(
     settings: GatewayConfiguration.API, logger: Logger, counters: APICounters = APICounters(),
     credentials: ListenerCredentials? = nil,
     heartbeat: Heartbeat? = nil, lockPatience: Nanoseconds = PostgresPool.lockPatience,
-    matrixApps: MatrixApps = MatrixApps(),
+    apiApps: APIApps = APIApps(),
     onListening: @escaping @Sendable (Int) async -> Void = { _ in }
   ) {
     self.settings = settings
@@ -50,7 +50,7 @@ package struct APIServer: Service {
     self.credentials = credentials
     self.heartbeat = heartbeat
     self.lockPatience = lockPatience
-    self.matrixApps = matrixApps
+    self.apiApps = apiApps
     self.onListening = onListening
   }
 
@@ -84,11 +84,12 @@ package struct APIServer: Service {
   private func application(_ database: PostgresPool, _ keys: APIKeys) -> Application<APIResponder> {
     let enqueuer = APIEnqueuer(database: database)
     let backlog = APIBacklog(database: database, limitSeconds: settings.busyAfterSeconds)
-    let fronts = APIFronts(settings, database: database, enqueuer: enqueuer, backlog: backlog, apps: matrixApps)
+    let fronts = APIFronts(settings, database: database, enqueuer: enqueuer, backlog: backlog, apps: apiApps)
     let responder = APIResponder(
       keyring: keys.keyring,
       traffic: APITraffic(perSecond: settings.ratePerSecond),
-      operations: APIOperations(database: database, enqueuer: enqueuer, backlog: backlog), fronts: fronts,
+      operations: APIOperations(database: database, enqueuer: enqueuer, backlog: backlog, apps: apiApps),
+      fronts: fronts,
       bodyMaxBytes: settings.bodyMaxBytes, logger: logger, proxies: TrustedProxies(settings.trustedProxies),
       audit: keys.audit, counters: counters, uses: keys.uses)
     let limits = HTTPConnectionGuard.Limits(

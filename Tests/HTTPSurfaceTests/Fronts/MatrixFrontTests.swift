@@ -12,8 +12,8 @@ import Testing
 struct MatrixFrontTests {
   private static let path = "/_matrix/push/v1/notify"
 
-  private static var apps: MatrixApps {
-    MatrixApps(ids: [
+  private static var apps: APIApps {
+    APIApps(ids: [
       "porteiro": MatrixAppIDs(
         patterns: [
           .voip: [MatrixAppIDs.Pattern("com.example.app.ios.voip")!],
@@ -32,7 +32,7 @@ struct MatrixFrontTests {
       adjust: {
         $0.matrixNetworks = networks.split(separator: " ").compactMap { IPRange($0) }
         adjust(&$0)
-      }, matrixApps: apps, body)
+      }, apiApps: apps, body)
   }
 
   private static func notify(
@@ -185,7 +185,7 @@ struct MatrixFrontTests {
   }
 
   @Test func `the path is off unless networks are given, and others may not use it`() async throws {
-    try await APIHarness.with(matrixApps: Self.apps) { api in
+    try await APIHarness.with(apiApps: Self.apps) { api in
       let off = try await Self.notify(api, HomeserverRequest().json)
       #expect(off.status == 404)
       #expect(off.headers["content-type"] == "application/json")

@@ -17,7 +17,7 @@ struct MatrixPlanTests {
     token: String = HomeserverRequest.androidKey
   ) throws -> MatrixPlan.Action {
     let notification = try MatrixNotification(JSONScanner(Array(request.utf8)))
-    let target = MatrixApps.Target(app: "porteiro", kind: kind, hasVoIP: hasVoIP)
+    let target = APIApps.Target(app: "porteiro", kind: kind, hasVoIP: hasVoIP)
     return MatrixPlan(notification: notification, target: target, token: token).action(at: now)
   }
 
@@ -238,7 +238,7 @@ struct MatrixPlanTests {
 
   @Test func `the most exact app id counts`() throws {
     func pattern(_ word: String) throws -> MatrixAppIDs.Pattern { try #require(MatrixAppIDs.Pattern(word)) }
-    let apps = MatrixApps(ids: [
+    let apps = APIApps(ids: [
       "one": MatrixAppIDs(
         patterns: [
           .fcm: [try pattern("com.example.*")], .voip: [try pattern("com.example.ios.voip*")],

@@ -20,7 +20,7 @@ struct APIFronts: Sendable {
 
   init(
     _ settings: GatewayConfiguration.API, database: PostgresPool, enqueuer: APIEnqueuer, backlog: APIBacklog,
-    apps: MatrixApps, clock: any GatewayClock = SystemClock()
+    apps: APIApps, clock: any GatewayClock = SystemClock()
   ) {
     matrixNetworks = settings.matrixNetworks
     gorushSettings = settings.gorush

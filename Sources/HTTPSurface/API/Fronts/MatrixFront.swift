@@ -17,13 +17,13 @@ struct MatrixFront: Sendable {
   let database: PostgresPool
   let enqueuer: APIEnqueuer
   let backlog: APIBacklog
-  let apps: MatrixApps
+  let apps: APIApps
   let clock: any GatewayClock
 
   /// A device whose token could be read.
   private struct Phone {
     let device: MatrixNotification.Device
-    let target: MatrixApps.Target
+    let target: APIApps.Target
     let token: String
     var provider: String { target.kind == .fcm ? "fcm" : "apns" }
   }

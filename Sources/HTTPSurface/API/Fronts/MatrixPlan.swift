@@ -28,7 +28,7 @@ struct MatrixPlan {
   private static let payloadMaxBytes = 880
 
   let notification: MatrixNotification
-  let target: MatrixApps.Target
+  let target: APIApps.Target
   /// In the form of the provider.
   let token: String
   var traceparent: String?

@@ -1,10 +1,11 @@
-// Which app a Matrix pusher belongs to. Apps change without a restart, so the API asks here at each request.
+// What the API must know of apps: which one a Matrix pusher belongs to, and whose calls need a UUID. Apps change without a restart, so the
+// API asks here at each request.
 
 package import Settings
 internal import Synchronization
 
-/// The apps of Matrix pushers.
-package final class MatrixApps: Sendable {
+/// What the configuration says of apps.
+package final class APIApps: Sendable {
   /// What an `app_id` stands for.
   struct Target: Equatable, Sendable {
     var app: String
@@ -22,32 +23,47 @@ package final class MatrixApps: Sendable {
     var sandbox: [MatrixAppIDs.Pattern]
   }
 
-  /// The most exact first: whole app ids, then prefixes, the longest first. The first that matches counts.
-  private let entries: Mutex<[Entry]>
-
-  package init(_ apps: [GatewayConfiguration.App] = []) {
-    entries = Mutex(Self.entries(Self.ids(of: apps)))
+  private struct State {
+    /// The most exact first: whole app ids, then prefixes, the longest first. The first that matches counts.
+    var entries: [Entry]
+    /// The apps whose iPhones can answer only a call whose id is a UUID.
+    var needUUIDs: Set<String>
   }
 
-  /// - Parameter ids: by app.
-  package init(ids: [String: MatrixAppIDs]) {
-    entries = Mutex(Self.entries(ids))
+  private let state: Mutex<State>
+
+  package convenience init(_ apps: [GatewayConfiguration.App] = []) {
+    self.init(ids: Self.ids(of: apps), needUUIDs: Self.needUUIDs(apps))
+  }
+
+  /// - Parameters:
+  ///   - ids: by app.
+  ///   - needUUIDs: the apps whose iPhones can answer only a call whose id is a UUID.
+  package init(ids: [String: MatrixAppIDs], needUUIDs: Set<String> = []) {
+    state = Mutex(State(entries: Self.entries(ids), needUUIDs: needUUIDs))
   }
 
   /// Takes over another configuration.
   package func update(to apps: [GatewayConfiguration.App]) {
-    let next = Self.entries(Self.ids(of: apps))
-    entries.withLock { $0 = next }
+    let next = State(entries: Self.entries(Self.ids(of: apps)), needUUIDs: Self.needUUIDs(apps))
+    state.withLock { $0 = next }
   }
+
+  /// Whether the app's iPhones can answer only a call whose id is a UUID in small letters.
+  func needsUUID(_ app: String) -> Bool { state.withLock { $0.needUUIDs.contains(app) } }
 
   /// Nil if no app has this app id.
   func target(of appID: String) -> Target? {
-    entries.withLock { entries in
-      guard let entry = entries.first(where: { $0.pattern.matches(appID) }) else { return nil }
+    state.withLock { state in
+      guard let entry = state.entries.first(where: { $0.pattern.matches(appID) }) else { return nil }
       var target = entry.target
       target.isSandbox = target.kind != .fcm && entry.sandbox.contains { $0.matches(appID) }
       return target
     }
+  }
+
+  private static func needUUIDs(_ apps: [GatewayConfiguration.App]) -> Set<String> {
+    Set(apps.filter { $0.apns != nil && $0.dialect.needsUUID }.map(\.name))
   }
 
   private static func ids(of apps: [GatewayConfiguration.App]) -> [String: MatrixAppIDs] {
