@@ -3778,7 +3778,7 @@ begin
       select o.id, jsonb_object_keys(o.declined) as user_id from push.outbox o where o.id = any (p_calls)
     )
     select p.id, p.n, p.lane, array_position(push.channels(), p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
-      p.provider in ('apns', 'fcm') and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
+      p.provider <> 'webpush' and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
         and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
           when 'unheard' then coalesce(p.outcome, 0) <= 1
           else p.outcome is null and p.bypassed end
@@ -4318,7 +4318,7 @@ begin
   ), failed as materialized (
     select i.* from invite i where i.has_failed
   ), call as materialized (
-    select o.id, o.app, o.recipients, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
+    select o.id, o.app, o.recipients, o.created_at, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
       case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
     from push.outbox o where o.id = any (array(select f.id from failed f))
   ), entry as materialized (
@@ -4331,21 +4331,24 @@ begin
     select f.id, f.n, f.rank, f.user_id, s.i from failed f join entry s on s.id = f.id and s.user_id = f.user_id and s.token = f.token
   ), next as (
     -- The token came from an entry: the next token of the same entry.
-    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
+    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, 0 as environment, t.platform, t.locale, t.data
     from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and t.rank <= 3
     union all
     -- A registered user: the ten newest devices of the next channel on the same platform, once the last token of this one has failed.
-    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
+    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token, d.environment,
       -- A device of unknown platform counts as being on the platform of the phone that failed.
       case d.platform when 0 then f.platform else d.platform end, d.locale, f.data
     from failed f join call c on c.id = f.id
     cross join lateral (
       select x.* from (
         select array_position(push.channels(), d.provider) as rank, d.token, d.locale, d.registered_at,
-          push.platform_code(d.platform, d.provider) as platform
+          (d.environment = 'sandbox')::int as environment, push.platform_code(d.platform, d.provider) as platform
         from push.devices d
-        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider in ('fcm', 'expo') offset 0
-      ) x where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
+        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null
+          and (d.provider in ('fcm', 'expo') or d.provider = 'apns' and d.voip) offset 0
+      ) x
+      where (x.rank > f.rank or x.registered_at > c.created_at and p_why = 'failed') and x.platform in (0, f.platform)
+      order by x.registered_at desc limit 10
     ) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
   ), used as materialized (
@@ -4359,10 +4362,10 @@ begin
     where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
   ), made as (
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
-      data, fallback_of)
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
+      locale, data, fallback_of)
     select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), clock_timestamp(), clock_timestamp(),
-      b.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
+      b.deadline_at, b.lane, b.lane, b.environment, b.platform, b.user_id, b.token, b.locale, b.data, b.n
     from (
       -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
       select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used
@@ -4435,6 +4438,23 @@ begin
       ) x
       cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   end if;
+  -- A phone whose token died while it was called, and that has just given another one. Few users have a token that died so recently; only
+  -- then the calls that ring are searched.
+  insert into push.follow_ups (outbox_id, why)
+  select distinct o.id, 'failed'
+  from (
+    select distinct c.user_id, c.app from changed c
+    where c.enabled and c.invalidated_at is null and c.registered_at > clock_timestamp() - interval '1 minute'
+  ) u
+  cross join lateral (
+    select from push.devices d
+    where d.invalidated_at > clock_timestamp() - interval '10 minutes' and d.user_id = u.user_id and d.app = u.app limit 1
+  ) dead
+  cross join lateral (
+    select o.id from push.outbox o
+    where o.state = 'ringing' and o.deadline_at > clock_timestamp() and o.app = u.app
+      and (o.recipients @> jsonb_build_array(u.user_id) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', u.user_id)))
+  ) o;
   delete from push.token_invalidations x
   where x.ctid = any (array(
     select dead.tid
@@ -4448,7 +4468,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_devices() IS 'puts aside devices beyond the newest 100 of a user, and forgets that tokens of living devices were dead';
+COMMENT ON FUNCTION push.note_devices() IS 'puts aside devices beyond the newest 100 of a user, notes calls that ring for a user whose token has died meanwhile, and forgets that tokens of living devices were dead';
 
 CREATE FUNCTION push.note_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
