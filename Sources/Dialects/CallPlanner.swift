@@ -85,16 +85,20 @@ public struct CallPlanner: Sendable {
     guard let shared = templates[index] else { throw .noTemplate }
     if shared.template.isSaidByCancel, delivery.followsCancel { throw .saidByCancel }
     let sentAt = delivery.deadlineAtMicroseconds / 1000 - (delivery.deadline - now).milliseconds
-    let renderer = TemplateRenderer(delivery, sentAtMilliseconds: sentAt, appLanguage: appLanguage)
-    let body: [UInt8]
-    var members: FCMMessageMembers
-    do throws(TemplateRenderer.MissingField) {
-      body = try renderer.render(shared.template.body)
-      members = try renderer.members(of: shared.template, isAndroid: delivery.platform == .android)
-    } catch {
-      throw .missingField(error.name.spelling)
+    func render(_ call: CallData) throws(PlanningFailure) -> (body: [UInt8], members: FCMMessageMembers) {
+      let renderer = TemplateRenderer(delivery, call: call, sentAtMilliseconds: sentAt, appLanguage: appLanguage)
+      do throws(TemplateRenderer.MissingField) {
+        return (
+          try renderer.render(shared.template.body),
+          try renderer.members(of: shared.template, isAndroid: delivery.platform == .android)
+        )
+      } catch {
+        throw .missingField(error.name.spelling)
+      }
     }
+    var (body, members) = try render(delivery.call)
     let limit = provider.bodyLimit(for: kind)
+    if body.count + members.count > limit { (body, members) = try render(delivery.call.withShortNames()) }
     if body.count + members.count > limit, delivery.platform == .unknown {
       members.apns = []  // the phone may be an Android, which needs only the data
     }

@@ -12,24 +12,27 @@ struct TemplateRenderer {
   }
 
   private let delivery: Delivery
+  private let call: CallData
   private let payload: JSONScanner
   private let fields: BaseCallData
   private let sentAtMilliseconds: Int64
   private let appLanguage: Language?
 
   /// - Parameters:
+  ///   - call: the delivery's call, or the same with shortened names.
   ///   - sentAtMilliseconds: the time of sending by the database's clock, milliseconds since 1970.
   ///   - appLanguage: for a device whose locale is unknown or not supported.
-  init(_ delivery: Delivery, sentAtMilliseconds: Int64, appLanguage: Language?) {
+  init(_ delivery: Delivery, call: CallData, sentAtMilliseconds: Int64, appLanguage: Language?) {
     self.delivery = delivery
+    self.call = call
     self.sentAtMilliseconds = sentAtMilliseconds
     self.appLanguage = appLanguage
-    payload = JSONScanner(trusting: delivery.call.bytes, in: delivery.call.texts.payload)  // from a jsonb column
+    payload = JSONScanner(trusting: call.bytes, in: call.texts.payload)  // from a jsonb column
     fields = BaseCallData(payload)
   }
 
   func render(_ template: PushTemplate) throws(MissingField) -> [UInt8] {
-    var writer = JSONWriter(reservingCapacity: template.literals.count + 2 * delivery.call.bytes.count)
+    var writer = JSONWriter(reservingCapacity: template.literals.count + 2 * call.bytes.count)
     var nestedFrom = 0
     for instruction in template.instructions {
       switch instruction {
@@ -105,18 +108,18 @@ struct TemplateRenderer {
   private func append(_ others: PushTemplate.OtherMembers, to writer: inout JSONWriter) {
     guard let object = others.ofMetadata ? fields.metadata : payload.root, object.kind == .object else { return }
     for member in payload.members(of: object) {
-      let key = delivery.call.bytes[member.key]
+      let key = call.bytes[member.key]
       guard key.starts(with: others.prefix), !others.reserved.holds(key) else { continue }
       if others.named.contains(where: { $0.elementsEqual(key) }) { continue }
       if member.value.kind == .null, others.asText { continue }
       if others.asText {
-        writer.rawKey(delivery.call.bytes, member.key)
+        writer.rawKey(call.bytes, member.key)
         writer.beginString()
         appendText(member.value, to: &writer)
         writer.endString()
       } else {
-        writer.rawKey(delivery.call.bytes, member.key)
-        writer.raw(delivery.call.bytes, member.value.range)
+        writer.rawKey(call.bytes, member.key)
+        writer.raw(call.bytes, member.value.range)
       }
     }
   }
@@ -176,7 +179,7 @@ struct TemplateRenderer {
 
   private func appendText(of name: TemplateName, to writer: inout JSONWriter) {
     switch name {
-    case .callID: writer.escape(delivery.call.bytes, delivery.call.texts.callID)
+    case .callID: writer.escape(call.bytes, call.texts.callID)
     case .callUUID: appendCallUUID(to: &writer)
     case .timestamp: writer.appendDecimal(sentAtMilliseconds)
     case .expiresAt: writer.appendDecimal(delivery.deadlineAtMicroseconds / 1000)
@@ -188,7 +191,7 @@ struct TemplateRenderer {
     case .locale: if let locale = delivery.texts.locale { writer.escape(delivery.bytes, locale) }
     case .isVideo: writer.bytes.append(contentsOf: isVideo ? Self.true : Self.false)
     case .callType: writer.bytes.append(contentsOf: isVideo ? Self.videoCall : Self.call)
-    case .endReason: if let reason = delivery.call.texts.endReason { writer.escape(delivery.call.bytes, reason) }
+    case .endReason: if let reason = call.texts.endReason { writer.escape(call.bytes, reason) }
     case .incomingCallText: append(isVideo ? .incomingVideoCall : .incomingCall, to: &writer)
     // A provider may deliver it before or after the missed call, and the later one stays: so both say that the call was missed.
     case .callEndedText:
@@ -205,7 +208,7 @@ struct TemplateRenderer {
 
   /// Version 8 (RFC 9562 §5.8) of the id's SHA-256: the same for every push of a call.
   private func appendCallUUID(to writer: inout JSONWriter) {
-    guard !Self.isUUID(delivery.callID) else { return writer.escape(delivery.call.bytes, delivery.call.texts.callID) }
+    guard !Self.isUUID(delivery.callID) else { return writer.escape(call.bytes, call.texts.callID) }
     var digest = SHA256.digest(Array(delivery.callID))
     digest[6] = digest[6] & 0x0F | 0x80
     digest[8] = digest[8] & 0x3F | 0x80
@@ -230,7 +233,7 @@ struct TemplateRenderer {
   /// Appends a name as a JSON value; false when there is none.
   private func appendJSON(_ name: TemplateName, to writer: inout JSONWriter) -> Bool {
     if let value = value(of: name) {
-      writer.raw(delivery.call.bytes, value.range)
+      writer.raw(call.bytes, value.range)
     } else if name == .isVideo {
       writer.boolean(isVideo)
     } else if name == .badge {
@@ -271,7 +274,7 @@ struct TemplateRenderer {
 
   /// Whether a name is blank. A blank name counts as missing.
   private func isBlank(_ value: JSONScanner.Value) -> Bool {
-    value.kind == .string && delivery.call.bytes[value.contents].allSatisfy { $0 == UInt8(ascii: " ") }
+    value.kind == .string && call.bytes[value.contents].allSatisfy { $0 == UInt8(ascii: " ") }
   }
 
   /// The payload's member with this name, outside baseCallData; the last one if there are several.
@@ -282,9 +285,9 @@ struct TemplateRenderer {
   /// A value's text as the contents of a string: a string's own, a number or a boolean as written, anything else as JSON.
   private func appendText(_ value: JSONScanner.Value, to writer: inout JSONWriter) {
     switch value.kind {
-    case .string: writer.append(delivery.call.bytes, value.contents)
-    case .number, .boolean: writer.append(delivery.call.bytes, value.range)
-    case .object, .array: writer.escape(delivery.call.bytes, value.range)
+    case .string: writer.append(call.bytes, value.contents)
+    case .number, .boolean: writer.append(call.bytes, value.range)
+    case .object, .array: writer.escape(call.bytes, value.range)
     case .null: break
     }
   }
