@@ -72,6 +72,31 @@ from (values
 select test.equal('a bound is never below what a hostile payload renders to', (push.size_faults(jsonb_build_object(
   'callId', 'a', 'from', 'x', 'metadata', jsonb_build_object('a', repeat('"', 900)))))[2] is not null, true);
 
+-- A long name refuses no call: the gateway cuts it where a push has no room for it.
+create function pg_temp.with_member(p_name text, p_value jsonb) returns text language plpgsql as $$
+begin
+  insert into push.outbox (payload, recipients) values (
+    jsonb_build_object('callId', gen_random_uuid(), 'from', 'x') || jsonb_build_object(p_name, p_value),
+    jsonb_build_array(jsonb_build_object('userId', 'u', 'fcmToken', 'token-0123456789-0123456789'),
+      jsonb_build_object('userId', 'v', 'voipPushToken', repeat('0', 64)),
+      jsonb_build_object('userId', 'w', 'pushToken', 'ExponentPushToken[0123456789]')));
+  return 'accepted';
+exception when invalid_parameter_value then
+  return substring(sqlerrm from 'rendered for [^,]*');
+end $$;
+select test.equal(format('3,000 times %s as %s', part, name), pg_temp.with_member(name, to_jsonb(repeat(part, 3000))), 'accepted')
+from unnest(array['fromName', 'callerName', 'apartmentNumber', 'buildingName', 'groupName']) name, unnest(array['x', '"', '\', '🔔']) part;
+select test.equal(format('3,000 characters as %s', name), pg_temp.with_member(name, value), 'rendered for FCM')
+from (values ('from', to_jsonb(repeat('x', 3000))), ('channelName', to_jsonb(repeat('x', 3000))), ('other', to_jsonb(repeat('x', 3000))),
+  ('metadata', jsonb_build_object('fromName', repeat('x', 3000))), ('callerName', jsonb_build_array(repeat('x', 3000)))) member(name, value);
+select test.equal(format('a name of %s characters counts as %s', characters, counts),
+  push.size_faults(jsonb_build_object('fromName', repeat('é', characters), 'metadata', repeat('x', 6000))),
+  push.size_faults(jsonb_build_object('fromName', counts, 'metadata', repeat('x', 6000))))
+from (values (3000, repeat('é', 63) || '…'), (65, repeat('é', 63) || '…'), (64, repeat('é', 64))) name(characters, counts);
+select test.equal('a long name leaves the rest too large', pg_temp.with_member('metadata', jsonb_build_object('x', repeat('x', 2500)))
+  || ', ' || (push.size_faults(jsonb_build_object('fromName', repeat('x', 3000), 'metadata', jsonb_build_object('x', repeat('x', 5000)))))[1],
+  'rendered for FCM, payload: up to 5357 bytes when rendered for APNs VoIP, the limit is 5120; shorten it, metadata first');
+
 -- Devices, likewise.
 create function pg_temp.device(p_app text, p_provider text, p_token text, p_environment text, p_platform text) returns text language plpgsql as $$
 begin

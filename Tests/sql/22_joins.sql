@@ -76,6 +76,9 @@ select push.enqueue_call(jsonb_build_object('callId', 'big', 'from', 'x', 'metad
   jsonb_build_array(jsonb_build_object('userId', 'i', 'voipPushToken', repeat('0', 64)))) \g /dev/null
 select test.equal('what is too large for the newcomer''s channel', pg_temp.join('big', jsonb_build_array(pg_temp.entry('g1')))
   ~ '^22023 payload: up to \d+ bytes when rendered for FCM, the limit is 4096; shorten it, metadata first \(call big\)$', true);
+select push.enqueue_call(jsonb_build_object('callId', 'named', 'from', 'x', 'fromName', repeat('x', 3000)),
+  jsonb_build_array(jsonb_build_object('userId', 'i', 'voipPushToken', repeat('0', 64)))) \g /dev/null
+select test.equal('a long name is not', pg_temp.join('named', jsonb_build_array(pg_temp.entry('h1'))), '1 0');
 
 -- Recipients are only added.
 create function pg_temp.change(p_recipients jsonb) returns text language plpgsql as $$

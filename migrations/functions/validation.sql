@@ -299,7 +299,12 @@ declare
   c_own_keys  constant int := 256;
   c_own_quotes constant int := 40;
   c_alert_envelope constant int := 512;
-  v_text    text := p_payload::text;
+  -- The gateway shortens the names that apps only show, if a push is too large with them (CallData.withShortNames). Three dots have as
+  -- many bytes as its ellipsis.
+  v_payload jsonb := p_payload || (select coalesce(jsonb_object_agg(key, left(value #>> '{}', 63) || '...'), '{}') from jsonb_each(p_payload)
+    where key in ('fromName', 'callerName', 'apartmentNumber', 'buildingName', 'groupName')
+      and jsonb_typeof(value) = 'string' and length(value #>> '{}') > 64);
+  v_text    text := v_payload::text;
   v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
   v_members int;
@@ -308,12 +313,12 @@ begin
   select octet_length(v_text) + c_own_keys + 2 * count(*) filter (where jsonb_typeof(value) in ('number', 'boolean')),
       coalesce(sum(length(value::text) - length(translate(value::text, '"\', ''))) filter (where jsonb_typeof(value) in ('object', 'array')), 0)
     into v_members, v_nested
-    from jsonb_each(p_payload);
+    from jsonb_each(v_payload);
   v_members := v_members - (
     select coalesce(sum(case jsonb_typeof(node)
       when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
       when 'array' then greatest(jsonb_array_length(node) - 1, 0) end), 0)
-    from jsonb_path_query(p_payload, 'strict $.**') node);
+    from jsonb_path_query(v_payload, 'strict $.**') node);
   return array(
     select case when l.bytes > l.most then
       format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first', l.bytes, l.provider, l.most) end
@@ -327,7 +332,7 @@ begin
     order by l.rank);
 end
 $$;
-comment on function push.size_faults is 'by rank of the channel: the fault in the size of a payload; null: none. p_is_call: as a VoIP push';
+comment on function push.size_faults is 'by rank of the channel: the fault in the size of a payload with short names; null: none. p_is_call: as a VoIP push';
 
 -- The function has a result so that a query can call it.
 create or replace function push.refuse(p_call_id text, p_fault text, p_app text default null) returns boolean language plpgsql as $$
