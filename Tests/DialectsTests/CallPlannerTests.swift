@@ -176,11 +176,11 @@ import Testing
   @Test func `an alert has at most 4096 bytes, fewer than a VoIP push with 5120`() throws {
     var fixture = DeliveryFixture()
     fixture.kind = .missedCall
-    fixture.payload["buildingName"] = ""
-    let empty = try fixture.plan("intercom", .apns).body.count + #","buildingName":"""#.utf8.count
-    fixture.payload["buildingName"] = String(repeating: "x", count: 4096 - empty)
+    fixture.payload["channelName"] = ""
+    let empty = try fixture.plan("intercom", .apns).body.count + #","channelName":"""#.utf8.count
+    fixture.payload["channelName"] = String(repeating: "x", count: 4096 - empty)
     #expect(try fixture.plan("intercom", .apns).body.count == 4096)
-    fixture.payload["buildingName"] = String(repeating: "x", count: 4097 - empty)
+    fixture.payload["channelName"] = String(repeating: "x", count: 4097 - empty)
     #expect(throws: PlanningFailure.payloadTooLarge(bytes: 4097, limit: 4096)) { try fixture.plan("intercom", .apns) }
   }
 
