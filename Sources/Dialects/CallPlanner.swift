@@ -15,7 +15,7 @@ public enum PlanningFailure: Error, Equatable, Sendable {
   case missingField(String)
   /// A missed call that the phone already learns from a cancel, because the cancel says that the call was missed.
   case saidByCancel
-  /// The body is larger than the provider accepts.
+  /// The body is larger than the provider accepts, even with short names.
   case payloadTooLarge(bytes: Int, limit: Int)
 
   /// Whether the only reason is the deadline.
