@@ -291,13 +291,13 @@ struct APIOperationsTests {
       }
       let enabled = "select enabled from push.devices"
       try await register("")
-      #expect(try await api.database.value(enabled) == "t")
+      #expect(try await api.database.value(enabled) == "true")
       try await register(#", "enabled": false"#)
-      #expect(try await api.database.value(enabled) == "f")
+      #expect(try await api.database.value(enabled) == "false")
       try await register("")
-      #expect(try await api.database.value(enabled) == "f")
+      #expect(try await api.database.value(enabled) == "false")
       try await register(#", "enabled": true"#)
-      #expect(try await api.database.value(enabled) == "t")
+      #expect(try await api.database.value(enabled) == "true")
       let bad = #"{"userId": "ana", "provider": "fcm", "token": "fcm-token-of-anas-phone", "enabled": "no"}"#
       #expect(try await api.send("PUT", "/v1/devices", bad).field == "enabled")
     }
