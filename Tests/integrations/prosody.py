@@ -15,6 +15,11 @@ PASSWORD = "secret"
 # What somebody writes. Nothing that leaves Prosody may hold it.
 WORDS = "the-words-of-a-message"
 SDP = "dGhlIGRlc2NyaXB0aW9uIG9mIGEgc2Vzc2lvbg=="
+# Those of CommEazy's server (LOCAL_SERVICES.md:43-47 at its commit ab52ca0) that the page keeps.
+MODULES = """{
+  "disco", "roster", "saslauth", "tls", "blocklist", "bookmarks", "carbons", "dialback", "limits", "pep", "private", "smacks", "vcard4",
+  "vcard_legacy", "csi_simple", "invites", "invites_adhoc", "invites_register", "ping", "register", "time", "uptime", "version",
+  "admin_adhoc", "admin_shell", "bosh", "websocket" }"""
 USERS = ("romeo", "juliet", "nurse", "paris")
 
 
@@ -52,8 +57,10 @@ plugin_paths = {{ "{modules}" }}
 log = {{ warn = "*console" }}
 interfaces = {{ "127.0.0.1" }}
 c2s_ports = {{ {self.port} }}
-modules_enabled = {{ "roster"; "saslauth"; "disco"; "ping"; "presence"; "message"; "iq"; "smacks" }}
-modules_disabled = {{ "s2s"; "s2s_auth_certs"; "tls"; "offline" }}
+http_ports = {{ {free_port()} }}
+https_ports = {{}}
+modules_enabled = {MODULES}
+modules_disabled = {{ "s2s"; "s2s_auth_certs"; "dialback"; "tls"; "offline" }}
 authentication = "internal_plain"
 allow_unencrypted_plain_auth = true
 c2s_require_encryption = false
@@ -61,12 +68,16 @@ smacks_hibernation_time = 60
 {page}
 """)
         # It refuses to run as root, and so do we.
-        other = {}
+        self.other = {}
         if os.geteuid() == 0:
-            other = {"user": "prosody", "group": "prosody", "extra_groups": []}
+            self.other = {"user": "prosody", "group": "prosody", "extra_groups": []}
             machine.run(["chown", "-R", "prosody:prosody", str(directory)])
-        self.process, self.log = machine.start("prosody", [
-            "prosody", "--config", str(self.configuration), "-F"], {"HOME": str(directory)}, cwd=directory, **other)
+        self.start()
+
+    def start(self):
+        directory = self.configuration.parent
+        self.process, self.log = self.machine.start("prosody", [
+            "prosody", "--config", str(self.configuration), "-F"], {"HOME": str(directory)}, cwd=directory, **self.other)
         await_("prosody", self._listens, lambda: ended(self.process, self.log))
 
     def _listens(self):
@@ -172,7 +183,7 @@ def calls(machine, results, prosody, romeo, juliet, nurse):
     machine.find(fcm("nurse"), callId=call_id(4))
     nurse.message(romeo.bare, call("busy", call_id(4)))
     await_("a busy phone", lambda: state(4) != "ringing|-|-")
-    results.equal("a busy phone, too", state(4), "ended|-|declined")
+    results.equal("a busy phone, too", state(4), "ended|-|busy")
     machine.settled()
     results.equal("neither is a missed call", [
         p["payload"]["type"] for p in machine.pushes(fcm("nurse")) if p["payload"]["type"] == "missed_call"], [])
@@ -199,6 +210,82 @@ def calls(machine, results, prosody, romeo, juliet, nurse):
         f"select count(*) from push.outbox where call_id not in ({known})"), "0")
 
 
+def joins(machine, results, romeo, juliet, nurse):
+    """A third person: the app sends an `invite` with the running call's id (src/services/call/signalingService.ts:218-239)."""
+    voip, alert, android = hexadecimal("jv"), hexadecimal("ja"), fcm("nurse")
+
+    def invite(number):
+        rung = len(machine.pushes(voip))
+        romeo.message(juliet.bare, call("invite", call_id(number), callType="voice", existingParticipants=[nurse.bare], sdp=SDP))
+        return machine.push(voip, rung)
+
+    def state(number):
+        """Of the call, and of each invitation into it."""
+        machine.settled()
+        return machine.sql(f"""select string_agg(concat_ws(' ', state, answered_by, end_reason), ', ' order by id) from push.outbox
+            where '{call_id(number)}' in (call_id, payload ->> 'joins')""")
+
+    romeo.message(nurse.bare, call("offer", call_id(10), callType="voice", sdp=SDP))
+    machine.find(android, callId=call_id(10))
+    nurse.message(romeo.bare, call("answer", call_id(10), sdp=SDP))
+    await_("an answer", lambda: state(10).startswith("answered"))
+    told = len(machine.pushes(android))
+    push = invite(10)
+    results.equal("who is invited into a running call is rung for that call, by the one who invites", (
+        {k: push["payload"].get(k) for k in ("type", "callId", "callerJid", "callerName", "isVideo")},
+        set(machine.does(push).values())), (
+        {"type": "call", "callId": call_id(10), "callerJid": romeo.bare, "callerName": "Romeo M.", "isVideo": False},
+        {"rings: “Romeo M.”"}))
+    juliet.message(romeo.jid, call("ringing", call_id(10)))
+    juliet.message(romeo.jid, call("answer", call_id(10), sdp=SDP))
+    await_("the third person", lambda: state(10).count("answered ") == 2)
+    # A lost connection is offered anew (src/services/call/index.ts:847-852), and today's app says that it is busy (:546-548).
+    romeo.message(juliet.bare, call("offer", call_id(10), callType="voice", sdp=SDP))
+    juliet.message(romeo.bare, call("busy", call_id(10)))
+    juliet.synchronise()
+    for client in (nurse, juliet):
+        romeo.message(client.bare, call("hangup", call_id(10)))
+    romeo.synchronise()
+    results.equal("the third person answers, and nobody is told of anything else", (
+        state(10), len(machine.pushes(android)), machine.pushes(voip)[-1], machine.find(voip, callId=call_id(10))),
+        (f"answered {nurse.bare} answered, answered {juliet.bare} answered", told, push, push))
+
+    romeo.message(nurse.bare, call("offer", call_id(11), callType="voice", sdp=SDP))
+    machine.find(android, callId=call_id(11))
+    told = len(machine.pushes(android))
+    invite(11)
+    juliet.message(romeo.bare, call("decline", call_id(11)))
+    await_("a third person who declines", lambda: "declined" in state(11))
+    missed = len(machine.pushes(alert))
+    push = invite(11)
+    results.equal("who has declined can be invited again", set(machine.does(push).values()), {"rings: “Romeo M.”"})
+    romeo.message(juliet.bare, call("hangup", call_id(11)))
+    push = machine.push(alert, missed)
+    results.equal("an invitation that is taken back is a missed call", (
+        state(11), push["payload"]["aps"]["alert"], {
+            does for phone, does in machine.does(push).items() if phone.startswith("iPhone, background")}),
+        ("ringing, ended declined, ended cancelled", {"title": "Romeo M.", "body": "Gemiste oproep"},
+         {"shows “Romeo M.” / “Gemiste oproep”; a tap leads to: call history"}))
+    invite(11)
+    juliet.message(romeo.bare, call("answer", call_id(11), sdp=SDP))
+    juliet.message(romeo.bare, call("hangup", call_id(11)))
+    juliet.synchronise()
+    results.equal("whatever a third person does, the second one's phone rings on", (state(11), len(machine.pushes(android))),
+                  (f"ringing, ended declined, ended cancelled, answered {juliet.bare} answered", told))
+    nurse.message(romeo.bare, call("decline", call_id(11)))
+    await_("a decline", lambda: state(11).startswith("ended declined"))
+
+
+def unknown(machine, results, juliet, nurse):
+    """The app's users are UUIDs, and it keeps no roster (src/services/container.ts:97-101): who calls may have no name."""
+    voip = hexadecimal("jv")
+    rung = len(machine.pushes(voip))
+    nurse.message(juliet.bare, call("offer", call_id(12), callType="voice", sdp=SDP))
+    results.equal("a caller without a name", set(machine.does(machine.push(voip, rung)).values()), {"rings: “Onbekend”"})
+    juliet.message(nurse.bare, call("decline", call_id(12)))
+    machine.settled()
+
+
 def away(machine, results, romeo, juliet):
     """The gateway is restarted while somebody calls and is answered."""
     stop(machine.serving)
@@ -215,6 +302,10 @@ def away(machine, results, romeo, juliet):
     romeo.message(juliet.bare, call("hangup", call_id(7)))
     machine.find(hexadecimal("ja"), callId=call_id(7))
     machine.settled()
+
+
+def badges(pushes):
+    return [push["payload"]["aps"].get("badge") for push in pushes]
 
 
 def messages(machine, results, prosody, romeo, juliet):
@@ -254,6 +345,8 @@ def messages(machine, results, prosody, romeo, juliet):
     prosody.client("juliet").close()
     machine.settled()
     results.equal("and not again when it is", len(machine.pushes(alert)) - before, 4)
+    results.equal("the badge is the number of messages since the phone was last connected",
+                  badges(machine.pushes(alert)[before:]), [1, 2, 1, 2])
 
 
 def groups(machine, results, prosody, romeo, nurse):
@@ -292,6 +385,76 @@ def groups(machine, results, prosody, romeo, nurse):
     romeo.message(f"juliet@{HOST}", f"<x xmlns='jabber:x:conference' jid='{room}'/>", kind="normal")
     push = machine.push(alert, before + 2)
     results.equal("so does one from user to user", push["payload"].get("groupName"), "Familie")
+    results.equal("an invitation is no unread message", badges([push]), [None])
+
+
+def crowd(machine, results, romeo, nurse):
+    """A room with more absent members than the gateway takes recipients in a request."""
+    room, count = f"tutti@{ROOMS}", 1200
+    # Each 25th has a phone.
+    machine.sql(f"""select count(push.register_device('m' || n || '@{HOST}', 'commeazy', 'fcm', 'm' || n || '{fcm("")}'))
+        from generate_series(25, {count}, 25) n""")
+    join = "<x xmlns='http://jabber.org/protocol/muc'/>"
+    romeo.send(f"<presence to='{room}/Romeo'>{join}</presence>")
+    romeo.expect(lambda e: e.tag.endswith("presence") and e.get("from") == f"{room}/Romeo")
+    romeo.ask("<query xmlns='http://jabber.org/protocol/muc#owner'><x xmlns='jabber:x:data' type='submit'/></query>", to=room)
+    for number in range(1, count + 1):
+        romeo.send(f"<iq type='set' id='m{number}' to='{room}'><query xmlns='http://jabber.org/protocol/muc#admin'>"
+                   f"<item affiliation='member' jid='m{number}@{HOST}'/></query></iq>")
+    romeo.ask(f"<query xmlns='http://jabber.org/protocol/muc#admin'><item affiliation='member' jid='juliet@{HOST}'/></query>", to=room)
+    alert = hexadecimal("ja")
+    before = len(machine.pushes(alert))
+
+    def asked():
+        """How many recipients the requests had, how many different ones, and the most in one request."""
+        return machine.sql("""
+            select count(r), count(distinct coalesce(r ->> 'userId', r #>> '{}')), max(jsonb_array_length(recipients)) <= 1000
+            from push.outbox, jsonb_array_elements(recipients) r where payload ->> 'chatId' = 'tutti'""")
+
+    def told():
+        machine.settled()
+        found = [push["token"] for push in machine.pushes() if push["payload"].get("chatId") == "tutti"]
+        return len(found), len(set(found)), len(machine.pushes(alert)) - before
+    romeo.message(room, f"<body>{WORDS}</body>", kind="groupchat", name="to-all")
+    push = machine.push(alert, before)
+    want, phones = f"{count + 1}|{count + 1}|t", count // 25 + 1
+    await_("requests for each", lambda: asked() == want)
+    results.equal(f"{count + 1} absent members of a room are told, each once", (asked(), told()), (want, (phones, phones, 1)))
+    results.equal("and shown who wrote, in a group without a name", (push["payload"].get("groupName"), {
+        does for phone, does in machine.does(push).items() if phone.startswith("iPhone, background")}), (
+        None, {"shows “Romeo” / “Nieuw groepsbericht”; a tap leads to: chat tutti"}))
+    # Sent again when others are absent: one is here, one is new.
+    nurse.send(f"<presence to='{room}/Nurse'>{join}</presence>")
+    nurse.expect(lambda e: e.tag.endswith("presence") and e.get("from") == f"{room}/Nurse")
+    romeo.ask(f"<query xmlns='http://jabber.org/protocol/muc#admin'><item affiliation='none' jid='m7@{HOST}'/></query>", to=room)
+    romeo.message(room, f"<body>{WORDS}</body>", kind="groupchat", name="to-all")
+    romeo.synchronise()
+    romeo.message(room, f"<body>{WORDS}</body>", kind="groupchat", name="to-all-again")
+    machine.push(alert, before + 1)
+    want = f"{2 * count + 1}|{count + 1}|t"
+    await_("further requests for each", lambda: asked() == want)
+    results.equal("and not again when the message is sent again", (asked(), told()), (want, (2 * phones, phones, 2)))
+
+
+def restart(machine, results, prosody, romeo):
+    """Prosody is restarted: only a phone that connects begins anew."""
+    alert = hexadecimal("ja")
+    before = len(machine.pushes(alert))
+    romeo.message(f"juliet@{HOST}", f"<body>{WORDS}</body>")
+    machine.push(alert, before)
+    stop(prosody.process)
+    store = prosody.configuration.parent / "data" / HOST.replace(".", "%2e") / "push_gateway_unread.dat"
+    was_stored = store.exists()
+    prosody.start()
+    romeo = prosody.client("romeo")
+    results.equal("what is stored is for one restart", (was_stored, store.exists()), (True, False))
+    romeo.message(f"juliet@{HOST}", f"<body>{WORDS}</body>", name="after-the-restart")
+    machine.push(alert, before + 1)
+    last, after = badges(machine.pushes(alert)[before:])
+    results.equal("a restart of Prosody keeps the counts", after, last + 1)
+    prosody.client("juliet").close()
+    romeo.message(f"juliet@{HOST}", f"<body>{WORDS}</body>", name="after-connecting")
+    results.equal("a phone that connects begins anew", badges([machine.push(alert, before + 2)]), [1])
 
 
 def silence(machine, results, prosody):
@@ -315,8 +478,12 @@ def main(given, gateway):
         registrations(machine, results, romeo, juliet, nurse)
         logout(machine, results, prosody)
         calls(machine, results, prosody, romeo, juliet, nurse)
+        joins(machine, results, romeo, juliet, nurse)
+        unknown(machine, results, juliet, nurse)
         away(machine, results, romeo, juliet)
         messages(machine, results, prosody, romeo, juliet)
         groups(machine, results, prosody, romeo, nurse)
+        crowd(machine, results, romeo, nurse)
+        restart(machine, results, prosody, romeo)
         silence(machine, results, prosody)
     return results
