@@ -32,7 +32,7 @@ enum TemplateName: Equatable, Sendable {
   case expiresAtSeconds
   /// The call's id if it fits into a collapse id, else its SHA-256.
   case collapseID
-  /// The number of unread messages, from the payload's `badge`: a whole number, or missing.
+  /// The number of unread messages, from `badge` in the recipient's `data`, else in the payload: a whole number, or missing.
   case badge
   /// Grows with every push of one call.
   case sequence

@@ -292,11 +292,17 @@ struct TemplateRenderer {
     }
   }
 
-  /// The payload's `badge` as a whole number; nil for anything else, because iOS would refuse or ignore it.
+  /// The recipient's `badge`, else the payload's, as a whole number; nil for anything else, because iOS would refuse or ignore it.
   private var badge: Int64? {
+    if let own = recipientText(Self.badgeKey), let count = Self.count(delivery.bytes[own]) { return count }
     guard let value = value(of: .payloadMember(Self.badgeKey)) else { return nil }
     if let number = payload.integer(value) { return number >= 0 ? number : nil }
-    guard let digits = payload.contents(value), (1...9).contains(digits.count) else { return nil }
+    return payload.contents(value).flatMap(Self.count)
+  }
+
+  /// The number that a text is.
+  private static func count(_ digits: ArraySlice<UInt8>) -> Int64? {
+    guard (1...9).contains(digits.count) else { return nil }
     return Int64(String(decoding: digits, as: UTF8.self)).flatMap { $0 >= 0 ? $0 : nil }
   }
 

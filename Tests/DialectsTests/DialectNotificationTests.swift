@@ -87,6 +87,24 @@ import Testing
     }
   }
 
+  @Test func `a recipient's own unread count comes before the payload's`() throws {
+    let counts: [(own: String?, badge: Int)] = [
+      (#"{"badge": "7"}"#, 7), (#"{"badge": "0"}"#, 0), (#"{"badge": "-1"}"#, 3), (#"{"badge": "x"}"#, 3),
+      (#"{"badge": ""}"#, 3), (#"{"phone": "7"}"#, 3), (nil, 3),
+    ]
+    for (own, badge) in counts {
+      var fixture = fixture("group_message")
+      fixture.payload["badge"] = 3
+      fixture.recipientData = own
+      let shown = try fixture.body("commeazy", .apns)["aps"] as! [String: Any]
+      #expect(shown["badge"] as? Int == badge, "\(own ?? "none")")
+      #expect(try aps(fixture.plan("commeazy", .fcm))["badge"] as? Int == badge, "\(own ?? "none")")
+      fixture.payload["badge"] = nil
+      let alone = try fixture.body("commeazy", .apns)["aps"] as! [String: Any]
+      #expect(alone["badge"] as? Int == (badge == 3 ? nil : badge), "\(own ?? "none")")
+    }
+  }
+
   @Test(arguments: chatKinds)
   func `over APNs commeazy's alert shows the sender and a text`(kind: String, text: String) throws {
     let body = try fixture(kind).body("commeazy", .apns)

@@ -386,6 +386,9 @@ def groups(machine, results, prosody, romeo, nurse):
     push = machine.push(alert, before + 2)
     results.equal("so does one from user to user", push["payload"].get("groupName"), "Familie")
     results.equal("an invitation is no unread message", badges([push]), [None])
+    romeo.message(room, f"<body>{WORDS}</body>", kind="groupchat")
+    machine.push(alert, before + 3)
+    results.equal("a group's messages are counted for each member", badges(machine.pushes(alert)[before:]), [1, None, None, 2])
 
 
 def crowd(machine, results, romeo, nurse):
