@@ -51,17 +51,20 @@ public struct CallPlanner: Sendable {
   /// By kind and platform.
   private let templates: [Shared?]
   private let appLanguage: Language?
+  private let unknownName: [UInt8]?
 
   /// - Parameters:
   ///   - dialect: the app's dialect.
   ///   - provider: the lane's provider.
   ///   - appLocale: BCP 47; the language of the gateway's texts if the device's locale selects none.
-  public init(dialect: Dialect, provider: ProviderKind, appLocale: String? = nil) {
+  ///   - unknownName: stands for a `fromName` that is missing.
+  public init(dialect: Dialect, provider: ProviderKind, appLocale: String? = nil, unknownName: String? = nil) {
     self.provider = provider
     templates = PushTemplateKind.allCases.flatMap { kind in
       Self.platforms.map { dialect.template(provider, kind, on: $0).map(Shared.init) }
     }
     appLanguage = appLocale.flatMap { Language(locale: $0.utf8) }
+    self.unknownName = unknownName.map { Array($0.utf8) }
   }
 
   /// The request for a delivery, or why there is none. Depends only on its arguments.
@@ -86,7 +89,8 @@ public struct CallPlanner: Sendable {
     if shared.template.isSaidByCancel, delivery.followsCancel { throw .saidByCancel }
     let sentAt = delivery.deadlineAtMicroseconds / 1000 - (delivery.deadline - now).milliseconds
     func render(_ call: CallData) throws(PlanningFailure) -> (body: [UInt8], members: FCMMessageMembers) {
-      let renderer = TemplateRenderer(delivery, call: call, sentAtMilliseconds: sentAt, appLanguage: appLanguage)
+      let renderer = TemplateRenderer(
+        delivery, call: call, sentAtMilliseconds: sentAt, appLanguage: appLanguage, unknownName: unknownName)
       do throws(TemplateRenderer.MissingField) {
         return (
           try renderer.render(shared.template.body),

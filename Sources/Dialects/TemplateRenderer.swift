@@ -17,16 +17,21 @@ struct TemplateRenderer {
   private let fields: BaseCallData
   private let sentAtMilliseconds: Int64
   private let appLanguage: Language?
+  private let unknownName: [UInt8]?
 
   /// - Parameters:
   ///   - call: the delivery's call, or the same with shortened names.
   ///   - sentAtMilliseconds: the time of sending by the database's clock, milliseconds since 1970.
   ///   - appLanguage: for a device whose locale is unknown or not supported.
-  init(_ delivery: Delivery, call: CallData, sentAtMilliseconds: Int64, appLanguage: Language?) {
+  ///   - unknownName: for a payload without `fromName`.
+  init(
+    _ delivery: Delivery, call: CallData, sentAtMilliseconds: Int64, appLanguage: Language?, unknownName: [UInt8]?
+  ) {
     self.delivery = delivery
     self.call = call
     self.sentAtMilliseconds = sentAtMilliseconds
     self.appLanguage = appLanguage
+    self.unknownName = unknownName
     payload = JSONScanner(trusting: call.bytes, in: call.texts.payload)  // from a jsonb column
     fields = BaseCallData(payload)
   }
@@ -202,7 +207,12 @@ struct TemplateRenderer {
     case .groupInvitationText: append(.groupInvitation, to: &writer)
     case .recipientMember(let key):
       if let text = recipientText(key) { writer.append(delivery.bytes, text) }
-    default: if let value = value(of: name) { appendText(value, to: &writer) }
+    default:
+      if let value = value(of: name) {
+        appendText(value, to: &writer)
+      } else if name == .fromName, let unknownName {
+        writer.escape(unknownName, unknownName.indices)
+      }
     }
   }
 

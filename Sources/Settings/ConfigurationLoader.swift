@@ -148,6 +148,7 @@ extension GatewayConfiguration {
     guard let (dialect, templatesFile) = dialect(path, &reader) else { return nil }
     let app = App(
       name: name, dialect: dialect, locale: reader.locale(path + ["locale"]),
+      unknownName: reader.name(path + ["unknown_name"]),
       ringSeconds: reader.integer(path + ["ring_seconds"], in: 1...600, default: 60),
       escalateAfterSeconds: reader.integer(path + ["escalate_after_seconds"], in: 1...600),
       isAtLeastOnce: reader.choice(path + ["at_least_once"], [("true", true), ("false", false)], default: false),

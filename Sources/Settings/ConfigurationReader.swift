@@ -109,6 +109,13 @@ struct ConfigurationReader {
     return text
   }
 
+  /// A name that can be shown.
+  mutating func name(_ path: [String]) -> String? {
+    guard let text = text(path) else { return nil }
+    if text.allSatisfy(\.isWhitespace) || text.utf8.count > 100 { note(path, "must be a name of at most 100 bytes") }
+    return text
+  }
+
   mutating func choice<Value>(_ path: [String], _ choices: [(String, Value)], default fallback: Value) -> Value {
     guard let text = text(path) else { return fallback }
     if let found = choices.first(where: { $0.0 == text }) { return found.1 }

@@ -165,6 +165,8 @@ package struct GatewayConfiguration: Sendable, Equatable {
     package var dialect: Dialect
     /// The language, as a BCP 47 tag, for devices without a supported one.
     package var locale: String?
+    /// Shown for a caller or sender whose payload has no `fromName`; nil: the dialect shows `from`.
+    package var unknownName: String?
     package var ringSeconds: Int
     /// Time after which the next channel is tried for a user none of whose phones has reported that it rings; nil:
     /// never.

@@ -29,6 +29,7 @@ public struct DeliveryFixture {
   public var secondsLeft: Int64 = 60
   public var locale: String?
   public var appLocale: String?
+  public var unknownName: String?
   public var endReason: String?
   /// The recipient's own data: a JSON object of texts.
   public var recipientData: String?
@@ -52,7 +53,8 @@ public struct DeliveryFixture {
   }
 
   public func plan(_ dialect: String, _ provider: ProviderKind) throws -> PushRequest {
-    let planner = CallPlanner(dialect: try ShippedDialects.named(dialect)!, provider: provider, appLocale: appLocale)
+    let planner = CallPlanner(
+      dialect: try ShippedDialects.named(dialect)!, provider: provider, appLocale: appLocale, unknownName: unknownName)
     return try planner.plan(delivery, now: Self.now, tag: 9).get()
   }
 

@@ -87,6 +87,22 @@ import Testing
     }
   }
 
+  @Test func `a sender without a name has the one of the app's configuration, in every dialect`() throws {
+    let names: [Any?] = [nil, NSNull(), "", "  ", "Bob"]
+    for (dialect, provider) in Self.routes {
+      for name in names {
+        var fixture = fixture("message", for: dialect)
+        fixture.payload["fromName"] = name
+        fixture.unknownName = "Onbekend \"?\""
+        let request = try fixture.plan(dialect, provider)
+        let text = String(decoding: request.body + request.fcm.apns, as: UTF8.self)
+        let isKnown = name as? String == "Bob"
+        #expect(text.contains(#""Onbekend \"?\"""#) == !isKnown, "\(dialect) \(provider) \(text)")
+        #expect(text.contains(#""Bob""#) == isKnown, "\(dialect) \(provider) \(text)")
+      }
+    }
+  }
+
   @Test func `a recipient's own unread count comes before the payload's`() throws {
     let counts: [(own: String?, badge: Int)] = [
       (#"{"badge": "7"}"#, 7), (#"{"badge": "0"}"#, 0), (#"{"badge": "-1"}"#, 3), (#"{"badge": "x"}"#, 3),

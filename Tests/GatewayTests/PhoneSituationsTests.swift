@@ -255,6 +255,30 @@ struct PhoneSituationsTests {
     }
   }
 
+  /// CommEazy's users are UUIDs: without a name, its document shows `Onbekend`.
+  @Test func `CommEazy's iPhones show the name of the app's configuration for a caller without one`() async throws {
+    for (name, shown) in [("Onbekend", "Onbekend"), (nil, "jan@example.com")] as [(String?, String)] {
+      try await GatewayHarness.speaking("commeazy", unknownName: name) { gateway in
+        let names = ["", #", "fromName": """#, #", "fromName": " ""#, #", "fromName": null"#]
+        for (number, member) in names.enumerated() {
+          try await gateway.ring(
+            #"{"callId": "\#(Self.uuid(number))", "from": "jan@example.com"\#(member)}"#,
+            #"[{"userId": "oma", "voipPushToken": "\#(PhoneToken.voip)"}]"#)
+        }
+        try await gateway.settled()
+        let pushes = await gateway.simulators.apnsProduction.accepted
+        #expect(pushes.count == names.count)
+        for push in pushes {
+          let ring = PhoneRing(callID: try Self.callID(push), caller: shown)
+          for state in PhoneState.allCases {
+            let phone = Phone(.commeazy, .ios, state, variant: .seed)
+            #expect(try phone.receives(#require(PhonePush(push))).reactions == [.rings(ring)])
+          }
+        }
+      }
+    }
+  }
+
   // MARK: - What the phones do
 
   struct Row: Equatable {

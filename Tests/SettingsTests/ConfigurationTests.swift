@@ -23,6 +23,7 @@ import Testing
       porteiro:
         dialect: intercom
         locale: pt-BR
+        unknown_name: Onbekend
         ring_seconds: 45
         invalidation: { dead_percent: 50, answers_min: 10, window_seconds: 60 }
         apns: { team_id: TEAM, key_id: 12345, key_file: key.p8, topic: com.example.app,
@@ -62,7 +63,7 @@ import Testing
     #expect(app.expo?.url == .init(host: "expo.example", port: 443))
     #expect(app.expo?.accessTokenFile == folder.path + "/token")
     #expect(app.apns?.sandboxURL.description == "https://[::1]:2198")
-    #expect(app.locale == "pt-BR")
+    #expect(app.locale == "pt-BR" && app.unknownName == "Onbekend")
     #expect(app.invalidation == .init(deadPercent: 50, answersMin: 10, windowSeconds: 60))
     #expect(app.expo?.receiptAfterMilliseconds == 250)
   }
@@ -84,7 +85,7 @@ import Testing
     #expect(a.dialect.name == "intercom" && a.ringSeconds == 60 && a.providers == [.expo])
     #expect(a.expo?.url.description == "https://exp.host")
     #expect(a.expo?.receiptAfterMilliseconds == 900_000)
-    #expect(a.locale == nil)
+    #expect(a.locale == nil && a.unknownName == nil)
     #expect(a.invalidation == .init(deadPercent: 20, answersMin: 200, windowSeconds: 300))
     #expect(b.apns?.productionURL.description == "https://api.push.apple.com")
     #expect(b.apns?.sandboxURL.description == "https://api.sandbox.push.apple.com")
@@ -261,7 +262,7 @@ import Testing
     (with("htp: { listen: x }"), "gateway.yaml:5: htp: unknown key; did you mean http?"),
     (
       app("expo: {}\n    rings: 5"),
-      "gateway.yaml:5: apps.a.rings: unknown key; known keys: dialect, templates, templates_file, locale, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, quota, proxy, apns, fcm, expo, webpush, webhook, matrix, invalidation"
+      "gateway.yaml:5: apps.a.rings: unknown key; known keys: dialect, templates, templates_file, locale, unknown_name, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, quota, proxy, apns, fcm, expo, webpush, webhook, matrix, invalidation"
     ),
     (
       app("expo: {}\n    escalate_after_seconds: 60"),
@@ -388,6 +389,10 @@ import Testing
     (
       app("expo: {}\n    locale: ja-JP"),
       "gateway.yaml:5: apps.a.locale: must be in one of the supported languages: nl, en, de, fr, es, it, pt, pt-BR, no, sv, da, pl, tr"
+    ),
+    (
+      app("expo: {}\n    unknown_name: \" \""),
+      "gateway.yaml:5: apps.a.unknown_name: must be a name of at most 100 bytes"
     ),
     (
       app("expo: {}\n    dialect: telnyx"),

@@ -11,7 +11,9 @@ extension LaneConfiguration {
   init(id: Int16, app: GatewayConfiguration.App, _ kind: ProviderKind, _ lane: LaneProvider) {
     self.init(
       id: id, app: app.name, provider: kind,
-      planner: CallPlanner(dialect: app.dialect, provider: kind, appLocale: app.locale), window: lane.window,
+      planner: CallPlanner(
+        dialect: app.dialect, provider: kind, appLocale: app.locale, unknownName: app.unknownName),
+      window: lane.window,
       perSecond: app.ratePerSecond(kind), receiptAfter: app.receiptAfter(kind),
       invalidation: InvalidationBreaker.Limits(
         deadPercent: app.invalidation.deadPercent, answersMin: app.invalidation.answersMin,
