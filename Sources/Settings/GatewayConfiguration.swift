@@ -192,6 +192,9 @@ package struct GatewayConfiguration: Sendable, Equatable {
     /// The app ids of the app's Matrix pushers; nil: homeservers send nothing to it.
     package var matrix: MatrixAppIDs?
 
+    /// Whether it has iPhones that can answer only a call whose id is a UUID in small letters.
+    package var needsUUID: Bool { apns != nil && dialect.needsUUID }
+
     /// The providers that are configured.
     package var providers: [ProviderKind] { ProviderKind.allCases.filter(has) }
 

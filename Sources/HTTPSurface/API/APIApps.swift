@@ -63,7 +63,7 @@ package final class APIApps: Sendable {
   }
 
   private static func needUUIDs(_ apps: [GatewayConfiguration.App]) -> Set<String> {
-    Set(apps.filter { $0.apns != nil && $0.dialect.needsUUID }.map(\.name))
+    Set(apps.filter(\.needsUUID).map(\.name))
   }
 
   private static func ids(of apps: [GatewayConfiguration.App]) -> [String: MatrixAppIDs] {
