@@ -108,23 +108,24 @@ begin
       case when pg_column_size(v_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(v_all)) else v_all end,
       v_call.ring_seconds, v_call.traceparent) a
   ), pushed as materialized (
-    select p.kind, p.lane, p.token, p.last_n from push.pushes_of(array[v_call.id]) p
+    select p.kind, p.lane, push.token_key(p.provider, p.token) as key, p.last_n from push.pushes_of(array[v_call.id]) p
   ), made as (
     insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
-    select v_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.token), clock_timestamp(),
+    select v_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key), clock_timestamp(),
       clock_timestamp(), v_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data
     from (
-      select distinct on (l.id, v.token) l.id as lane, v.token collate "C" as token, v.environment, v.platform, v.locale,
+      select distinct on (l.id, k.key) l.id as lane, v.token, k.key collate "C" as key, v.environment, v.platform, v.locale,
         push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
         c.size_faults[v.rank] is null or push.refuse(v_call.call_id, c.size_faults[v.rank]) as is_small
       from call c cross join lateral jsonb_array_elements(v_new) with ordinality e(entry, ordinal)
       cross join lateral push.phones_of(v_call.app, true, c.providers, null, e.entry) v
       join push.lane l on l.app = v_call.app and l.provider = (push.channels())[v.rank]
+      cross join lateral (select push.token_key(l.provider, v.token)) k(key)
       where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
         -- Nobody who has declined is rung.
         and not coalesce(v_call.declined ? push.entry_user(e.entry), false)
-        and not exists (select from pushed p where p.kind = 0 and p.lane = l.id and p.token = v.token)
-      order by l.id, v.token, e.ordinal
+        and not exists (select from pushed p where p.kind = 0 and p.lane = l.id and p.key = k.key)
+      order by l.id, k.key, e.ordinal
     ) t
     where t.is_small
     returning 1
@@ -144,12 +145,11 @@ $$;
 
 COMMENT ON FUNCTION push.add_recipients(call_id text, recipients jsonb, app text) IS 'people join a call that rings: their phones ring until the call''s deadline, and the phones that ring already are not touched. call_id: payload.callId; recipients: as push.outbox.recipients, and with those of the call at most 1000; app: needed only if several apps have a call with this id. Returns outbox_id: push.outbox.id; deliveries: number of phones that are rung in addition; skipped: how many lines push.skipped_recipients has about these users. Running it twice is harmless. Raises an error if the call rings no longer';
 
-CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb, when_busy boolean)
+CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb)
     LANGUAGE sql STABLE
     AS $$
-  select e.user_id, case when e.inline then e.place::text else v.token end, v.rank * 10000 + e.place, v.registered_at, v.provider, v.token,
-    v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end,
-    e.entry -> 'missedCall' is not distinct from 'true'
+  select e.user_id, case when e.inline then e.place::text else push.token_key(v.provider, v.token) end, v.rank * 10000 + e.place, v.registered_at, v.provider, v.token,
+    v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end
   from (
     -- A user who is named several times is looked up once.
     select distinct on (e.user_id, case when e.inline then e.place end) e.*
@@ -171,10 +171,12 @@ CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[],
     where e.inline and push.serves(p_providers, t.provider)
       -- "not exists" could be planned as a join with all dead tokens or all devices.
       and (select true from push.token_invalidations x
-        where x.token = t.token and x.app = p_app and x.provider = t.provider) is null
+        where sha256(x.token::bytea) = any (push.token_digests(t.provider, t.token)) and x.app = p_app and x.provider = t.provider
+        limit 1) is null
       -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-      and (t.rank > 1 or t.token <> all (p_voip) and (select true from push.devices x
-        where sha256(x.token::bytea) = sha256(t.token::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
+      and (t.rank > 1 or lower(t.token) <> all (p_voip) and (select true from push.devices x
+        where sha256(x.token::bytea) = any (push.token_digests('apns', t.token)) and x.app = p_app and x.provider = 'apns' and x.voip
+        limit 1) is null)
     union all
     select d.* from (
       select array_position(push.channels(), d.provider), d.provider, d.token, (d.environment = 'sandbox')::int::smallint,
@@ -226,11 +228,14 @@ declare
   v_id    bigint := push.find_call(call_id, app);
   v_app   text := (select o.app from push.outbox o where o.id = v_id);
   v_token text := push.device_token(v_app, device);
+  v_provider text := case when push.is_token('apns', v_token) then 'apns' end;
 begin
   update push.outbox o set state = 'answered', answered_device = v_token, answered_by = coalesce(answer_call.user_id,
-      (select d.user_id from push.devices d where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = v_app limit 1),
+      (select d.user_id from push.devices d
+        where sha256(d.token::bytea) = any (push.token_digests(v_provider, v_token)) and d.app = v_app limit 1),
       (select e ->> 'userId' from jsonb_array_elements(o.recipients) e
-        where push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t where t.token = v_token)
+        where push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t
+          where push.token_key(t.provider, t.token) = push.token_key(t.provider, v_token))
         limit 1))
     where o.id = v_id and o.ended_at is null;
   return found;
@@ -729,8 +734,10 @@ begin
   with call as materialized (
     select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device,
       coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel,
-      -- The phones that have answered or declined.
-      array_remove(array(select o.answered_device union select s.said ->> 'device' from jsonb_each(o.declined) s(user_id, said)), null) as said
+      -- The phones that have answered or declined: their tokens, and as push.token_key.
+      array(select case when push.is_token('apns', d.token) then lower(d.token) else d.token end from (
+        select o.answered_device union select s.said ->> 'device' from jsonb_each(o.declined) s(user_id, said)) d(token)
+        where d.token is not null) as said
     from unnest(p_calls) c(id) cross join lateral (
       select * from push.outbox o
       where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null) offset 0
@@ -739,43 +746,44 @@ begin
     select c.id, s.user_id, s.said ->> 'device' is not null or s.said ? 'erases' as has_call
     from unnest(p_calls) c(id) cross join lateral (select o.declined from push.outbox o where o.id = c.id offset 0) o
     cross join lateral jsonb_each(o.declined) s(user_id, said)
-  ), own as materialized (
-    select c.id, s.token from call c cross join unnest(c.said) s(token)
+  ), own (id, key) as materialized (
+    select c.id, s.key from call c cross join unnest(c.said) s(key)
     union all
     -- An entry of recipients with tokens is one phone.
-    select c.id, t.token from call c cross join lateral jsonb_array_elements(c.recipients) e cross join lateral push.entry_tokens(e, true) t
-    where c.said <> '{}' and (push.channel_token('apns', e ->> 'apnsToken') = any (c.said)
-      or exists (select from push.entry_tokens(e, true) s where s.token = any (c.said)))
+    select c.id, push.token_key(t.provider, t.token)
+    from call c cross join lateral jsonb_array_elements(c.recipients) e cross join lateral push.entry_tokens(e, true) t
+    where c.said <> '{}' and (lower(push.channel_token('apns', e ->> 'apnsToken')) = any (c.said)
+      or exists (select from push.entry_tokens(e, true) s where push.token_key(s.provider, s.token) = any (c.said)))
     union all
     -- Of a registered phone it is unknown which other tokens it has: any of the user's tokens on that platform may be its own.
     -- A browser has only one.
-    select c.id, d.token from call c cross join unnest(c.said) s(token)
+    select c.id, push.token_key(d.provider, d.token) from call c cross join unnest(c.said) s(key)
     cross join lateral (
       select x.user_id, x.provider, x.voip, coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
       from push.devices x
-      where sha256(x.token::bytea) = sha256(s.token::bytea) and x.app = c.app and x.provider <> 'webpush' offset 0
+      where sha256(x.token::bytea) = any (push.token_digests(case when push.is_token('apns', s.key) then 'apns' end, s.key)) and x.app = c.app and x.provider <> 'webpush' offset 0
     ) x
     cross join lateral (
-      select d.token from push.devices d
+      select d.provider, d.token from push.devices d
       where d.user_id = x.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider <> 'webpush'
         and (d.provider <> x.provider or d.voip > x.voip)
         and (x.platform is null or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform) offset 0
     ) d
   ), pushed as materialized (
-    select * from push.pushes_of(array(select c.id from call c))
+    select p.*, push.token_key(p.provider, p.token) as key from push.pushes_of(array(select c.id from call c)) p
   ), target as (
-    select distinct on (p.id, p.lane, p.token) p.*
+    select distinct on (p.id, p.lane, p.key) p.*
     from call c join pushed p on p.id = c.id left join decliner s on s.id = p.id and s.user_id = p.user_id
     where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or s.id is not null)
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by)
-      and (p.id, p.token) not in (select o.id, o.token from own o)
+      and (p.id, p.key) not in (select o.id, o.key from own o)
       and (p.provider <> 'apns' or c.voip_cancel and coalesce(s.has_call, true))
-      and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
-    order by p.id, p.lane, p.token, p.n desc
+      and (p.id, p.lane, p.key) not in (select x.id, x.lane, x.key from pushed x where x.kind = 1 and x.key is not null)
+    order by p.id, p.lane, p.key, p.n desc
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
     token, locale, data)
-  select t.id, t.last_n + row_number() over (partition by t.id order by t.lane, t.token), 1, clock_timestamp(), clock_timestamp(),
+  select t.id, t.last_n + row_number() over (partition by t.id order by t.lane, t.key), 1, clock_timestamp(), clock_timestamp(),
     clock_timestamp() + interval '60 s', t.lane, t.lane, coalesce(t.environment, 0), coalesce(t.platform, 0), t.user_id, t.token,
     t.locale, t.data
   from target t;
@@ -882,6 +890,9 @@ begin
     -- The browser's PushSubscription becomes one text, which the unique index can compare.
     new.token := coalesce(push.webpush_token(new.token), new.token);
     new.platform := coalesce(new.platform, 'web');
+  elsif new.provider = 'apns' and new.token <> upper(new.token) then
+    -- One in both capitals and small letters would not be found (push.token_digests).
+    new.token := lower(new.token);
   end if;
   v_fault := case
     when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
@@ -1431,7 +1442,7 @@ CREATE FUNCTION push.correct_environment(p_lane smallint[], p_token text[], p_en
     ) l
     cross join lateral (
       select d.ctid as tid from push.devices d
-      where sha256(d.token::bytea) = sha256(u.token::bytea) and d.app = l.app and d.provider = 'apns'
+      where sha256(d.token::bytea) = any (push.token_digests('apns', u.token)) and d.app = l.app and d.provider = 'apns'
       offset 0
     ) d
     where u.environment in (0, 1)
@@ -1604,18 +1615,18 @@ begin
     with dead as materialized (
       -- The time is that of another clock, in whole seconds. A token that is wrongly called dead is lost; one that is wrongly called
       -- alive is tried once more, and is then dead from a later time on.
-      select x.tid, x.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
+      select x.tid, a.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
         and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
       from unnest(dead_tokens.providers, dead_tokens.tokens, dead_tokens.set_at) a(provider, token, set_at)
       cross join lateral (
-        select x.ctid as tid, x.token, x.invalidated_at from push.token_invalidations x
-        where sha256(x.token::bytea) = sha256(a.token::bytea) and x.app = dead_tokens.app and x.provider = a.provider
+        select x.ctid as tid, x.invalidated_at from push.token_invalidations x
+        where sha256(x.token::bytea) = any (push.token_digests(a.provider, a.token)) and x.app = dead_tokens.app and x.provider = a.provider
         offset 0
       ) x
     ), revived as (
       delete from push.token_invalidations x using dead d where x.ctid = d.tid and d.is_set_again
     )
-    select d.token from dead d where not d.is_set_again;
+    select distinct d.token from dead d where not d.is_set_again;
 end
 $$;
 
@@ -1853,7 +1864,7 @@ begin
     return false;
   end if;
   delete from push.devices d
-    where sha256(d.token::bytea) = sha256(drop_device.token::bytea) and d.app = drop_device.app
+    where sha256(d.token::bytea) = any (push.token_digests(drop_device.provider, drop_device.token)) and d.app = drop_device.app
       and d.provider = drop_device.provider;
   return found;
 end
@@ -1898,7 +1909,8 @@ begin
     return false;
   end if;
   update push.devices d set enabled = coalesce(enable_device.enabled, true)
-    where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = enable_device.app and d.provider = enable_device.provider;
+    where sha256(d.token::bytea) = any (push.token_digests(enable_device.provider, v_token)) and d.app = enable_device.app
+      and d.provider = enable_device.provider;
   return found;
 end
 $$;
@@ -2388,12 +2400,15 @@ begin
   p_erasure.token_hashes := array_remove(array(
     select unnest(p_erasure.token_hashes)
     union
-    select hashtextextended(t.token, 0)
+    -- As push.token_digests.
+    select hashtextextended(s.token, 0)
       from jsonb_array_elements(v_call.recipients) e cross join unnest(array[true, false]) c(is_call)
       cross join lateral push.entry_tokens(e, c.is_call) t
+      cross join lateral unnest(array[t.token, lower(t.token), upper(t.token)]) s(token)
       where e ->> 'userId' = v_user
     union
-    select coalesce(hashtextextended(h.token, 0), h.token_hash) from push.history h
+    select coalesce(hashtextextended(s.token, 0), h.token_hash) from push.history h
+      cross join lateral unnest(array[h.token, lower(h.token), upper(h.token)]) s(token)
       where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = v_user), null);
   v_is_recipient := coalesce(v_call.recipients @> jsonb_build_array(v_user)
     or v_call.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)), false);
@@ -2601,15 +2616,15 @@ begin
   -- Only the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
     user_id, token, locale, data)
-  select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
+  select d.id, row_number() over (partition by d.id order by d.lane, d.key) - 1,
     d.created_at, d.created_at, d.deadline_at, d.lane, d.lane, case when d.is_call then 0 else 3 end, d.environment,
     d.platform, d.user_id, d.token, d.locale, d.data
   from (
     -- A token that occurs twice in a call gets one delivery.
-    select distinct on (t.id, t.lane, t.token) t.*
+    select distinct on (t.id, t.lane, t.key) t.*
     from (
-      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, push.entry_user(e.entry) as user_id,
-        v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
+      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token,
+        push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
         coalesce(case when e.size_faults[v.rank] is null then l.id end, push.refuse(e.call_id, e.size_faults[v.rank], e.app)::int) as lane
       from (
         select c.*, r.entry, r.ordinal
@@ -2627,7 +2642,7 @@ begin
       cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
       left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
     ) t
-    order by t.id, t.lane, t.token, t.ordinal
+    order by t.id, t.lane, t.key, t.ordinal
   ) d;
   if found then
     if exists (select from new_calls n where n.kind = 'missed_call') then
@@ -3397,24 +3412,25 @@ begin
     return false;
   end if;
   with other as materialized (
-    select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data
+    select distinct on (t.provider, k.key) t.provider, k.key, t.token, n.name, t.locale, push.recipient_data(e.entry) as data
     from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)
       cross join lateral (select push.entry_user(e.entry)) n(name)
       cross join lateral (
-        select k.token, push.recipient_locale(e.entry) as locale
+        select k.provider, k.token, push.recipient_locale(e.entry) as locale
         from unnest(array[true, false]) c(is_call) cross join lateral push.entry_tokens(e.entry, c.is_call) k
         union all
-        select d.token, d.locale from push.devices d
+        select d.provider, d.token, d.locale from push.devices d
         where d.user_id = n.name and d.app = p_call.app and d.enabled and d.invalidated_at is null) t
+      cross join lateral (select push.token_key(t.provider, t.token)) k(key)
     where push.is_recipient(e.entry) and n.name <> p_user_id and not coalesce(p_call.declined ? n.name, false)
       and e.entry -> 'notificationEnabled' is distinct from 'false'
-    order by t.token, e.i
+    order by t.provider, k.key, e.i
   ), told as (
     update push.history h set user_id = x.name, locale = x.locale, data = x.data from other x
       where h.outbox_id = p_call.id and h.finished_at >= v_since and h.n = any (v_sent)
-        and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0))
+        and coalesce(push.token_key(x.provider, h.token) = x.key, h.token_hash = hashtextextended(x.token, 0))
   ), gone as (
-    delete from push.delivery d using other x where d.ctid = any (v_owed) and d.token = x.token
+    delete from push.delivery d using other x where d.ctid = any (v_owed) and push.token_key(x.provider, d.token) = x.key
       returning d.*, x.name, x.locale as said, x.data as given
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
@@ -3679,7 +3695,7 @@ begin
   ), known as materialized (
     select d.tid from feed f cross join lateral (
       select d.ctid as tid from push.devices d
-      where sha256(d.token::bytea) = sha256(f.token::bytea) and d.app = v_app and d.provider = v_provider
+      where sha256(d.token::bytea) = any (push.token_digests(v_provider, f.token)) and d.app = v_app and d.provider = v_provider
       offset 0
     ) d
   ), alive as (
@@ -3715,7 +3731,7 @@ begin
   perform from push.lane l where l.id = any (p_lane) order by l.id for share;
   with said as materialized (
     -- Of several answers about a token the latest counts; an answer without a time always counts.
-    select distinct on (l.app, l.provider, r.token) l.app, l.provider, r.token, r.since,
+    select distinct on (l.app, l.provider, push.token_key(l.provider, r.token)) l.app, l.provider, r.token, r.since,
       coalesce(r.reason, 'Unknown') as reason, l.is_held
     from unnest(p_lane, p_token, p_since, p_reason) r(lane, token, since, reason)
     cross join lateral (
@@ -3723,12 +3739,13 @@ begin
       offset 0
     ) l
     where r.token is not null
-    order by l.app, l.provider, r.token, r.since desc nulls first
+    order by l.app, l.provider, push.token_key(l.provider, r.token), r.since desc nulls first
   ), known as materialized (
-    select s.*, d.tid, d.user_id
+    -- As it was registered.
+    select s.app, s.provider, coalesce(d.token, s.token) as token, s.since, s.reason, s.is_held, d.tid, d.user_id
     from said s left join lateral (
-      select d.ctid as tid, d.user_id from push.devices d
-      where sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider
+      select d.ctid as tid, d.token, d.user_id from push.devices d
+      where sha256(d.token::bytea) = any (push.token_digests(s.provider, s.token)) and d.app = s.app and d.provider = s.provider
       offset 0
     ) d on true
   ), quarantined as (
@@ -3778,7 +3795,7 @@ begin
       select o.id, jsonb_object_keys(o.declined) as user_id from push.outbox o where o.id = any (p_calls)
     )
     select p.id, p.n, p.lane, array_position(push.channels(), p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
-      p.provider <> 'webpush' and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
+      p.provider in ('apns', 'fcm') and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
         and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
           when 'unheard' then coalesce(p.outcome, 0) <= 1
           else p.outcome is null and p.bypassed end
@@ -4318,7 +4335,7 @@ begin
   ), failed as materialized (
     select i.* from invite i where i.has_failed
   ), call as materialized (
-    select o.id, o.app, o.recipients, o.created_at, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
+    select o.id, o.app, o.recipients, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
       case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
     from push.outbox o where o.id = any (array(select f.id from failed f))
   ), entry as materialized (
@@ -4328,27 +4345,25 @@ begin
     cross join lateral push.entry_tokens(e.entry, true) t
     where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
   ), inline as materialized (
-    select f.id, f.n, f.rank, f.user_id, s.i from failed f join entry s on s.id = f.id and s.user_id = f.user_id and s.token = f.token
+    select f.id, f.n, f.rank, f.user_id, s.i from failed f join entry s on s.id = f.id and s.user_id = f.user_id
+      and push.token_key((push.channels())[s.rank], s.token) = push.token_key((push.channels())[s.rank], f.token)
   ), next as (
     -- The token came from an entry: the next token of the same entry.
-    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, 0 as environment, t.platform, t.locale, t.data
+    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
     from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and t.rank <= 3
     union all
     -- A registered user: the ten newest devices of the next channel on the same platform, once the last token of this one has failed.
-    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token, d.environment,
+    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
       -- A device of unknown platform counts as being on the platform of the phone that failed.
       case d.platform when 0 then f.platform else d.platform end, d.locale, f.data
     from failed f join call c on c.id = f.id
     cross join lateral (
       select x.* from (
         select array_position(push.channels(), d.provider) as rank, d.token, d.locale, d.registered_at,
-          (d.environment = 'sandbox')::int as environment, push.platform_code(d.platform, d.provider) as platform
+          push.platform_code(d.platform, d.provider) as platform
         from push.devices d
-        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null
-          and (d.provider in ('fcm', 'expo') or d.provider = 'apns' and d.voip) offset 0
-      ) x
-      where (x.rank > f.rank or x.registered_at > c.created_at and p_why = 'failed') and x.platform in (0, f.platform)
-      order by x.registered_at desc limit 10
+        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider in ('fcm', 'expo') offset 0
+      ) x where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
     ) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
   ), used as materialized (
@@ -4362,10 +4377,10 @@ begin
     where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
   ), made as (
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
-      locale, data, fallback_of)
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
+      data, fallback_of)
     select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), clock_timestamp(), clock_timestamp(),
-      b.deadline_at, b.lane, b.lane, b.environment, b.platform, b.user_id, b.token, b.locale, b.data, b.n
+      b.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
     from (
       -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
       select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used
@@ -4424,6 +4439,17 @@ declare
   -- Whatever looks up the devices of a user costs as much as there are.
   c_max constant int := 100;
 begin
+  -- An APNs token that was registered in other letters before.
+  delete from push.devices d
+  where d.ctid = any (array(
+    select x.tid
+    from changed c cross join lateral (
+      select x.ctid as tid from push.devices x
+      where sha256(x.token::bytea) = any (push.token_digests('apns', c.token)) and x.app = c.app and x.provider = 'apns'
+        and (x.registered_at, x.id) < (c.registered_at, c.id)
+      for update skip locked
+    ) x
+    where c.provider = 'apns'));
   -- The update runs this trigger once more.
   if exists (select from changed c where c.enabled and c.invalidated_at is null) then
     update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
@@ -4438,29 +4464,12 @@ begin
       ) x
       cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   end if;
-  -- A phone whose token died while it was called, and that has just given another one. Few users have a token that died so recently; only
-  -- then the calls that ring are searched.
-  insert into push.follow_ups (outbox_id, why)
-  select distinct o.id, 'failed'
-  from (
-    select distinct c.user_id, c.app from changed c
-    where c.enabled and c.invalidated_at is null and c.registered_at > clock_timestamp() - interval '1 minute'
-  ) u
-  cross join lateral (
-    select from push.devices d
-    where d.invalidated_at > clock_timestamp() - interval '10 minutes' and d.user_id = u.user_id and d.app = u.app limit 1
-  ) dead
-  cross join lateral (
-    select o.id from push.outbox o
-    where o.state = 'ringing' and o.deadline_at > clock_timestamp() and o.app = u.app
-      and (o.recipients @> jsonb_build_array(u.user_id) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', u.user_id)))
-  ) o;
   delete from push.token_invalidations x
   where x.ctid = any (array(
     select dead.tid
     from changed d cross join lateral (
       select x.ctid as tid from push.token_invalidations x
-      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
+      where sha256(x.token::bytea) = any (push.token_digests(d.provider, d.token)) and x.app = d.app and x.provider = d.provider
       offset 0
     ) dead
     where d.invalidated_at is null));
@@ -4468,7 +4477,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_devices() IS 'puts aside devices beyond the newest 100 of a user, notes calls that ring for a user whose token has died meanwhile, and forgets that tokens of living devices were dead';
+COMMENT ON FUNCTION push.note_devices() IS 'keeps one device of each token, puts aside devices beyond the newest 100 of a user, and forgets that tokens of living devices were dead';
 
 CREATE FUNCTION push.note_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4954,10 +4963,12 @@ CREATE FUNCTION push.phones_of(p_app text, p_is_call boolean, p_providers text[]
     -- exists" could be planned as a hash of all dead tokens.
     select t.*, case
       when t.apns is not null
-        and (select true from push.token_invalidations x where x.token = t.apns and x.app = p_app and x.provider = 'apns') is null
+        and (select true from push.token_invalidations x
+          where sha256(x.token::bytea) = any (push.token_digests('apns', t.apns)) and x.app = p_app and x.provider = 'apns' limit 1) is null
         -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-        and (p_is_call or t.apns <> all (p_voip_tokens) and (select true from push.devices x
-          where sha256(x.token::bytea) = sha256(t.apns::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
+        and (p_is_call or lower(t.apns) <> all (p_voip_tokens) and (select true from push.devices x
+          where sha256(x.token::bytea) = any (push.token_digests('apns', t.apns)) and x.app = p_app and x.provider = 'apns' and x.voip
+          limit 1) is null)
         then 1
       when t.fcm is not null
         and (select true from push.token_invalidations x where x.token = t.fcm and x.app = p_app and x.provider = 'fcm') is null then 2
@@ -5727,6 +5738,13 @@ begin
   if not push.acts_for_all() and not push.is_own(register_device.app) then
     perform push.refuse_app(register_device.app);
   end if;
+  -- A device whose APNs token was registered in other letters gets the new text, and stays what it is.
+  update push.devices d set token = register_device.token
+    where register_device.provider = 'apns' and d.token <> push.channel_token('apns', register_device.token) and d.id = (
+      select x.id from push.devices x
+      where sha256(x.token::bytea) = any (push.token_digests('apns', push.channel_token('apns', register_device.token)))
+        and x.app = register_device.app and x.provider = 'apns'
+      order by x.token = register_device.token desc, x.registered_at desc limit 1);
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
     values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
       register_device.environment, register_device.platform, register_device.locale,
@@ -5871,23 +5889,27 @@ begin
     get diagnostics v_woken = row_count;
     with last as (
       -- The last push to each device.
-      select distinct on (p.lane, p.token) p.* from push.pushes_of(array[v_call.id]) p where p.kind = 0 order by p.lane, p.token, p.n desc
+      select distinct on (p.lane, k.key) p.*, k.key
+      from push.pushes_of(array[v_call.id]) p cross join lateral (select push.token_key(p.provider, p.token)) k(key)
+      where p.kind = 0 order by p.lane, k.key, p.n desc
     )
     insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
       locale, data)
-    select v_call.id, p.last_n + row_number() over (order by p.lane, p.token), clock_timestamp(), clock_timestamp(), v_call.deadline_at,
+    select v_call.id, p.last_n + row_number() over (order by p.lane, p.key), clock_timestamp(), clock_timestamp(), v_call.deadline_at,
       p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
     from last p
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
       -- Its user may have logged out since.
-      and ((p.user_id, p.token) in (
-          select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+      and ((p.user_id, p.key) in (
+          select e ->> 'userId', push.token_key(t.provider, t.token) from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
           where push.is_recipient(e))
         or (select true from push.devices d
-          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.token = p.token and d.enabled
-            and d.invalidated_at is null))
+          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider
+            and push.token_key(d.provider, d.token) = p.key and d.enabled
+            and d.invalidated_at is null limit 1))
       and (select true from push.token_invalidations x
-        where x.token = p.token and x.app = v_call.app and x.provider = p.provider) is null;
+        where sha256(x.token::bytea) = any (push.token_digests(p.provider, p.token)) and x.app = v_call.app and x.provider = p.provider
+        limit 1) is null;
     get diagnostics v_made = row_count;
     requeued := v_woken + v_made;
     if requeued > 0 then
@@ -6629,12 +6651,7 @@ declare
   c_own_keys  constant int := 256;
   c_own_quotes constant int := 40;
   c_alert_envelope constant int := 512;
-  -- The gateway shortens the names that apps only show, if a push is too large with them (CallData.withShortNames). Three dots have as
-  -- many bytes as its ellipsis.
-  v_payload jsonb := p_payload || (select coalesce(jsonb_object_agg(key, left(value #>> '{}', 63) || '...'), '{}') from jsonb_each(p_payload)
-    where key in ('fromName', 'callerName', 'apartmentNumber', 'buildingName', 'groupName')
-      and jsonb_typeof(value) = 'string' and length(value #>> '{}') > 64);
-  v_text    text := v_payload::text;
+  v_text    text := p_payload::text;
   v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
   v_members int;
@@ -6643,12 +6660,12 @@ begin
   select octet_length(v_text) + c_own_keys + 2 * count(*) filter (where jsonb_typeof(value) in ('number', 'boolean')),
       coalesce(sum(length(value::text) - length(translate(value::text, '"\', ''))) filter (where jsonb_typeof(value) in ('object', 'array')), 0)
     into v_members, v_nested
-    from jsonb_each(v_payload);
+    from jsonb_each(p_payload);
   v_members := v_members - (
     select coalesce(sum(case jsonb_typeof(node)
       when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
       when 'array' then greatest(jsonb_array_length(node) - 1, 0) end), 0)
-    from jsonb_path_query(v_payload, 'strict $.**') node);
+    from jsonb_path_query(p_payload, 'strict $.**') node);
   return array(
     select case when l.bytes > l.most then
       format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first', l.bytes, l.provider, l.most) end
@@ -6663,7 +6680,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload with short names; null: none. p_is_call: as a VoIP push';
+COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload; null: none. p_is_call: as a VoIP push';
 
 CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text, field text, remedy text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -6701,14 +6718,15 @@ begin
         and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
       -- Every token that could have been used, and why it could not.
-      select m.user_id, t.token, m.is_off,
+      select m.user_id, t.provider, t.token, m.is_off,
         (select true from push.token_invalidations x
-          where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
+          where sha256(x.token::bytea) = any (push.token_digests(t.provider, t.token)) and x.app = v_call.app and x.provider = t.provider
+          limit 1) is not null as is_dead,
         not push.serves(v_app.providers, t.provider) as is_unserved
       from missing m cross join lateral push.entry_tokens(m.e, push.is_call(v_call.kind)) t
       where jsonb_typeof(m.e) = 'object'
       union all
-      select m.user_id, d.token, m.is_off or not d.enabled,
+      select m.user_id, d.provider, d.token, m.is_off or not d.enabled,
         d.invalidated_at is not null, not push.serves(v_app.providers, d.provider)
       from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
       where not (jsonb_typeof(m.e) = 'object' and push.has_token_member(m.e))
@@ -6723,7 +6741,8 @@ begin
           else 'NoDevice' end as reason, min(m.i) as i
       from missing m
       -- A token that two users share is one delivery, which belongs to the first user.
-      where not exists (select from token t join reached r on r.token = t.token where t.user_id = m.user_id)
+      where not exists (select from token t join reached r on push.token_key(t.provider, r.token) = push.token_key(t.provider, t.token)
+        where t.user_id = m.user_id)
       group by m.user_id
     )
     select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason
@@ -6989,25 +7008,25 @@ begin
     cross join lateral (select * from push.outbox o where o.id = c.id offset 0) o
     left join push.apps a on a.app = o.app
     where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason <> 'notification'
-        and (o.end_reason not in ('declined', 'busy') or o.declined @? '$.*.reason ? (@ == "connection_failed" || @ == "busy")'))
+        and (o.end_reason not in ('declined', 'busy') or o.declined @? '$.*.reason ? (@ == "connection_failed")'))
       and a.missed_calls is distinct from 'off'
   ), pushed as materialized (
     select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
   ), due as materialized (
     -- A token that several entries name is one phone.
-    select distinct on (p.id, l.id, p.token) p.*, l.id as lane
+    select distinct on (p.id, l.id, push.token_key(p.provider, p.token)) p.*, l.id as lane
     from (
       -- One phone of a user, or every phone.
       select distinct on (c.id, a.user_id, case when c.is_all then a.phone end) a.*, c.id, c.app,
         least(c.ended_at, c.deadline_at) + c_life as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
-      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true when 'busy' then a.when_busy
+      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true
           else c.declined -> a.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
     ) p join push.lane l on l.app = p.app and l.provider = p.provider
-    order by p.id, l.id, p.token, p.user_id
+    order by p.id, l.id, push.token_key(p.provider, p.token), p.user_id
   ), told as (
     -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.
     update push.delivery x set paired = true
@@ -7134,6 +7153,21 @@ CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n
 $$;
 
 COMMENT ON FUNCTION push.timeline(call_id text, app text, first_n integer, last_n integer) IS 'the events of a call, in order of time. call_id: payload.callId; app: only the call of this app; first_n, last_n: only pushes with these numbers, for pages of a large call; events that belong to no push are included only without first_n. ms: milliseconds since the call was enqueued; event: enqueued, skipped (no delivery was made for this user, or a part of recipients could not be used; field names it, for example recipients[1].fcmToken), fallback (the channel before failed for this reason), escalation (no phone had reported that it rings), ready, claimed, waiting, attempt failed, sent, the outcome (delivered, delivered_late, void, expired, dead), ringing (a phone reported it), declined or busy (the user declined, push.decline_call), end failed (its missed calls are not announced yet; attempt: how often that failed; at: when it is tried next); trace_id: the trace of the call, from push.outbox.traceparent';
+
+CREATE FUNCTION push.token_digests(p_provider text, p_token text) RETURNS bytea[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case p_provider when 'apns' then array[sha256(lower(p_token)::bytea), sha256(upper(p_token)::bytea), sha256(p_token::bytea)]
+    else array[sha256(p_token::bytea)] end
+$$;
+
+COMMENT ON FUNCTION push.token_digests(p_provider text, p_token text) IS 'digests of the texts with which a token may be stored, for look-ups by the indexes on sha256(token)';
+
+CREATE FUNCTION push.token_key(p_provider text, p_token text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case p_provider when 'apns' then lower(p_token) else p_token end $$;
+
+COMMENT ON FUNCTION push.token_key(p_provider text, p_token text) IS 'a token as it is compared with others: one of APNs in small letters';
 
 CREATE FUNCTION push.token_remedy(p_provider text, p_token text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -7398,12 +7432,12 @@ CREATE FUNCTION push.voip_tokens(p_recipients jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
   select array(
-    select translate(t.token #>> '{}', E'<> \t\r\n', '')
+    select lower(translate(t.token #>> '{}', E'<> \t\r\n', ''))
     from jsonb_path_query(p_recipients, 'lax $[*].voipPushToken') t(token)
     where case when jsonb_typeof(t.token) = 'string' then octet_length(t.token #>> '{}') <= 1024 end)
 $_$;
 
-COMMENT ON FUNCTION push.voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients, without <, > and blanks';
+COMMENT ON FUNCTION push.voip_tokens(p_recipients jsonb) IS 'the VoIP tokens of recipients, in small letters, without <, > and blanks';
 
 CREATE FUNCTION push.wants_event(p_app text, p_type text) RETURNS boolean
     LANGUAGE sql STABLE
@@ -7926,7 +7960,7 @@ COMMENT ON COLUMN push.devices.app IS 'app the token belongs to';
 
 COMMENT ON COLUMN push.devices.provider IS 'apns, fcm or another of push.channels()';
 
-COMMENT ON COLUMN push.devices.token IS 'the token: 64 to 200 hex digits (apns), FCM registration token, Expo push token, or a browser''s subscription as push.webpush_token writes it';
+COMMENT ON COLUMN push.devices.token IS 'the token: 64 to 200 hex digits (apns), in small letters unless all letters are capitals, FCM registration token, Expo push token, or a browser''s subscription as push.webpush_token writes it';
 
 COMMENT ON COLUMN push.devices.voip IS 'apns only: true for a PushKit token, false for an ordinary alert token';
 

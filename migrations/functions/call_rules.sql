@@ -180,11 +180,14 @@ declare
   v_id    bigint := push.find_call(call_id, app);
   v_app   text := (select o.app from push.outbox o where o.id = v_id);
   v_token text := push.device_token(v_app, device);
+  v_provider text := case when push.is_token('apns', v_token) then 'apns' end;
 begin
   update push.outbox o set state = 'answered', answered_device = v_token, answered_by = coalesce(answer_call.user_id,
-      (select d.user_id from push.devices d where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = v_app limit 1),
+      (select d.user_id from push.devices d
+        where sha256(d.token::bytea) = any (push.token_digests(v_provider, v_token)) and d.app = v_app limit 1),
       (select e ->> 'userId' from jsonb_array_elements(o.recipients) e
-        where push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t where t.token = v_token)
+        where push.is_recipient(e) and exists (select from push.entry_tokens(e, true) t
+          where push.token_key(t.provider, t.token) = push.token_key(t.provider, v_token))
         limit 1))
     where o.id = v_id and o.ended_at is null;
   return found;

@@ -165,8 +165,10 @@ begin
   with call as materialized (
     select o.id, o.app, o.recipients, o.ended_at, o.answered_by, o.answered_device,
       coalesce((select a.voip_cancel from push.apps a where a.app = o.app), false) as voip_cancel,
-      -- The phones that have answered or declined.
-      array_remove(array(select o.answered_device union select s.said ->> 'device' from jsonb_each(o.declined) s(user_id, said)), null) as said
+      -- The phones that have answered or declined: their tokens, and as push.token_key.
+      array(select case when push.is_token('apns', d.token) then lower(d.token) else d.token end from (
+        select o.answered_device union select s.said ->> 'device' from jsonb_each(o.declined) s(user_id, said)) d(token)
+        where d.token is not null) as said
     from unnest(p_calls) c(id) cross join lateral (
       select * from push.outbox o
       where o.id = c.id and (o.state in ('answered', 'ended') or o.state = 'ringing' and o.declined is not null) offset 0
@@ -175,43 +177,44 @@ begin
     select c.id, s.user_id, s.said ->> 'device' is not null or s.said ? 'erases' as has_call
     from unnest(p_calls) c(id) cross join lateral (select o.declined from push.outbox o where o.id = c.id offset 0) o
     cross join lateral jsonb_each(o.declined) s(user_id, said)
-  ), own as materialized (
-    select c.id, s.token from call c cross join unnest(c.said) s(token)
+  ), own (id, key) as materialized (
+    select c.id, s.key from call c cross join unnest(c.said) s(key)
     union all
     -- An entry of recipients with tokens is one phone.
-    select c.id, t.token from call c cross join lateral jsonb_array_elements(c.recipients) e cross join lateral push.entry_tokens(e, true) t
-    where c.said <> '{}' and (push.channel_token('apns', e ->> 'apnsToken') = any (c.said)
-      or exists (select from push.entry_tokens(e, true) s where s.token = any (c.said)))
+    select c.id, push.token_key(t.provider, t.token)
+    from call c cross join lateral jsonb_array_elements(c.recipients) e cross join lateral push.entry_tokens(e, true) t
+    where c.said <> '{}' and (lower(push.channel_token('apns', e ->> 'apnsToken')) = any (c.said)
+      or exists (select from push.entry_tokens(e, true) s where push.token_key(s.provider, s.token) = any (c.said)))
     union all
     -- Of a registered phone it is unknown which other tokens it has: any of the user's tokens on that platform may be its own.
     -- A browser has only one.
-    select c.id, d.token from call c cross join unnest(c.said) s(token)
+    select c.id, push.token_key(d.provider, d.token) from call c cross join unnest(c.said) s(key)
     cross join lateral (
       select x.user_id, x.provider, x.voip, coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
       from push.devices x
-      where sha256(x.token::bytea) = sha256(s.token::bytea) and x.app = c.app and x.provider <> 'webpush' offset 0
+      where sha256(x.token::bytea) = any (push.token_digests(case when push.is_token('apns', s.key) then 'apns' end, s.key)) and x.app = c.app and x.provider <> 'webpush' offset 0
     ) x
     cross join lateral (
-      select d.token from push.devices d
+      select d.provider, d.token from push.devices d
       where d.user_id = x.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider <> 'webpush'
         and (d.provider <> x.provider or d.voip > x.voip)
         and (x.platform is null or coalesce(d.platform, case d.provider when 'fcm' then 'android' else x.platform end) = x.platform) offset 0
     ) d
   ), pushed as materialized (
-    select * from push.pushes_of(array(select c.id from call c))
+    select p.*, push.token_key(p.provider, p.token) as key from push.pushes_of(array(select c.id from call c)) p
   ), target as (
-    select distinct on (p.id, p.lane, p.token) p.*
+    select distinct on (p.id, p.lane, p.key) p.*
     from call c join pushed p on p.id = c.id left join decliner s on s.id = p.id and s.user_id = p.user_id
     where p.kind = 0 and p.may_ring and p.token is not null and (c.ended_at is not null or s.id is not null)
       and (c.answered_device is not null or p.user_id is distinct from c.answered_by)
-      and (p.id, p.token) not in (select o.id, o.token from own o)
+      and (p.id, p.key) not in (select o.id, o.key from own o)
       and (p.provider <> 'apns' or c.voip_cancel and coalesce(s.has_call, true))
-      and (p.id, p.lane, p.token) not in (select x.id, x.lane, x.token from pushed x where x.kind = 1 and x.token is not null)
-    order by p.id, p.lane, p.token, p.n desc
+      and (p.id, p.lane, p.key) not in (select x.id, x.lane, x.key from pushed x where x.kind = 1 and x.key is not null)
+    order by p.id, p.lane, p.key, p.n desc
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id,
     token, locale, data)
-  select t.id, t.last_n + row_number() over (partition by t.id order by t.lane, t.token), 1, clock_timestamp(), clock_timestamp(),
+  select t.id, t.last_n + row_number() over (partition by t.id order by t.lane, t.key), 1, clock_timestamp(), clock_timestamp(),
     clock_timestamp() + interval '60 s', t.lane, t.lane, coalesce(t.environment, 0), coalesce(t.platform, 0), t.user_id, t.token,
     t.locale, t.data
   from target t;

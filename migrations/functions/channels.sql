@@ -52,6 +52,20 @@ language sql immutable parallel safe as $$
 $$;
 comment on function push.channel_token is 'a token as it is used; null: it does not have the form of a token of this provider';
 
+-- The hexadecimal digits of an APNs token may be capitals or small letters: it is the same token. Tables keep the text that the backend
+-- gave, and give it back. So texts are compared by push.token_key, and rows are looked up by push.token_digests: in small letters, in
+-- capitals, and as given. The indexes on the digest of the text find these. One on the small letters would have to read all of
+-- push.devices, and no phone could register meanwhile.
+create or replace function push.token_key(p_provider text, p_token text) returns text language sql immutable parallel safe as
+$$ select case p_provider when 'apns' then lower(p_token) else p_token end $$;
+comment on function push.token_key is 'a token as it is compared with others: one of APNs in small letters';
+
+create or replace function push.token_digests(p_provider text, p_token text) returns bytea[] language sql immutable parallel safe as $$
+  select case p_provider when 'apns' then array[sha256(lower(p_token)::bytea), sha256(upper(p_token)::bytea), sha256(p_token::bytea)]
+    else array[sha256(p_token::bytea)] end
+$$;
+comment on function push.token_digests is 'digests of the texts with which a token may be stored, for look-ups by the indexes on sha256(token)';
+
 create or replace function push.recipient_members() returns text[] language sql immutable parallel safe as $$
   select '{userId,voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription,platform,environment,locale,data,notificationEnabled,'
     'missedCall}'::text[]
@@ -117,7 +131,7 @@ comment on function push.entry_platform is 'push.delivery.platform of an entry o
 comment on column push.lane.provider is 'apns, fcm or another of push.channels()';
 comment on column push.devices.provider is 'apns, fcm or another of push.channels()';
 comment on column push.devices.token is
-  'the token: 64 to 200 hex digits (apns), FCM registration token, Expo push token, or a browser''s subscription as '
+  'the token: 64 to 200 hex digits (apns), in small letters unless all letters are capitals, FCM registration token, Expo push token, or a browser''s subscription as '
   'push.webpush_token writes it';
 comment on column push.devices.platform is 'ios, android, web or unknown (null)';
 comment on column push.token_invalidations.provider is 'apns, fcm or another of push.channels()';

@@ -12,6 +12,9 @@ begin
     -- The browser's PushSubscription becomes one text, which the unique index can compare.
     new.token := coalesce(push.webpush_token(new.token), new.token);
     new.platform := coalesce(new.platform, 'web');
+  elsif new.provider = 'apns' and new.token <> upper(new.token) then
+    -- One in both capitals and small letters would not be found (push.token_digests).
+    new.token := lower(new.token);
   end if;
   v_fault := case
     when new.user_id is null or length(new.user_id) not between 1 and 256 then 'user_id: must have 1 to 256 characters'
@@ -44,6 +47,17 @@ declare
   -- Whatever looks up the devices of a user costs as much as there are.
   c_max constant int := 100;
 begin
+  -- An APNs token that was registered in other letters before.
+  delete from push.devices d
+  where d.ctid = any (array(
+    select x.tid
+    from changed c cross join lateral (
+      select x.ctid as tid from push.devices x
+      where sha256(x.token::bytea) = any (push.token_digests('apns', c.token)) and x.app = c.app and x.provider = 'apns'
+        and (x.registered_at, x.id) < (c.registered_at, c.id)
+      for update skip locked
+    ) x
+    where c.provider = 'apns'));
   -- The update runs this trigger once more.
   if exists (select from changed c where c.enabled and c.invalidated_at is null) then
     update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
@@ -80,7 +94,7 @@ begin
     select dead.tid
     from changed d cross join lateral (
       select x.ctid as tid from push.token_invalidations x
-      where sha256(x.token::bytea) = sha256(d.token::bytea) and x.app = d.app and x.provider = d.provider
+      where sha256(x.token::bytea) = any (push.token_digests(d.provider, d.token)) and x.app = d.app and x.provider = d.provider
       offset 0
     ) dead
     where d.invalidated_at is null));
@@ -88,8 +102,8 @@ begin
 end
 $$;
 comment on function push.note_devices is
-  'puts aside devices beyond the newest 100 of a user, notes calls that ring for a user whose token has died meanwhile, and forgets that '
-  'tokens of living devices were dead';
+  'keeps one device of each token, puts aside devices beyond the newest 100 of a user, notes calls that ring for a user whose token has '
+  'died meanwhile, and forgets that tokens of living devices were dead';
 
 create or replace trigger note_new_devices after insert on push.devices referencing new table as changed
   for each statement execute function push.note_devices();
@@ -106,6 +120,13 @@ begin
   if not push.acts_for_all() and not push.is_own(register_device.app) then
     perform push.refuse_app(register_device.app);
   end if;
+  -- A device whose APNs token was registered in other letters gets the new text, and stays what it is.
+  update push.devices d set token = register_device.token
+    where register_device.provider = 'apns' and d.token <> push.channel_token('apns', register_device.token) and d.id = (
+      select x.id from push.devices x
+      where sha256(x.token::bytea) = any (push.token_digests('apns', push.channel_token('apns', register_device.token)))
+        and x.app = register_device.app and x.provider = 'apns'
+      order by x.token = register_device.token desc, x.registered_at desc limit 1);
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
     values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
       register_device.environment, register_device.platform, register_device.locale,
@@ -134,7 +155,8 @@ begin
     return false;
   end if;
   update push.devices d set enabled = coalesce(enable_device.enabled, true)
-    where sha256(d.token::bytea) = sha256(v_token::bytea) and d.app = enable_device.app and d.provider = enable_device.provider;
+    where sha256(d.token::bytea) = any (push.token_digests(enable_device.provider, v_token)) and d.app = enable_device.app
+      and d.provider = enable_device.provider;
   return found;
 end
 $$;
@@ -153,7 +175,7 @@ begin
     return false;
   end if;
   delete from push.devices d
-    where sha256(d.token::bytea) = sha256(drop_device.token::bytea) and d.app = drop_device.app
+    where sha256(d.token::bytea) = any (push.token_digests(drop_device.provider, drop_device.token)) and d.app = drop_device.app
       and d.provider = drop_device.provider;
   return found;
 end

@@ -204,10 +204,12 @@ language sql stable as $$
     -- exists" could be planned as a hash of all dead tokens.
     select t.*, case
       when t.apns is not null
-        and (select true from push.token_invalidations x where x.token = t.apns and x.app = p_app and x.provider = 'apns') is null
+        and (select true from push.token_invalidations x
+          where sha256(x.token::bytea) = any (push.token_digests('apns', t.apns)) and x.app = p_app and x.provider = 'apns' limit 1) is null
         -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-        and (p_is_call or t.apns <> all (p_voip_tokens) and (select true from push.devices x
-          where sha256(x.token::bytea) = sha256(t.apns::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
+        and (p_is_call or lower(t.apns) <> all (p_voip_tokens) and (select true from push.devices x
+          where sha256(x.token::bytea) = any (push.token_digests('apns', t.apns)) and x.app = p_app and x.provider = 'apns' and x.voip
+          limit 1) is null)
         then 1
       when t.fcm is not null
         and (select true from push.token_invalidations x where x.token = t.fcm and x.app = p_app and x.provider = 'fcm') is null then 2
@@ -261,15 +263,15 @@ begin
   -- Only the sort stores rows, so a large COPY stays in memory.
   insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, kind, environment, platform,
     user_id, token, locale, data)
-  select d.id, row_number() over (partition by d.id order by d.lane, d.token) - 1,
+  select d.id, row_number() over (partition by d.id order by d.lane, d.key) - 1,
     d.created_at, d.created_at, d.deadline_at, d.lane, d.lane, case when d.is_call then 0 else 3 end, d.environment,
     d.platform, d.user_id, d.token, d.locale, d.data
   from (
     -- A token that occurs twice in a call gets one delivery.
-    select distinct on (t.id, t.lane, t.token) t.*
+    select distinct on (t.id, t.lane, t.key) t.*
     from (
-      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token collate "C" as token, push.entry_user(e.entry) as user_id,
-        v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
+      select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token,
+        push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
         coalesce(case when e.size_faults[v.rank] is null then l.id end, push.refuse(e.call_id, e.size_faults[v.rank], e.app)::int) as lane
       from (
         select c.*, r.entry, r.ordinal
@@ -287,7 +289,7 @@ begin
       cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
       left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
     ) t
-    order by t.id, t.lane, t.token, t.ordinal
+    order by t.id, t.lane, t.key, t.ordinal
   ) d;
   if found then
     if exists (select from new_calls n where n.kind = 'missed_call') then

@@ -104,24 +104,25 @@ begin
     return false;
   end if;
   with other as materialized (
-    select distinct on (t.token) t.token, n.name, t.locale, push.recipient_data(e.entry) as data
+    select distinct on (t.provider, k.key) t.provider, k.key, t.token, n.name, t.locale, push.recipient_data(e.entry) as data
     from jsonb_array_elements(p_call.recipients) with ordinality e(entry, i)
       cross join lateral (select push.entry_user(e.entry)) n(name)
       cross join lateral (
-        select k.token, push.recipient_locale(e.entry) as locale
+        select k.provider, k.token, push.recipient_locale(e.entry) as locale
         from unnest(array[true, false]) c(is_call) cross join lateral push.entry_tokens(e.entry, c.is_call) k
         union all
-        select d.token, d.locale from push.devices d
+        select d.provider, d.token, d.locale from push.devices d
         where d.user_id = n.name and d.app = p_call.app and d.enabled and d.invalidated_at is null) t
+      cross join lateral (select push.token_key(t.provider, t.token)) k(key)
     where push.is_recipient(e.entry) and n.name <> p_user_id and not coalesce(p_call.declined ? n.name, false)
       and e.entry -> 'notificationEnabled' is distinct from 'false'
-    order by t.token, e.i
+    order by t.provider, k.key, e.i
   ), told as (
     update push.history h set user_id = x.name, locale = x.locale, data = x.data from other x
       where h.outbox_id = p_call.id and h.finished_at >= v_since and h.n = any (v_sent)
-        and coalesce(h.token = x.token, h.token_hash = hashtextextended(x.token, 0))
+        and coalesce(push.token_key(x.provider, h.token) = x.key, h.token_hash = hashtextextended(x.token, 0))
   ), gone as (
-    delete from push.delivery d using other x where d.ctid = any (v_owed) and d.token = x.token
+    delete from push.delivery d using other x where d.ctid = any (v_owed) and push.token_key(x.provider, d.token) = x.key
       returning d.*, x.name, x.locale as said, x.data as given
   )
   insert into push.delivery (outbox_id, n, kind, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
@@ -212,12 +213,15 @@ begin
   p_erasure.token_hashes := array_remove(array(
     select unnest(p_erasure.token_hashes)
     union
-    select hashtextextended(t.token, 0)
+    -- As push.token_digests.
+    select hashtextextended(s.token, 0)
       from jsonb_array_elements(v_call.recipients) e cross join unnest(array[true, false]) c(is_call)
       cross join lateral push.entry_tokens(e, c.is_call) t
+      cross join lateral unnest(array[t.token, lower(t.token), upper(t.token)]) s(token)
       where e ->> 'userId' = v_user
     union
-    select coalesce(hashtextextended(h.token, 0), h.token_hash) from push.history h
+    select coalesce(hashtextextended(s.token, 0), h.token_hash) from push.history h
+      cross join lateral unnest(array[h.token, lower(h.token), upper(h.token)]) s(token)
       where h.outbox_id = p_outbox_id and h.finished_at >= v_since and h.user_id = v_user), null);
   v_is_recipient := coalesce(v_call.recipients @> jsonb_build_array(v_user)
     or v_call.recipients @> jsonb_build_array(jsonb_build_object('userId', v_user)), false);

@@ -9,18 +9,18 @@ begin
     with dead as materialized (
       -- The time is that of another clock, in whole seconds. A token that is wrongly called dead is lost; one that is wrongly called
       -- alive is tried once more, and is then dead from a later time on.
-      select x.tid, x.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
+      select x.tid, a.token, coalesce(x.invalidated_at < a.set_at + interval '1 minute'
         and a.set_at <= clock_timestamp() + interval '1 day', false) as is_set_again
       from unnest(dead_tokens.providers, dead_tokens.tokens, dead_tokens.set_at) a(provider, token, set_at)
       cross join lateral (
-        select x.ctid as tid, x.token, x.invalidated_at from push.token_invalidations x
-        where sha256(x.token::bytea) = sha256(a.token::bytea) and x.app = dead_tokens.app and x.provider = a.provider
+        select x.ctid as tid, x.invalidated_at from push.token_invalidations x
+        where sha256(x.token::bytea) = any (push.token_digests(a.provider, a.token)) and x.app = dead_tokens.app and x.provider = a.provider
         offset 0
       ) x
     ), revived as (
       delete from push.token_invalidations x using dead d where x.ctid = d.tid and d.is_set_again
     )
-    select d.token from dead d where not d.is_set_again;
+    select distinct d.token from dead d where not d.is_set_again;
 end
 $$;
 comment on function push.dead_tokens is

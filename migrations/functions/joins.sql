@@ -34,23 +34,24 @@ begin
       case when pg_column_size(v_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(v_all)) else v_all end,
       v_call.ring_seconds, v_call.traceparent) a
   ), pushed as materialized (
-    select p.kind, p.lane, p.token, p.last_n from push.pushes_of(array[v_call.id]) p
+    select p.kind, p.lane, push.token_key(p.provider, p.token) as key, p.last_n from push.pushes_of(array[v_call.id]) p
   ), made as (
     insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
-    select v_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.token), clock_timestamp(),
+    select v_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key), clock_timestamp(),
       clock_timestamp(), v_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data
     from (
-      select distinct on (l.id, v.token) l.id as lane, v.token collate "C" as token, v.environment, v.platform, v.locale,
+      select distinct on (l.id, k.key) l.id as lane, v.token, k.key collate "C" as key, v.environment, v.platform, v.locale,
         push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
         c.size_faults[v.rank] is null or push.refuse(v_call.call_id, c.size_faults[v.rank]) as is_small
       from call c cross join lateral jsonb_array_elements(v_new) with ordinality e(entry, ordinal)
       cross join lateral push.phones_of(v_call.app, true, c.providers, null, e.entry) v
       join push.lane l on l.app = v_call.app and l.provider = (push.channels())[v.rank]
+      cross join lateral (select push.token_key(l.provider, v.token)) k(key)
       where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
         -- Nobody who has declined is rung.
         and not coalesce(v_call.declined ? push.entry_user(e.entry), false)
-        and not exists (select from pushed p where p.kind = 0 and p.lane = l.id and p.token = v.token)
-      order by l.id, v.token, e.ordinal
+        and not exists (select from pushed p where p.kind = 0 and p.lane = l.id and p.key = k.key)
+      order by l.id, k.key, e.ordinal
     ) t
     where t.is_small
     returning 1

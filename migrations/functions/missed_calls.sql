@@ -35,9 +35,9 @@ returns table (
   locale text, data jsonb, when_busy boolean
 )
 language sql stable as $$
-  select e.user_id, case when e.inline then e.place::text else v.token end, v.rank * 10000 + e.place, v.registered_at, v.provider, v.token,
-    v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end,
-    e.entry -> 'missedCall' is not distinct from 'true'
+  select e.user_id, case when e.inline then e.place::text else push.token_key(v.provider, v.token) end, v.rank * 10000 + e.place,
+    v.registered_at, v.provider, v.token, v.environment, v.platform, v.locale,
+    case when e.entry ? 'data' then push.recipient_data(e.entry) end, e.entry -> 'missedCall' is not distinct from 'true'
   from (
     -- A user who is named several times is looked up once.
     select distinct on (e.user_id, case when e.inline then e.place end) e.*
@@ -59,10 +59,12 @@ language sql stable as $$
     where e.inline and push.serves(p_providers, t.provider)
       -- "not exists" could be planned as a join with all dead tokens or all devices.
       and (select true from push.token_invalidations x
-        where x.token = t.token and x.app = p_app and x.provider = t.provider) is null
+        where sha256(x.token::bytea) = any (push.token_digests(t.provider, t.token)) and x.app = p_app and x.provider = t.provider
+        limit 1) is null
       -- A token that is given both as a VoIP token and as an alert token counts as a VoIP token.
-      and (t.rank > 1 or t.token <> all (p_voip) and (select true from push.devices x
-        where sha256(x.token::bytea) = sha256(t.token::bytea) and x.app = p_app and x.provider = 'apns' and x.voip) is null)
+      and (t.rank > 1 or lower(t.token) <> all (p_voip) and (select true from push.devices x
+        where sha256(x.token::bytea) = any (push.token_digests('apns', t.token)) and x.app = p_app and x.provider = 'apns' and x.voip
+        limit 1) is null)
     union all
     select d.* from (
       select array_position(push.channels(), d.provider), d.provider, d.token, (d.environment = 'sandbox')::int::smallint,
@@ -106,7 +108,7 @@ begin
     select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
   ), due as materialized (
     -- A token that several entries name is one phone.
-    select distinct on (p.id, l.id, p.token) p.*, l.id as lane
+    select distinct on (p.id, l.id, push.token_key(p.provider, p.token)) p.*, l.id as lane
     from (
       -- One phone of a user, or every phone.
       select distinct on (c.id, a.user_id, case when c.is_all then a.phone end) a.*, c.id, c.app,
@@ -118,7 +120,7 @@ begin
         and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
     ) p join push.lane l on l.app = p.app and l.provider = p.provider
-    order by p.id, l.id, p.token, p.user_id
+    order by p.id, l.id, push.token_key(p.provider, p.token), p.user_id
   ), told as (
     -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.
     update push.delivery x set paired = true

@@ -231,23 +231,27 @@ begin
     get diagnostics v_woken = row_count;
     with last as (
       -- The last push to each device.
-      select distinct on (p.lane, p.token) p.* from push.pushes_of(array[v_call.id]) p where p.kind = 0 order by p.lane, p.token, p.n desc
+      select distinct on (p.lane, k.key) p.*, k.key
+      from push.pushes_of(array[v_call.id]) p cross join lateral (select push.token_key(p.provider, p.token)) k(key)
+      where p.kind = 0 order by p.lane, k.key, p.n desc
     )
     insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
       locale, data)
-    select v_call.id, p.last_n + row_number() over (order by p.lane, p.token), clock_timestamp(), clock_timestamp(), v_call.deadline_at,
+    select v_call.id, p.last_n + row_number() over (order by p.lane, p.key), clock_timestamp(), clock_timestamp(), v_call.deadline_at,
       p.lane, p.lane, coalesce(p.environment, 0), coalesce(p.platform, 0), p.user_id, p.token, p.locale, p.data
     from last p
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
       -- Its user may have logged out since.
-      and ((p.user_id, p.token) in (
-          select e ->> 'userId', t.token from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+      and ((p.user_id, p.key) in (
+          select e ->> 'userId', push.token_key(t.provider, t.token) from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
           where push.is_recipient(e))
         or (select true from push.devices d
-          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider and d.token = p.token and d.enabled
-            and d.invalidated_at is null))
+          where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider
+            and push.token_key(d.provider, d.token) = p.key and d.enabled
+            and d.invalidated_at is null limit 1))
       and (select true from push.token_invalidations x
-        where x.token = p.token and x.app = v_call.app and x.provider = p.provider) is null;
+        where sha256(x.token::bytea) = any (push.token_digests(p.provider, p.token)) and x.app = v_call.app and x.provider = p.provider
+        limit 1) is null;
     get diagnostics v_made = row_count;
     requeued := v_woken + v_made;
     if requeued > 0 then

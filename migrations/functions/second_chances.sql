@@ -62,7 +62,8 @@ begin
     cross join lateral push.entry_tokens(e.entry, true) t
     where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
   ), inline as materialized (
-    select f.id, f.n, f.rank, f.user_id, s.i from failed f join entry s on s.id = f.id and s.user_id = f.user_id and s.token = f.token
+    select f.id, f.n, f.rank, f.user_id, s.i from failed f join entry s on s.id = f.id and s.user_id = f.user_id
+      and push.token_key((push.channels())[s.rank], s.token) = push.token_key((push.channels())[s.rank], f.token)
   ), next as (
     -- The token came from an entry: the next token of the same entry.
     select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, 0 as environment, t.platform, t.locale, t.data

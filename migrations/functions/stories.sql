@@ -94,14 +94,15 @@ begin
         and not exists (select from fault f where f.user_id = e.user_id and f.reason <> 'MemberIgnored')
     ), token as materialized (
       -- Every token that could have been used, and why it could not.
-      select m.user_id, t.token, m.is_off,
+      select m.user_id, t.provider, t.token, m.is_off,
         (select true from push.token_invalidations x
-          where x.token = t.token and x.app = v_call.app and x.provider = t.provider) is not null as is_dead,
+          where sha256(x.token::bytea) = any (push.token_digests(t.provider, t.token)) and x.app = v_call.app and x.provider = t.provider
+          limit 1) is not null as is_dead,
         not push.serves(v_app.providers, t.provider) as is_unserved
       from missing m cross join lateral push.entry_tokens(m.e, push.is_call(v_call.kind)) t
       where jsonb_typeof(m.e) = 'object'
       union all
-      select m.user_id, d.token, m.is_off or not d.enabled,
+      select m.user_id, d.provider, d.token, m.is_off or not d.enabled,
         d.invalidated_at is not null, not push.serves(v_app.providers, d.provider)
       from missing m join push.devices d on d.user_id = m.user_id and d.app = v_call.app
       where not (jsonb_typeof(m.e) = 'object' and push.has_token_member(m.e))
@@ -116,7 +117,8 @@ begin
           else 'NoDevice' end as reason, min(m.i) as i
       from missing m
       -- A token that two users share is one delivery, which belongs to the first user.
-      where not exists (select from token t join reached r on r.token = t.token where t.user_id = m.user_id)
+      where not exists (select from token t join reached r on push.token_key(t.provider, r.token) = push.token_key(t.provider, t.token)
+        where t.user_id = m.user_id)
       group by m.user_id
     )
     select u.user_id, u.reason, format('recipients[%s]', u.i), case u.reason

@@ -15,7 +15,7 @@ begin
   perform from push.lane l where l.id = any (p_lane) order by l.id for share;
   with said as materialized (
     -- Of several answers about a token the latest counts; an answer without a time always counts.
-    select distinct on (l.app, l.provider, r.token) l.app, l.provider, r.token, r.since,
+    select distinct on (l.app, l.provider, push.token_key(l.provider, r.token)) l.app, l.provider, r.token, r.since,
       coalesce(r.reason, 'Unknown') as reason, l.is_held
     from unnest(p_lane, p_token, p_since, p_reason) r(lane, token, since, reason)
     cross join lateral (
@@ -23,12 +23,13 @@ begin
       offset 0
     ) l
     where r.token is not null
-    order by l.app, l.provider, r.token, r.since desc nulls first
+    order by l.app, l.provider, push.token_key(l.provider, r.token), r.since desc nulls first
   ), known as materialized (
-    select s.*, d.tid, d.user_id
+    -- As it was registered.
+    select s.app, s.provider, coalesce(d.token, s.token) as token, s.since, s.reason, s.is_held, d.tid, d.user_id
     from said s left join lateral (
-      select d.ctid as tid, d.user_id from push.devices d
-      where sha256(d.token::bytea) = sha256(s.token::bytea) and d.app = s.app and d.provider = s.provider
+      select d.ctid as tid, d.token, d.user_id from push.devices d
+      where sha256(d.token::bytea) = any (push.token_digests(s.provider, s.token)) and d.app = s.app and d.provider = s.provider
       offset 0
     ) d on true
   ), quarantined as (
@@ -132,7 +133,7 @@ begin
   ), known as materialized (
     select d.tid from feed f cross join lateral (
       select d.ctid as tid from push.devices d
-      where sha256(d.token::bytea) = sha256(f.token::bytea) and d.app = v_app and d.provider = v_provider
+      where sha256(d.token::bytea) = any (push.token_digests(v_provider, f.token)) and d.app = v_app and d.provider = v_provider
       offset 0
     ) d
   ), alive as (
@@ -226,7 +227,7 @@ language sql volatile security definer set search_path = push, pg_temp as $$
     ) l
     cross join lateral (
       select d.ctid as tid from push.devices d
-      where sha256(d.token::bytea) = sha256(u.token::bytea) and d.app = l.app and d.provider = 'apns'
+      where sha256(d.token::bytea) = any (push.token_digests('apns', u.token)) and d.app = l.app and d.provider = 'apns'
       offset 0
     ) d
     where u.environment in (0, 1)

@@ -190,11 +190,11 @@ comment on function push.recipient_data is 'the data of an entry of recipients, 
 -- A value that is no text, or has more than 1,024 bytes, is no token, and may be megabytes: it is not read.
 create or replace function push.voip_tokens(p_recipients jsonb) returns text[] language sql immutable parallel safe as $$
   select array(
-    select translate(t.token #>> '{}', E'<> \t\r\n', '')
+    select lower(translate(t.token #>> '{}', E'<> \t\r\n', ''))
     from jsonb_path_query(p_recipients, 'lax $[*].voipPushToken') t(token)
     where case when jsonb_typeof(t.token) = 'string' then octet_length(t.token #>> '{}') <= 1024 end)
 $$;
-comment on function push.voip_tokens is 'the VoIP tokens of recipients, without <, > and blanks';
+comment on function push.voip_tokens is 'the VoIP tokens of recipients, in small letters, without <, > and blanks';
 
 create or replace function push.token_remedy(p_provider text, p_token text) returns text language sql immutable parallel safe as $$
   select case
