@@ -4439,17 +4439,23 @@ declare
   -- Whatever looks up the devices of a user costs as much as there are.
   c_max constant int := 100;
 begin
+  -- An upsert runs both triggers.
+  if not exists (select from changed) then
+    return null;
+  end if;
   -- An APNs token that was registered in other letters before.
-  delete from push.devices d
-  where d.ctid = any (array(
-    select x.tid
-    from changed c cross join lateral (
-      select x.ctid as tid from push.devices x
-      where sha256(x.token::bytea) = any (push.token_digests('apns', c.token)) and x.app = c.app and x.provider = 'apns'
-        and (x.registered_at, x.id) < (c.registered_at, c.id)
-      for update skip locked
-    ) x
-    where c.provider = 'apns'));
+  if exists (select from changed c where c.provider = 'apns') then
+    delete from push.devices d
+    where d.ctid = any (array(
+      select x.tid
+      from changed c cross join lateral (
+        select x.ctid as tid from push.devices x
+        where sha256(x.token::bytea) = any (push.token_digests('apns', c.token)) and x.app = c.app and x.provider = 'apns'
+          and (x.registered_at, x.id) < (c.registered_at, c.id)
+        for update skip locked
+      ) x
+      where c.provider = 'apns'));
+  end if;
   -- The update runs this trigger once more.
   if exists (select from changed c where c.enabled and c.invalidated_at is null) then
     update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
@@ -5731,20 +5737,28 @@ COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_esca
 CREATE FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text DEFAULT 'production'::text, platform text DEFAULT NULL::text, locale text DEFAULT NULL::text, voip boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_bitmapscan TO 'off'
     AS $$
 #variable_conflict use_column
+declare
+  v_token constant text := push.channel_token(register_device.provider, register_device.token);
+  v_known push.devices;
 begin
   if not push.acts_for_all() and not push.is_own(register_device.app) then
     perform push.refuse_app(register_device.app);
   end if;
   -- A device whose APNs token was registered in other letters gets the new text, and stays what it is.
-  update push.devices d set token = register_device.token
-    where register_device.provider = 'apns' and d.token <> push.channel_token('apns', register_device.token) and d.id = (
-      select x.id from push.devices x
-      where sha256(x.token::bytea) = any (push.token_digests('apns', push.channel_token('apns', register_device.token)))
-        and x.app = register_device.app and x.provider = 'apns'
-      order by x.token = register_device.token desc, x.registered_at desc limit 1);
+  if register_device.provider = 'apns' then
+    select d.* into v_known from push.devices d
+      where sha256(d.token::bytea) = any (push.token_digests('apns', v_token)) and d.app = register_device.app and d.provider = 'apns'
+      order by d.token = v_token desc, d.registered_at desc limit 1;
+    if v_known.token <> v_token then
+      update push.devices d set token = v_token where d.id = v_known.id;
+    end if;
+  end if;
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
     values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
       register_device.environment, register_device.platform, register_device.locale,
@@ -6255,12 +6269,12 @@ begin
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
       (c_index, 'add_recipients, answer_call, beat, call, compare_call, compare_recipients, decline_call, '
-        'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, register_device, report_lanes, '
+        'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
       (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
       (c_walk, 'check_health, claimed_by, count_owed, disown, drop_calls, enqueue_calls, erase_user, finish_erasures, forget, give_up_receipts, '
         'miss, oldest_ringing, postpone_receipts, promote, '
-        'prune, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
+        'prune, register_device, run_job, skipped_recipients, take_job, take_tally, trim_webhooks'),
       (c_batch, 'bypass, claim, claim_receipts, claim_webhooks, correct_environment, dead_tokens, ended, ended_for, '
         'end_accepted, expire, free_rows, hold_invalidation, invalidate_tokens, keep_newest, note_devices, '
         'own_calls, park, places, resume_invalidation, settle, settle_receipts, settle_webhooks, settled, '

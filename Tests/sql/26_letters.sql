@@ -86,6 +86,41 @@ select push.enqueue_call('{"callId": "decline", "from": "x"}', jsonb_build_array
 select pg_temp.ring(:g, 3), push.decline_call('decline', 'ann', device => pg_temp.small('e2')), test.follow() \g /dev/null
 select test.equal('nor if it declines', pg_temp.owed('decline', 'cancel'), 'ann:EEE1');
 
+-- The next channel of a phone that two entries name.
+select push.enqueue_call('{"callId": "next", "from": "x"}', jsonb_build_array(pg_temp.voip('u1', pg_temp.big('c1')),
+  pg_temp.voip('u1', pg_temp.small('c1')) || '{"fcmToken": "letters-token-next-0123456789"}')) \g /dev/null
+select push.settle(:g, null, array[c.outbox_id], array[c.n], array[4], array[1], array[4]::smallint[], array[410]::smallint[], array['Unregistered'],
+  array['m'], array['r'], array[clock_timestamp()], array[clock_timestamp()])
+  from push.claim(:g, 4, array(select id from push.lane), array_fill(999, array[999]), array_fill('-infinity'::timestamptz, array[999])) c
+  where c.user_id = 'u1' and c.token = pg_temp.big('c1') \g /dev/null
+select test.follow() \g /dev/null
+select test.equal('the other entry has it', (select string_agg(d.provider || ':' || right(d.device, 4), ' ') from push.deliveries d
+  where d.call_id = 'next'), 'fcm:6789');
+
+-- Missed calls: a user's phones are told apart, and each is told once.
+set session_replication_role = replica;
+insert into push.devices (user_id, provider, token, voip) values ('mia', 'apns', pg_temp.big('c2'), false), ('mia', 'apns', pg_temp.small('c2'), false);
+set session_replication_role = origin;
+update push.apps set missed_calls = 'all' where app = 'default';
+select push.enqueue_call('{"callId": "missed", "from": "x"}', jsonb_build_array('mia', jsonb_build_object('userId', 'u1', 'apnsToken', pg_temp.big('c3'),
+    'voipPushToken', pg_temp.big('c4')), jsonb_build_object('userId', 'u2', 'apnsToken', pg_temp.small('c3')),
+  jsonb_build_object('userId', 'u3', 'apnsToken', pg_temp.small('c4')))) \g /dev/null
+select push.end_call('missed'), test.follow() \g /dev/null
+select test.equal('one for each phone, and none to a VoIP token', (select string_agg(lower(right(d.device, 2)), ' ' order by d.n) from push.deliveries d
+  where d.call_id = 'missed' and d.kind = 'missed_call'), 'c2 c3');
+update push.apps set missed_calls = null where app = 'default';
+
+-- A requeued invite goes to one phone once.
+insert into push.devices (user_id, provider, token) values ('req', 'apns', pg_temp.small('c5'));
+select push.enqueue_call('{"callId": "requeue", "from": "x"}', jsonb_build_array('req')) \g /dev/null
+update push.devices set token = pg_temp.big('c5') where user_id = 'req';
+select push.settle(:g, null, array[c.outbox_id], array[c.n], array[5], array[1], array[4]::smallint[], array[400]::smallint[], array['BadTopic'],
+  array['m'], array['r'], array[clock_timestamp()], array[clock_timestamp()])
+  from push.claim(:g, 5, array(select id from push.lane), array_fill(999, array[999]), array_fill('-infinity'::timestamptz, array[999])) c
+  where c.user_id = 'req' \g /dev/null
+select test.equal('an invite is requeued to a device that was registered in other letters since', (select r.requeued::int from push.requeue('requeue') r), 1);
+select push.end_call('requeue') \g /dev/null
+
 -- Dead tokens.
 insert into push.devices (user_id, provider, token) values ('dan', 'apns', pg_temp.big('f1'));
 select test.equal('a token is reported as dead in other letters', pg_temp.dead(pg_temp.small('f1')), 1::bigint);
@@ -120,3 +155,9 @@ select push.enqueue_call('{"callId": "erase", "from": "x"}', jsonb_build_array(p
   pg_temp.voip('stays', pg_temp.small('99')))) \g /dev/null
 select push.erase_user('gone', 'default') \g /dev/null
 select test.equal('the push to a token that two users have passes to the other', pg_temp.owed('erase', 'invite'), 'stays:EE99');
+insert into push.token_invalidations (app, provider, token, reason) values ('default', 'apns', pg_temp.big('97'), 'x'), ('default', 'apns', pg_temp.big('98'), 'x');
+select push.enqueue_call('{"callId": "erase-2", "from": "x"}', jsonb_build_array(pg_temp.voip('leaves', pg_temp.small('98')))) \g /dev/null
+select push.answer_call('erase-2', 'somebody', device => pg_temp.big('98')), test.follow() \g /dev/null
+select push.erase_user('leaves', 'default') \g /dev/null
+select test.equal('and no text of the token stays', (select count(*) from push.token_invalidations x where lower(x.token) = pg_temp.small('98'))
+  || ' ' || (select o.answered_device is null from push.outbox o where o.call_id = 'erase-2'), '0 true');

@@ -595,6 +595,20 @@ SQL
   equal "queries for metrics and operators count no deliveries one by one" "$(grep -c 'Seq Scan on delivery' "$work/plan")" 0
   equal "but walks an index as far as a limit" "$(grep -A1 'Limit' "$work/plan" | grep -c 'Index Scan using delivery_ready' | sed 's/^[1-9][0-9]*/yes/')" yes
 
+  # Tokens, also by texts with other letters.
+  sql >"$work/out" 2>"$work/tokens" <<'SQL'
+set client_min_messages = log; load 'auto_explain';
+set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
+select push.register_device('planned-3', 'default', 'apns', repeat('0', 60) || 'ABCF');
+select push.register_device('planned-3', 'default', 'apns', repeat('0', 60) || 'abcf');
+select push.enable_device('default', 'apns', repeat('0', 60) || 'ABCF', true);
+select push.invalidate_tokens(array[l.id], array[repeat('0', 60) || 'ABCF'], array[null]::timestamptz[], array['x'])
+  from push.lane l where l.app = 'default' order by l.provider limit 1;
+select push.drop_device('default', 'apns', repeat('0', 60) || 'ABCF');
+SQL
+  equal "tokens are looked up without a scan" "$(grep -cE 'Seq Scan on (devices|token_invalidations)|Filter: .*sha256' "$work/tokens")" 0
+  equal "by the indexes on their digests" "$(grep -c 'Index Cond: .*sha256.* = ANY' "$work/tokens" | sed 's/^[1-9][0-9]*/yes/')" yes
+
   # A fallback, also planned with statistics of tiny tables.
   sql -c "truncate push.outbox, push.delivery" -c "insert into push.devices (user_id, provider, token, platform) values
     ('planned-2', 'apns', repeat('0', 60) || 'abcd', 'ios'), ('planned-2', 'expo', 'ExponentPushToken[plan]', 'ios')" -c "analyze"

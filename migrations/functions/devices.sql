@@ -47,17 +47,23 @@ declare
   -- Whatever looks up the devices of a user costs as much as there are.
   c_max constant int := 100;
 begin
+  -- An upsert runs both triggers.
+  if not exists (select from changed) then
+    return null;
+  end if;
   -- An APNs token that was registered in other letters before.
-  delete from push.devices d
-  where d.ctid = any (array(
-    select x.tid
-    from changed c cross join lateral (
-      select x.ctid as tid from push.devices x
-      where sha256(x.token::bytea) = any (push.token_digests('apns', c.token)) and x.app = c.app and x.provider = 'apns'
-        and (x.registered_at, x.id) < (c.registered_at, c.id)
-      for update skip locked
-    ) x
-    where c.provider = 'apns'));
+  if exists (select from changed c where c.provider = 'apns') then
+    delete from push.devices d
+    where d.ctid = any (array(
+      select x.tid
+      from changed c cross join lateral (
+        select x.ctid as tid from push.devices x
+        where sha256(x.token::bytea) = any (push.token_digests('apns', c.token)) and x.app = c.app and x.provider = 'apns'
+          and (x.registered_at, x.id) < (c.registered_at, c.id)
+        for update skip locked
+      ) x
+      where c.provider = 'apns'));
+  end if;
   -- The update runs this trigger once more.
   if exists (select from changed c where c.enabled and c.invalidated_at is null) then
     update push.devices d set invalidated_at = clock_timestamp(), invalid_reason = 'TooManyDevices'
@@ -116,17 +122,22 @@ create or replace function push.register_device(
 ) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
+declare
+  v_token constant text := push.channel_token(register_device.provider, register_device.token);
+  v_known push.devices;
 begin
   if not push.acts_for_all() and not push.is_own(register_device.app) then
     perform push.refuse_app(register_device.app);
   end if;
   -- A device whose APNs token was registered in other letters gets the new text, and stays what it is.
-  update push.devices d set token = register_device.token
-    where register_device.provider = 'apns' and d.token <> push.channel_token('apns', register_device.token) and d.id = (
-      select x.id from push.devices x
-      where sha256(x.token::bytea) = any (push.token_digests('apns', push.channel_token('apns', register_device.token)))
-        and x.app = register_device.app and x.provider = 'apns'
-      order by x.token = register_device.token desc, x.registered_at desc limit 1);
+  if register_device.provider = 'apns' then
+    select d.* into v_known from push.devices d
+      where sha256(d.token::bytea) = any (push.token_digests('apns', v_token)) and d.app = register_device.app and d.provider = 'apns'
+      order by d.token = v_token desc, d.registered_at desc limit 1;
+    if v_known.token <> v_token then
+      update push.devices d set token = v_token where d.id = v_known.id;
+    end if;
+  end if;
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
     values (register_device.user_id, register_device.app, register_device.provider, register_device.token,
       register_device.environment, register_device.platform, register_device.locale,
