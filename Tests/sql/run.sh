@@ -260,6 +260,17 @@ one "commit;" >"$work/out"
 two_ends >"$work/out"
 equal "a call that is being deleted is waited for, and its id is free afterwards" \
   "$(two "insert into push.outbox (app, payload, recipients) values ('end', '{\"callId\": \"pasted-5\", \"from\": \"again\"}', '[]') on conflict (call_id, app) do nothing; select count(*) from push.outbox where call_id = 'pasted-5';")" 1
+# --- One APNs token, registered in capitals and in small letters by several sessions ---
+token=$(printf 'ab%.0s' $(seq 32))
+sql -c "select push.register_device('u', 'letters', 'apns', upper('$token'))" >"$work/out"
+one "begin; select from push.devices where app = 'letters' for update;" >"$work/out"
+two_starts "select push.register_device('u', 'letters', 'apns', '$token');"
+two_waits
+sql -c "insert into push.devices (user_id, app, provider, token) values ('u', 'letters', 'apns', '$token')"
+one "commit;" >"$work/out"
+equal "a registration that meets another one succeeds, and there is one device" \
+  "$(two_ends)/$(sql -c "select string_agg(token, ' ') from push.devices where app = 'letters'")" "/$token"
+
 # --- Entries that a claim scans: all deliveries ever claimed, while a transaction holds back vacuum ---
 sql -c "insert into push.outbox (app, payload, recipients)
   select 'walk', jsonb_build_object('callId', 'walk-' || g, 'from', 'x'), '[{\"userId\": \"u\", \"fcmToken\": \"walk-token-0123456789\"}]'

@@ -135,7 +135,11 @@ begin
       where sha256(d.token::bytea) = any (push.token_digests('apns', v_token)) and d.app = register_device.app and d.provider = 'apns'
       order by d.token = v_token desc, d.registered_at desc limit 1;
     if v_known.token <> v_token then
-      update push.devices d set token = v_token where d.id = v_known.id;
+      begin
+        update push.devices d set token = v_token where d.id = v_known.id;
+      exception when unique_violation then
+        null;  -- another session has just registered this text
+      end;
     end if;
   end if;
   insert into push.devices as d (user_id, app, provider, token, environment, platform, locale, voip)
