@@ -145,11 +145,12 @@ $$;
 
 COMMENT ON FUNCTION push.add_recipients(call_id text, recipients jsonb, app text) IS 'people join a call that rings: their phones ring until the call''s deadline, and the phones that ring already are not touched. call_id: payload.callId; recipients: as push.outbox.recipients, and with those of the call at most 1000; app: needed only if several apps have a call with this id. Returns outbox_id: push.outbox.id; deliveries: number of phones that are rung in addition; skipped: how many lines push.skipped_recipients has about these users. Running it twice is harmless. Raises an error if the call rings no longer';
 
-CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb)
+CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb, when_busy boolean)
     LANGUAGE sql STABLE
     AS $$
-  select e.user_id, case when e.inline then e.place::text else push.token_key(v.provider, v.token) end, v.rank * 10000 + e.place, v.registered_at, v.provider, v.token,
-    v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end
+  select e.user_id, case when e.inline then e.place::text else push.token_key(v.provider, v.token) end, v.rank * 10000 + e.place,
+    v.registered_at, v.provider, v.token, v.environment, v.platform, v.locale,
+    case when e.entry ? 'data' then push.recipient_data(e.entry) end, e.entry -> 'missedCall' is not distinct from 'true'
   from (
     -- A user who is named several times is looked up once.
     select distinct on (e.user_id, case when e.inline then e.place end) e.*
@@ -3795,7 +3796,7 @@ begin
       select o.id, jsonb_object_keys(o.declined) as user_id from push.outbox o where o.id = any (p_calls)
     )
     select p.id, p.n, p.lane, array_position(push.channels(), p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
-      p.provider in ('apns', 'fcm') and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
+      p.provider <> 'webpush' and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
         and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
           when 'unheard' then coalesce(p.outcome, 0) <= 1
           else p.outcome is null and p.bypassed end
@@ -4335,7 +4336,7 @@ begin
   ), failed as materialized (
     select i.* from invite i where i.has_failed
   ), call as materialized (
-    select o.id, o.app, o.recipients, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
+    select o.id, o.app, o.recipients, o.created_at, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
       case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
     from push.outbox o where o.id = any (array(select f.id from failed f))
   ), entry as materialized (
@@ -4349,21 +4350,24 @@ begin
       and push.token_key((push.channels())[s.rank], s.token) = push.token_key((push.channels())[s.rank], f.token)
   ), next as (
     -- The token came from an entry: the next token of the same entry.
-    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
+    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, 0 as environment, t.platform, t.locale, t.data
     from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and t.rank <= 3
     union all
     -- A registered user: the ten newest devices of the next channel on the same platform, once the last token of this one has failed.
-    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
+    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token, d.environment,
       -- A device of unknown platform counts as being on the platform of the phone that failed.
       case d.platform when 0 then f.platform else d.platform end, d.locale, f.data
     from failed f join call c on c.id = f.id
     cross join lateral (
       select x.* from (
         select array_position(push.channels(), d.provider) as rank, d.token, d.locale, d.registered_at,
-          push.platform_code(d.platform, d.provider) as platform
+          (d.environment = 'sandbox')::int as environment, push.platform_code(d.platform, d.provider) as platform
         from push.devices d
-        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider in ('fcm', 'expo') offset 0
-      ) x where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
+        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null
+          and (d.provider in ('fcm', 'expo') or d.provider = 'apns' and d.voip) offset 0
+      ) x
+      where (x.rank > f.rank or x.registered_at > c.created_at and p_why = 'failed') and x.platform in (0, f.platform)
+      order by x.registered_at desc limit 10
     ) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
   ), used as materialized (
@@ -4377,10 +4381,10 @@ begin
     where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
   ), made as (
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
-      data, fallback_of)
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
+      locale, data, fallback_of)
     select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), clock_timestamp(), clock_timestamp(),
-      b.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
+      b.deadline_at, b.lane, b.lane, b.environment, b.platform, b.user_id, b.token, b.locale, b.data, b.n
     from (
       -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
       select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used
@@ -4470,6 +4474,23 @@ begin
       ) x
       cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   end if;
+  -- A phone whose token died while it was called, and that has just given another one. Few users have a token that died so recently; only
+  -- then the calls that ring are searched.
+  insert into push.follow_ups (outbox_id, why)
+  select distinct o.id, 'failed'
+  from (
+    select distinct c.user_id, c.app from changed c
+    where c.enabled and c.invalidated_at is null and c.registered_at > clock_timestamp() - interval '1 minute'
+  ) u
+  cross join lateral (
+    select from push.devices d
+    where d.invalidated_at > clock_timestamp() - interval '10 minutes' and d.user_id = u.user_id and d.app = u.app limit 1
+  ) dead
+  cross join lateral (
+    select o.id from push.outbox o
+    where o.state = 'ringing' and o.deadline_at > clock_timestamp() and o.app = u.app
+      and (o.recipients @> jsonb_build_array(u.user_id) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', u.user_id)))
+  ) o;
   delete from push.token_invalidations x
   where x.ctid = any (array(
     select dead.tid
@@ -4483,7 +4504,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_devices() IS 'keeps one device of each token, puts aside devices beyond the newest 100 of a user, and forgets that tokens of living devices were dead';
+COMMENT ON FUNCTION push.note_devices() IS 'keeps one device of each token, puts aside devices beyond the newest 100 of a user, notes calls that ring for a user whose token has died meanwhile, and forgets that tokens of living devices were dead';
 
 CREATE FUNCTION push.note_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6669,7 +6690,12 @@ declare
   c_own_keys  constant int := 256;
   c_own_quotes constant int := 40;
   c_alert_envelope constant int := 512;
-  v_text    text := p_payload::text;
+  -- The gateway shortens the names that apps only show, if a push is too large with them (CallData.withShortNames). Three dots have as
+  -- many bytes as its ellipsis.
+  v_payload jsonb := p_payload || (select coalesce(jsonb_object_agg(key, left(value #>> '{}', 63) || '...'), '{}') from jsonb_each(p_payload)
+    where key in ('fromName', 'callerName', 'apartmentNumber', 'buildingName', 'groupName')
+      and jsonb_typeof(value) = 'string' and length(value #>> '{}') > 64);
+  v_text    text := v_payload::text;
   v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
   v_members int;
@@ -6678,12 +6704,12 @@ begin
   select octet_length(v_text) + c_own_keys + 2 * count(*) filter (where jsonb_typeof(value) in ('number', 'boolean')),
       coalesce(sum(length(value::text) - length(translate(value::text, '"\', ''))) filter (where jsonb_typeof(value) in ('object', 'array')), 0)
     into v_members, v_nested
-    from jsonb_each(p_payload);
+    from jsonb_each(v_payload);
   v_members := v_members - (
     select coalesce(sum(case jsonb_typeof(node)
       when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(node)) - 1, 0)
       when 'array' then greatest(jsonb_array_length(node) - 1, 0) end), 0)
-    from jsonb_path_query(p_payload, 'strict $.**') node);
+    from jsonb_path_query(v_payload, 'strict $.**') node);
   return array(
     select case when l.bytes > l.most then
       format('payload: up to %s bytes when rendered for %s, the limit is %s; shorten it, metadata first', l.bytes, l.provider, l.most) end
@@ -6698,7 +6724,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload; null: none. p_is_call: as a VoIP push';
+COMMENT ON FUNCTION push.size_faults(p_payload jsonb, p_is_call boolean) IS 'by rank of the channel: the fault in the size of a payload with short names; null: none. p_is_call: as a VoIP push';
 
 CREATE FUNCTION push.skipped_recipients(p_outbox_id bigint) RETURNS TABLE(user_id text, reason text, field text, remedy text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -7026,7 +7052,7 @@ begin
     cross join lateral (select * from push.outbox o where o.id = c.id offset 0) o
     left join push.apps a on a.app = o.app
     where not o.voided and (o.state = 'missed' or o.state = 'ended' and o.end_reason <> 'notification'
-        and (o.end_reason not in ('declined', 'busy') or o.declined @? '$.*.reason ? (@ == "connection_failed")'))
+        and (o.end_reason not in ('declined', 'busy') or o.declined @? '$.*.reason ? (@ == "connection_failed" || @ == "busy")'))
       and a.missed_calls is distinct from 'off'
   ), pushed as materialized (
     select p.id, max(p.last_n) as last_n, bool_or(p.kind = 2) as is_told from push.pushes_of(array(select c.id from call c)) p group by p.id
@@ -7039,7 +7065,7 @@ begin
         least(c.ended_at, c.deadline_at) + c_life as until
       from call c cross join lateral push.alert_phones(c.app, c.recipients, c.voip, c.providers, c.is_all) a
       -- A user who declined has not missed the call.
-      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true
+      where case c.declined -> a.user_id ->> 'reason' when 'connection_failed' then true when 'busy' then a.when_busy
           else c.declined -> a.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
