@@ -30,7 +30,12 @@ import Testing
           for dialect in ShippedDialects.names {
             for platform in DevicePlatform.allCases {
               fixture.platform = platform
-              do { _ = try fixture.plan(dialect, provider) } catch PlanningFailure.noTemplate {}
+              do {
+                _ = try fixture.plan(dialect, provider)
+              } catch PlanningFailure.noTemplate {
+              } catch {
+                Issue.record("\(dialect) over \(provider.rawValue) on \(platform), names of \(part): \(error)")
+              }
             }
           }
         }
