@@ -75,75 +75,51 @@ $$;
 
 COMMENT ON FUNCTION push.add_counts(p_counts jsonb, p_more jsonb) IS 'adds to the counts of an erasure. p_counts: push.erasure.counts; p_more: what is added, likewise';
 
-CREATE FUNCTION push.add_recipients(call_id text, recipients jsonb, app text DEFAULT NULL::text) RETURNS TABLE(outbox_id bigint, deliveries integer, skipped integer)
+CREATE FUNCTION push.add_recipients(call_id text, recipients jsonb, app text DEFAULT NULL::text) RETURNS TABLE(outbox_id bigint, deliveries integer, skipped integer, known integer)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
-  v_call  push.outbox;
-  v_new   jsonb;
-  v_all   jsonb;
-  v_users text[];
+  v_call push.outbox;
+  v_all  jsonb;
 begin
+  -- A snapshot from before does not show what a gateway has sent since.
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    raise exception using errcode = 'feature_not_supported', message = 'push.add_recipients: needs the isolation level READ COMMITTED',
+      hint = 'Call it in a transaction of its own: begin isolation level read committed.';
+  end if;
   outbox_id := push.find_call(add_recipients.call_id, add_recipients.app);
   -- Who ends a call, or acts on its end, has this lock: either they see the newcomers, or the newcomers see the end.
   select o.* into v_call from push.outbox o where o.id = add_recipients.outbox_id for no key update;
-  if v_call.state <> 'ringing' or v_call.deadline_at <= clock_timestamp() then
+  if v_call.state <> 'ringing' or v_call.deadline_at <= clock_timestamp() or not push.is_call(v_call.kind) then
     raise exception using errcode = '55R01',
-      message = format('call_id: call %s rings no longer', left(v_call.call_id, 128)),
-      hint = 'Its state is in push.outbox. To ring more people, enqueue another call, with an id of its own.';
+      message = format('call_id: call %s %s', left(v_call.call_id, 128),
+        case when push.is_call(v_call.kind) then 'rings no longer' else 'is a notification' end),
+      hint = 'push.call shows its state. To ring more people, enqueue another call, with an id of its own.';
+  elsif v_call.id is null then
+    perform push.find_call(add_recipients.call_id, add_recipients.app);  -- it was deleted meanwhile
   end if;
-  -- What is there already is left out, so that calling this twice is harmless.
-  v_new := case when jsonb_typeof(add_recipients.recipients) = 'array' then (
+  known := jsonb_array_length(v_call.recipients);
+  -- What is there already is not added again, so that calling this twice is harmless.
+  v_all := coalesce(v_call.recipients || case when jsonb_typeof(add_recipients.recipients) = 'array' then (
     select coalesce(jsonb_agg(e.entry order by e.ordinal), '[]')
     from jsonb_array_elements(add_recipients.recipients) with ordinality e(entry, ordinal)
-    where not exists (select from jsonb_array_elements(v_call.recipients) r(entry) where r.entry = e.entry)) end;
-  v_all := coalesce(v_call.recipients || v_new, 'null');
-  v_users := array(select push.entry_user(e) from jsonb_array_elements(v_new) e where push.is_recipient(e));
-  with call as materialized (
-    -- Raises an error if the call with all its recipients would be refused.
-    select a.* from push.accept(v_call.app, v_call.kind, v_call.call_id, v_call.payload,
-      case when pg_column_size(v_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(v_all)) else v_all end,
-      v_call.ring_seconds, v_call.traceparent) a
-  ), pushed as materialized (
-    select p.kind, p.lane, push.token_key(p.provider, p.token) as key, p.last_n from push.pushes_of(array[v_call.id]) p
-  ), made as (
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
-    select v_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key), clock_timestamp(),
-      clock_timestamp(), v_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data
-    from (
-      select distinct on (l.id, k.key) l.id as lane, v.token, k.key collate "C" as key, v.environment, v.platform, v.locale,
-        push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
-        c.size_faults[v.rank] is null or push.refuse(v_call.call_id, c.size_faults[v.rank]) as is_small
-      from call c cross join lateral jsonb_array_elements(v_new) with ordinality e(entry, ordinal)
-      cross join lateral push.phones_of(v_call.app, true, c.providers, null, e.entry) v
-      join push.lane l on l.app = v_call.app and l.provider = (push.channels())[v.rank]
-      cross join lateral (select push.token_key(l.provider, v.token)) k(key)
-      where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
-        -- Nobody who has declined is rung.
-        and not coalesce(v_call.declined ? push.entry_user(e.entry), false)
-        and not exists (select from pushed p where p.kind = 0 and p.lane = l.id and p.key = k.key)
-      order by l.id, k.key, e.ordinal
-    ) t
-    where t.is_small
-    returning 1
-  )
-  select count(*) into deliveries from made;
-  update push.outbox o set recipients = v_all where o.id = v_call.id and v_new <> '[]';
-  if pg_sequence_last_value('push.quota_id_seq') is not null then
-    perform push.use_quota(array[v_call.app], array[array[0, 0, jsonb_array_length(v_new)]]::bigint[]);
+    where not exists (select from jsonb_array_elements(v_call.recipients) r(entry) where r.entry = e.entry)) end, 'null');
+  if pg_sequence_last_value('push.quota_id_seq') is not null and jsonb_typeof(v_all) = 'array' then
+    -- While the app may ring nobody, nobody joins.
+    perform push.has_room(v_call.app, array[1, 0, jsonb_array_length(v_all) - known], true);
+    perform push.use_quota(array[v_call.app], array[array[0, 0, jsonb_array_length(v_all) - known]]::bigint[]);
   end if;
-  skipped := (select count(*) from push.skipped_recipients(v_call.id) s where s.user_id = any (v_users) or s.user_id is null);
-  if deliveries > 0 then
-    perform push.ring_doorbell();
-  end if;
+  deliveries := push.ring_newcomers(v_call, add_recipients.recipients, v_all);
+  update push.outbox o set recipients = v_all where o.id = v_call.id and jsonb_array_length(v_all) > known;
+  skipped := (select count(*) from push.skipped_recipients(v_call.id) s where substring(s.field from '\d+')::int >= known);
   return next;
 end
 $$;
 
-COMMENT ON FUNCTION push.add_recipients(call_id text, recipients jsonb, app text) IS 'people join a call that rings: their phones ring until the call''s deadline, and the phones that ring already are not touched. call_id: payload.callId; recipients: as push.outbox.recipients, and with those of the call at most 1000; app: needed only if several apps have a call with this id. Returns outbox_id: push.outbox.id; deliveries: number of phones that are rung in addition; skipped: how many lines push.skipped_recipients has about these users. Running it twice is harmless. Raises an error if the call rings no longer';
+COMMENT ON FUNCTION push.add_recipients(call_id text, recipients jsonb, app text) IS 'people join a call that rings: their phones ring until the call''s deadline, and the phones that ring already are not touched. call_id: payload.callId; recipients: as push.outbox.recipients, and with those of the call at most 1000; app: needed only if several apps have a call with this id. Returns outbox_id: push.outbox.id; deliveries: number of phones that are rung in addition; skipped: how many lines push.skipped_recipients has about new recipients; known: how many recipients the call had before, which is where the new ones begin in push.skipped_recipients. Running it twice is harmless. Raises an error if the call rings no longer. Needs READ COMMITTED';
 
 CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb, when_busy boolean)
     LANGUAGE sql STABLE
@@ -3796,9 +3772,11 @@ begin
       select o.id, jsonb_object_keys(o.declined) as user_id from push.outbox o where o.id = any (p_calls)
     )
     select p.id, p.n, p.lane, array_position(push.channels(), p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
-      p.provider <> 'webpush' and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
+      p.provider in ('apns', 'fcm') and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
         and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
+          -- Of who has joined since, a later note is taken.
           when 'unheard' then coalesce(p.outcome, 0) <= 1
+            and (p.fallback_of is not null or p.created_at <= greatest(o.created_at, clock_timestamp() - o.patience))
           else p.outcome is null and p.bypassed end
         and (p_why = 'failed' or (select true from push.ring_reports r where r.outbox_id = p.id and r.user_id = p.user_id) is null)
         and (p.id, p.n) not in (select f.id, f.fallback_of from pushed f where f.fallback_of is not null),
@@ -3806,7 +3784,8 @@ begin
         select x.id, x.user_id, x.lane, x.os from pushed x where coalesce(x.outcome, 0) <= 1)
     from pushed p
     cross join lateral (
-      select from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
+      select o.created_at, (select make_interval(secs => a.escalate_after_seconds) from push.apps a where a.app = o.app) as patience
+      from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
     ) o;
 end
 $$;
@@ -3842,15 +3821,10 @@ CREATE FUNCTION push.is_misnamed(p_entry jsonb) RETURNS boolean
     AS $$
   select p_entry ?| (push.look_alikes('voipPushToken') || push.look_alikes('apnsToken') || push.look_alikes('fcmToken')
       || push.look_alikes('pushToken') || push.look_alikes('webPushSubscription') || push.look_alikes('notificationEnabled'))
-    and (not p_entry ? 'voipPushToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('voipPushToken')
-      or not p_entry ? 'apnsToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('apnsToken')
-      or not p_entry ? 'fcmToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('fcmToken')
-      or not p_entry ? 'pushToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('pushToken')
-      or not p_entry ? 'webPushSubscription' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('webPushSubscription')
-      or not p_entry ? 'notificationEnabled' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('notificationEnabled'))
+    and push.misnamed(p_entry) is not null
 $$;
 
-COMMENT ON FUNCTION push.is_misnamed(p_entry jsonb) IS 'whether an entry has a token or the switch under another name, and not under its own';
+COMMENT ON FUNCTION push.is_misnamed(p_entry jsonb) IS 'whether push.misnamed finds something; the names are looked for first, which is quick';
 
 CREATE FUNCTION push.is_offered(p_row push.delivery, p_gateway integer, p_last smallint[]) RETURNS boolean
     LANGUAGE sql STABLE
@@ -4273,6 +4247,19 @@ $$;
 
 COMMENT ON FUNCTION push.minutes(p_since timestamp with time zone) IS 'statistics of invites by the minute in which they were settled, without void ones. The last row, without a minute, is the total. p_since: start time; the cost grows with the deliveries settled since. late: delivered after the deadline; expired: never sent in time; dead: failed; p50_ms, p99_ms: milliseconds from enqueueing until the provider accepted the push';
 
+CREATE FUNCTION push.misnamed(p_entry jsonb, OUT name text, OUT member text) RETURNS record
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select n.name, m.member
+  from unnest(push.recipient_members()) m(member) cross join lateral unnest(push.look_alikes(m.member)) n(name)
+  where coalesce(p_entry ->> m.member, '') = '' and case
+    when m.member = 'notificationEnabled' then p_entry -> n.name not in ('true', 'null')
+    else length(p_entry ->> n.name) >= 20 and (jsonb_typeof(p_entry -> n.name) in ('string', 'array') or p_entry -> n.name ? 'endpoint') end
+  limit 1
+$$;
+
+COMMENT ON FUNCTION push.misnamed(p_entry jsonb, OUT name text, OUT member text) IS 'a token, or the switch that is off, that an entry has under another name (name), and not under its own (member); null: none';
+
 CREATE FUNCTION push.miss(p_max integer DEFAULT 1000) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -4336,7 +4323,7 @@ begin
   ), failed as materialized (
     select i.* from invite i where i.has_failed
   ), call as materialized (
-    select o.id, o.app, o.recipients, o.created_at, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
+    select o.id, o.app, o.recipients, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
       case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
     from push.outbox o where o.id = any (array(select f.id from failed f))
   ), entry as materialized (
@@ -4350,24 +4337,21 @@ begin
       and push.token_key((push.channels())[s.rank], s.token) = push.token_key((push.channels())[s.rank], f.token)
   ), next as (
     -- The token came from an entry: the next token of the same entry.
-    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, 0 as environment, t.platform, t.locale, t.data
+    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
     from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and t.rank <= 3
     union all
     -- A registered user: the ten newest devices of the next channel on the same platform, once the last token of this one has failed.
-    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token, d.environment,
+    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
       -- A device of unknown platform counts as being on the platform of the phone that failed.
       case d.platform when 0 then f.platform else d.platform end, d.locale, f.data
     from failed f join call c on c.id = f.id
     cross join lateral (
       select x.* from (
         select array_position(push.channels(), d.provider) as rank, d.token, d.locale, d.registered_at,
-          (d.environment = 'sandbox')::int as environment, push.platform_code(d.platform, d.provider) as platform
+          push.platform_code(d.platform, d.provider) as platform
         from push.devices d
-        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null
-          and (d.provider in ('fcm', 'expo') or d.provider = 'apns' and d.voip) offset 0
-      ) x
-      where (x.rank > f.rank or x.registered_at > c.created_at and p_why = 'failed') and x.platform in (0, f.platform)
-      order by x.registered_at desc limit 10
+        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider in ('fcm', 'expo') offset 0
+      ) x where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
     ) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
   ), used as materialized (
@@ -4381,10 +4365,10 @@ begin
     where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
   ), made as (
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
-      locale, data, fallback_of)
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
+      data, fallback_of)
     select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), clock_timestamp(), clock_timestamp(),
-      b.deadline_at, b.lane, b.lane, b.environment, b.platform, b.user_id, b.token, b.locale, b.data, b.n
+      b.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
     from (
       -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
       select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used
@@ -4474,23 +4458,6 @@ begin
       ) x
       cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   end if;
-  -- A phone whose token died while it was called, and that has just given another one. Few users have a token that died so recently; only
-  -- then the calls that ring are searched.
-  insert into push.follow_ups (outbox_id, why)
-  select distinct o.id, 'failed'
-  from (
-    select distinct c.user_id, c.app from changed c
-    where c.enabled and c.invalidated_at is null and c.registered_at > clock_timestamp() - interval '1 minute'
-  ) u
-  cross join lateral (
-    select from push.devices d
-    where d.invalidated_at > clock_timestamp() - interval '10 minutes' and d.user_id = u.user_id and d.app = u.app limit 1
-  ) dead
-  cross join lateral (
-    select o.id from push.outbox o
-    where o.state = 'ringing' and o.deadline_at > clock_timestamp() and o.app = u.app
-      and (o.recipients @> jsonb_build_array(u.user_id) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', u.user_id)))
-  ) o;
   delete from push.token_invalidations x
   where x.ctid = any (array(
     select dead.tid
@@ -4504,7 +4471,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_devices() IS 'keeps one device of each token, puts aside devices beyond the newest 100 of a user, notes calls that ring for a user whose token has died meanwhile, and forgets that tokens of living devices were dead';
+COMMENT ON FUNCTION push.note_devices() IS 'keeps one device of each token, puts aside devices beyond the newest 100 of a user, and forgets that tokens of living devices were dead';
 
 CREATE FUNCTION push.note_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5314,7 +5281,7 @@ $_$;
 
 COMMENT ON FUNCTION push.prune_others() IS 'deletes what is too old in other tables than that of calls, in small bites';
 
-CREATE FUNCTION push.pushes_of(p_calls bigint[]) RETURNS TABLE(id bigint, n integer, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint, locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of integer, deadline_at timestamp with time zone, bypassed boolean, last_n integer)
+CREATE FUNCTION push.pushes_of(p_calls bigint[]) RETURNS TABLE(id bigint, n integer, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint, locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of integer, deadline_at timestamp with time zone, bypassed boolean, last_n integer, created_at timestamp with time zone)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -5337,14 +5304,14 @@ begin
         ) t
         where hashtextextended(t.token, 0) = p.hash and push.mask(t.token) = p.device limit 1) end),
       p.environment, p.platform, p.locale, p.data, p.outcome, p.reason, p.may_ring, p.fallback_of, p.deadline_at, p.bypassed,
-      max(p.n) over (partition by p.outbox_id)
+      max(p.n) over (partition by p.outbox_id), p.created_at
     from unnest(p_calls) c(id)
     cross join lateral (select o.created_at, o.recipients from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
         d.locale, d.data, case when d.accepted_at is not null then 0::smallint end as outcome, null::text as reason,
         d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
-        d.bypassed_at is not null as bypassed
+        d.bypassed_at is not null as bypassed, d.created_at
       from push.delivery d where d.outbox_id = c.id
       union all
       -- A gateway that settles says whether the request left; otherwise each attempt may have. One that is dead did not arrive if every
@@ -5354,7 +5321,7 @@ begin
           and case when h.outcome <> 4 then true else h.attempts > (
               select count(*) from jsonb_array_elements(h.failures) f where f ->> 'status' <> '0' and not f ? 'hedged')
             + case when h.status is null or h.failures @> jsonb_build_array(jsonb_build_object('attempt', h.attempts, 'hedged', true))
-              then 0 else 1 end end, h.fallback_of, h.deadline_at, false
+              then 0 else 1 end end, h.fallback_of, h.deadline_at, false, h.created_at
       from push.history h where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.finished_at >= o.created_at
       offset 0
     ) p
@@ -5553,8 +5520,7 @@ CREATE FUNCTION push.recipient_faults(p_recipients jsonb, p_kind text, p_app tex
   )
   select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
   from entry e left join lateral (
-    select m.member, n.name from unnest((push.recipient_members())) m(member) cross join lateral unnest(push.look_alikes(m.member)) n(name)
-    where jsonb_typeof(e.entry) = 'object' and not e.entry ? m.member and jsonb_strip_nulls(e.entry) ? n.name limit 1
+    select l.* from push.misnamed(case jsonb_typeof(e.entry) when 'object' then e.entry end) l
   ) l on true
   cross join lateral (
     select m.* from (values
@@ -6224,6 +6190,60 @@ $$;
 
 COMMENT ON FUNCTION push.ring_doorbell() IS 'wakes the gateways at commit; in the sessions of gateways (push.is_gateway) it does nothing';
 
+CREATE FUNCTION push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_all jsonb) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  v_after interval := (select make_interval(secs => a.escalate_after_seconds) from push.apps a where a.app = p_call.app);
+  v_count int;
+begin
+  with call as materialized (
+    -- Raises an error if the call with all its recipients would be refused.
+    select a.* from push.accept(p_call.app, p_call.kind, p_call.call_id, p_call.payload,
+      case when pg_column_size(p_all) > 2097152 then jsonb_build_object('tooManyBytes', pg_column_size(p_all)) else p_all end,
+      p_call.ring_seconds, p_call.traceparent) a
+  ), pushed as materialized (
+    select p.kind, p.lane, push.token_key(p.provider, p.token) as key, p.last_n from push.pushes_of(array[p_call.id]) p
+  ), known as materialized (
+    select r.entry, t.provider, push.token_key(t.provider, t.token) as key
+    from jsonb_array_elements(p_call.recipients) r(entry) left join lateral push.entry_tokens(r.entry, true) t on push.is_recipient(r.entry)
+  ), made as (
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token, locale, data)
+    select p_call.id, coalesce((select max(p.last_n) from pushed p), -1) + row_number() over (order by t.lane, t.key), clock_timestamp(),
+      clock_timestamp(), p_call.deadline_at, t.lane, t.lane, t.environment, t.platform, t.user_id, t.token, t.locale, t.data
+    from (
+      select distinct on (l.id, k.key) l.id as lane, v.token, k.key collate "C" as key, v.environment, v.platform, v.locale,
+        push.entry_user(e.entry) as user_id, push.recipient_data(e.entry) as data,
+        coalesce(case when c.size_faults[v.rank] is null then l.id end, push.refuse(p_call.call_id, c.size_faults[v.rank], p_call.app)::int)
+      from call c cross join lateral jsonb_array_elements(p_recipients) with ordinality e(entry, ordinal)
+      cross join lateral push.phones_of(p_call.app, true, c.providers, null, e.entry) v
+      left join push.lane l on l.app = p_call.app and l.provider = (push.channels())[v.rank]
+      cross join lateral (select push.token_key((push.channels())[v.rank], v.token)) k(key)
+      where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
+        -- Nobody who has declined is rung.
+        and not coalesce(p_call.declined ? push.entry_user(e.entry), false)
+        and not exists (select from pushed p where p.kind = 0 and p.lane = l.id and p.key = k.key)
+        and (e.entry in (select x.entry from known x) or not exists (
+          select from push.entry_tokens(e.entry, true) t where (t.provider, push.token_key(t.provider, t.token)) in (
+            select x.provider, x.key from known x where x.key is not null)))
+      order by l.id, k.key, e.ordinal
+    ) t
+    returning 1
+  )
+  select count(*) into v_count from made;
+  if v_count > 0 then
+    perform push.ring_doorbell();
+    insert into push.follow_ups (outbox_id, why, is_urgent, due_at)
+      select p_call.id, 'unheard', true, clock_timestamp() + v_after where v_after is not null;
+  end if;
+  return v_count;
+end
+$$;
+
+COMMENT ON FUNCTION push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_all jsonb) IS 'makes the invites of people who join: for the phones of p_recipients that the call has not been sent to. p_call: the call, locked, as it was before; p_all: its recipients with the new ones. Returns how many';
+
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6293,7 +6313,7 @@ begin
   for v_plan in
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
-      (c_index, 'add_recipients, answer_call, beat, call, compare_call, compare_recipients, decline_call, '
+      (c_index, 'add_recipients, ring_newcomers, answer_call, beat, call, compare_call, compare_recipients, decline_call, '
         'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
       (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),

@@ -53,6 +53,9 @@ from (values
   ('{"userId": "u", "push_token": "ExponentPushToken[secret]", "notification_enabled": true}', 'u', '.push_token RecipientMalformed is not read; write pushToken'),
   ('{"userId": "u", "fcmToken": "secret-token-0123456789", "notification_enabled": false}', 'u',
     '.notification_enabled RecipientMalformed is not read; write notificationEnabled'),
+  ('{"userId": "u", "fcmToken": "secret-token-0123456789", "notificationEnabled": null, "notification_enabled": false}', 'u',
+    '.notification_enabled RecipientMalformed is not read; write notificationEnabled'),
+  ('{"userId": "u", "fcmToken": "", "fcm_token": "secret-token-0123456789"}', 'u', '.fcm_token RecipientMalformed is not read; write fcmToken'),
   ('{"userId": "u", "fcm": "secret-token-0123456789"}', 'u', '.fcm RecipientMalformed is not read; write fcmToken'),
   ('{"userId": "u", "voip_tokens": [{"token": "secret"}]}', 'u', '.voip_tokens RecipientMalformed is not read; write voipPushToken'),
   ('"stranger"', 'stranger', ' NoDevice has no device for this; register one, or give a token')
@@ -63,6 +66,10 @@ from (values ('{"email": "secret@example.org", "name": "secret"}'::jsonb,
     '; a recipients[0].email MemberIgnored is not known, and was ignored; a recipients[0].name MemberIgnored is not known, and was ignored'),
   ('{"secret-token-as-name": 1}', ''), ('{"push_token": null, "voip_token": null}', '; a recipients[0].push_token MemberIgnored is not known, and '
     'was ignored; a recipients[0].voip_token MemberIgnored is not known, and was ignored'),
+  -- These are no tokens, whatever they are called.
+  ('{"subscription": "premium", "voip": false, "voip_tokens": [], "apns": {}, "expo": "", "fcm_token": null, "notification_enabled": true}', '; '
+    || (select string_agg(format('a recipients[0].%s MemberIgnored is not known, and was ignored', k), '; ' order by k) from unnest(array['apns', 'expo',
+      'fcm_token', 'notification_enabled', 'subscription', 'voip', 'voip_tokens']) k)),
   ('{"fcm_token": "secret", "notification_enabled": false}', '; a recipients[0].fcm_token MemberIgnored is not known, and was ignored; '
     'a recipients[0].notification_enabled MemberIgnored is not known, and was ignored')) x(extra, story);
 select test.equal(format('a VoIP token of %s digits is none', digits),

@@ -51,7 +51,7 @@ select test.equal('by reason', (select string_agg(s.user_id || ':' || s.reason, 
 select test.equal('a newcomer may decline', push.decline_call('j', 'b1'), true);
 select test.follow();
 select test.equal('and is told to stop', pg_temp.told('j', 'cancel'), 'b1:b1');
-select test.equal('and is not rung again', pg_temp.join('j', jsonb_build_array(pg_temp.entry('b1', 'b2'))), '0 1');
+select test.equal('and is not rung again', pg_temp.join('j', jsonb_build_array(pg_temp.entry('b1', 'b2'))), '0 0');
 select pg_temp.accept_all(:g, 2), push.end_call('j'), test.follow() \g /dev/null
 select test.equal('at the end all phones are told to stop', pg_temp.told('j', 'cancel'), 'a1:a1 d2:d2 reg:r1 reg:r2');
 select test.equal('and miss the call, but for who declined', pg_temp.told('j', 'missed_call'), 'a1:a1 d2:d2 reg:r2');
@@ -60,7 +60,7 @@ select test.equal('and miss the call, but for who declined', pg_temp.told('j', '
 select test.equal('a call that has ended rings nobody else', pg_temp.join('j', jsonb_build_array(pg_temp.entry('e'))), '55R01 call_id: call j rings no longer');
 select test.equal('nor one that is unknown', pg_temp.join('unknown', '["a"]'), 'P0002 call_id: there is no call unknown');
 select push.enqueue_call('{"callId": "note", "from": "x", "chatId": "c"}', '["reg"]', kind => 'message') \g /dev/null
-select test.equal('nor a notification', pg_temp.join('note', '["off"]'), '55R01 call_id: call note rings no longer');
+select test.equal('nor a notification', pg_temp.join('note', '["off"]'), '55R01 call_id: call note is a notification');
 select push.enqueue_call('{"callId": "k", "from": "x"}', jsonb_build_array(pg_temp.entry('a1'))) \g /dev/null
 select test.equal(format('recipients must be an array: %s', coalesce(bad::text, 'null')), pg_temp.join('k', bad),
   '22023 recipients: must be an array of user ids or objects (call k)')
@@ -92,3 +92,35 @@ select test.equal('recipients are not removed', pg_temp.change('[]'),
   'push.outbox: only state, answered_by and end_reason can be changed; enqueue another call (call k)');
 select test.equal('nor replaced', pg_temp.change('["z"]'),
   'push.outbox: only state, answered_by and end_reason can be changed; enqueue another call (call k)');
+
+-- What is said of newcomers is about them alone.
+select push.enqueue_call('{"callId": "s", "from": "x"}', '[7, "nobody"]') \g /dev/null
+select test.equal('a good one: nothing is skipped', pg_temp.join('s', jsonb_build_array(pg_temp.entry('g1'))), '1 0');
+select test.equal('a token under another name', pg_temp.join('s', '[{"userId": "ana", "fcm_token": "join-token-0123456789-an"}]'), '0 1');
+select test.equal('a switch that is none', pg_temp.join('s', jsonb_build_array(pg_temp.entry('h1') || '{"notificationEnabled": "no"}')), '0 1');
+select test.equal('where the new ones begin', (select a.known from push.add_recipients('s', '["x"]') a), 5);
+-- The same phone by another token; a user who has registered a phone since.
+select push.enqueue_call('{"callId": "t", "from": "x"}', jsonb_build_array(pg_temp.entry('i1') || '{"pushToken": "ExponentPushToken[join-i1]"}', 'late')) \g /dev/null
+select test.equal('an entry with a token of another one is the same phone',
+  pg_temp.join('t', '[{"userId": "i1", "pushToken": "ExponentPushToken[join-i1]", "platform": "ios"}]'), '0 0');
+insert into push.devices (user_id, provider, token, platform) values ('late', 'fcm', pg_temp.token('l1'), 'android');
+select test.equal('a user who is named again rings on the phone that has come since', pg_temp.join('t', '["late"]'), '1 0');
+select test.equal('once', pg_temp.join('t', '["late"]'), '0 0');
+
+-- An app that escalates: each has the time from when they were called.
+select push.register_app('loud', 600, 5), push.register_lane('loud', 'fcm'), push.register_lane('loud', 'expo') \g /dev/null
+select push.enqueue_call('{"callId": "loud", "from": "x"}', jsonb_build_array(pg_temp.entry('k1') || '{"pushToken": "ExponentPushToken[join-k1]"}'), 'loud') \g /dev/null
+select pg_temp.join('loud', jsonb_build_array(pg_temp.entry('k2') || '{"pushToken": "ExponentPushToken[join-k2]"}'), 'loud') \g /dev/null
+select pg_temp.accept_all(:g, 3) \g /dev/null
+update push.follow_ups set due_at = now() - interval '1 s' where why = 'unheard' and due_at = (select min(due_at) from push.follow_ups where why = 'unheard');
+select test.follow();
+select test.equal('when the first has had it, the next channel of that one', pg_temp.rings('loud'), '2:k1:1]');
+update push.history set created_at = created_at - interval '6 s' where user_id = 'k2';
+update push.follow_ups set due_at = now() - interval '1 s' where why = 'unheard';
+select test.follow();
+select test.equal('then the newcomer''s', pg_temp.rings('loud'), '2:k1:1] 3:k2:2]');
+
+-- An app that may ring nobody.
+select push.register_lane('joins', 'fcm'), push.enqueue_call('{"callId": "q", "from": "x"}', jsonb_build_array(pg_temp.entry('q1')), 'joins') \g /dev/null
+select push.set_quota('joins', 0, 0, null) \g /dev/null
+select test.equal('nobody joins', pg_temp.join('q', jsonb_build_array(pg_temp.entry('q2')), 'joins') ~ '^53Q01 ', true);

@@ -127,6 +127,8 @@ select push.ring_doorbell();
 select 1;
 SQL
 )" 1
+equal "joins need READ COMMITTED" "$(sql -c "begin isolation level repeatable read" -c "select push.add_recipients('x', '[]')" 2>&1 | head -n 1)" \
+  "ERROR:  push.add_recipients: needs the isolation level READ COMMITTED"
 equal "a lane that is resumed rings, one that is paused does not" "$(sql <<'SQL' | bells
 listen push_outbox;
 select push.register_lane('bell', 'fcm');

@@ -13,10 +13,11 @@ comment on function push.mask is 'a token as people see it. Views repeat it, as 
 
 -- outcome is null while the push is owed, and its provider has not accepted it. may_ring: it may have reached the phone. bypassed: its
 -- lane is stuck, and push.bypass has looked at it. last_n: the highest n of the call.
+drop function if exists push.pushes_of(bigint[]);  -- of schemas between release 0.1.0 and this one
 create or replace function push.pushes_of(p_calls bigint[]) returns table (
   id bigint, n int, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint,
   locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of int, deadline_at timestamptz,
-  bypassed boolean, last_n int
+  bypassed boolean, last_n int, created_at timestamptz
 )
 language plpgsql stable set search_path = push, pg_temp as $$
 #variable_conflict use_column
@@ -38,14 +39,14 @@ begin
         ) t
         where hashtextextended(t.token, 0) = p.hash and push.mask(t.token) = p.device limit 1) end),
       p.environment, p.platform, p.locale, p.data, p.outcome, p.reason, p.may_ring, p.fallback_of, p.deadline_at, p.bypassed,
-      max(p.n) over (partition by p.outbox_id)
+      max(p.n) over (partition by p.outbox_id), p.created_at
     from unnest(p_calls) c(id)
     cross join lateral (select o.created_at, o.recipients from push.outbox o where o.id = c.id offset 0) o
     cross join lateral (
       select d.outbox_id, d.n, d.kind, d.lane, d.user_id, d.token, null as device, null::bigint as hash, d.environment, d.platform,
         d.locale, d.data, case when d.accepted_at is not null then 0::smallint end as outcome, null::text as reason,
         d.attempt > d.found_ended::int as may_ring, d.fallback_of, d.deadline_at,
-        d.bypassed_at is not null as bypassed
+        d.bypassed_at is not null as bypassed, d.created_at
       from push.delivery d where d.outbox_id = c.id
       union all
       -- A gateway that settles says whether the request left; otherwise each attempt may have. One that is dead did not arrive if every
@@ -55,7 +56,7 @@ begin
           and case when h.outcome <> 4 then true else h.attempts > (
               select count(*) from jsonb_array_elements(h.failures) f where f ->> 'status' <> '0' and not f ? 'hedged')
             + case when h.status is null or h.failures @> jsonb_build_array(jsonb_build_object('attempt', h.attempts, 'hedged', true))
-              then 0 else 1 end end, h.fallback_of, h.deadline_at, false
+              then 0 else 1 end end, h.fallback_of, h.deadline_at, false, h.created_at
       from push.history h where h.outbox_id = c.id and h.finished_at between v_since and v_until and h.finished_at >= o.created_at
       offset 0
     ) p

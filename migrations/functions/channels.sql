@@ -84,17 +84,24 @@ create or replace function push.look_alikes(p_member text) returns text[] langua
 $$;
 comment on function push.look_alikes is 'names under which backends keep what recipients have under this name';
 
+-- What has such a name, and could be no token (a plan's name as subscription), is left alone.
+create or replace function push.misnamed(p_entry jsonb, out name text, out member text) language sql immutable parallel safe as $$
+  select n.name, m.member
+  from unnest(push.recipient_members()) m(member) cross join lateral unnest(push.look_alikes(m.member)) n(name)
+  where coalesce(p_entry ->> m.member, '') = '' and case
+    when m.member = 'notificationEnabled' then p_entry -> n.name not in ('true', 'null')
+    else length(p_entry ->> n.name) >= 20 and (jsonb_typeof(p_entry -> n.name) in ('string', 'array') or p_entry -> n.name ? 'endpoint') end
+  limit 1
+$$;
+comment on function push.misnamed is
+  'a token, or the switch that is off, that an entry has under another name (name), and not under its own (member); null: none';
+
 create or replace function push.is_misnamed(p_entry jsonb) returns boolean language sql immutable parallel safe as $$
   select p_entry ?| (push.look_alikes('voipPushToken') || push.look_alikes('apnsToken') || push.look_alikes('fcmToken')
       || push.look_alikes('pushToken') || push.look_alikes('webPushSubscription') || push.look_alikes('notificationEnabled'))
-    and (not p_entry ? 'voipPushToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('voipPushToken')
-      or not p_entry ? 'apnsToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('apnsToken')
-      or not p_entry ? 'fcmToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('fcmToken')
-      or not p_entry ? 'pushToken' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('pushToken')
-      or not p_entry ? 'webPushSubscription' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('webPushSubscription')
-      or not p_entry ? 'notificationEnabled' and jsonb_strip_nulls(p_entry) ?| push.look_alikes('notificationEnabled'))
+    and push.misnamed(p_entry) is not null
 $$;
-comment on function push.is_misnamed is 'whether an entry has a token or the switch under another name, and not under its own';
+comment on function push.is_misnamed is 'whether push.misnamed finds something; the names are looked for first, which is quick';
 
 create or replace function push.has_token_member(p_entry jsonb) returns boolean language sql immutable parallel safe as
 $$ select p_entry ?| '{voipPushToken,apnsToken,fcmToken,pushToken,webPushSubscription}' $$;

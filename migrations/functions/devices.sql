@@ -78,23 +78,6 @@ begin
       ) x
       cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   end if;
-  -- A phone whose token died while it was called, and that has just given another one. Few users have a token that died so recently; only
-  -- then the calls that ring are searched.
-  insert into push.follow_ups (outbox_id, why)
-  select distinct o.id, 'failed'
-  from (
-    select distinct c.user_id, c.app from changed c
-    where c.enabled and c.invalidated_at is null and c.registered_at > clock_timestamp() - interval '1 minute'
-  ) u
-  cross join lateral (
-    select from push.devices d
-    where d.invalidated_at > clock_timestamp() - interval '10 minutes' and d.user_id = u.user_id and d.app = u.app limit 1
-  ) dead
-  cross join lateral (
-    select o.id from push.outbox o
-    where o.state = 'ringing' and o.deadline_at > clock_timestamp() and o.app = u.app
-      and (o.recipients @> jsonb_build_array(u.user_id) or o.recipients @> jsonb_build_array(jsonb_build_object('userId', u.user_id)))
-  ) o;
   delete from push.token_invalidations x
   where x.ctid = any (array(
     select dead.tid
@@ -108,8 +91,7 @@ begin
 end
 $$;
 comment on function push.note_devices is
-  'keeps one device of each token, puts aside devices beyond the newest 100 of a user, notes calls that ring for a user whose token has '
-  'died meanwhile, and forgets that tokens of living devices were dead';
+  'keeps one device of each token, puts aside devices beyond the newest 100 of a user, and forgets that tokens of living devices were dead';
 
 create or replace trigger note_new_devices after insert on push.devices referencing new table as changed
   for each statement execute function push.note_devices();

@@ -2,9 +2,8 @@
 
 -- A call's next channel -----------------------------------------------------------------------------------------------
 
--- For the same phone, fcm or expo replaces apns, and expo replaces fcm. A token that a phone has registered since the call began replaces
--- one that has failed, over the same channel, too (push.note_devices). A browser is a device beside the phones: it never stands in for one,
--- and none stands in for it.
+-- For the same phone, fcm or expo replaces apns, and expo replaces fcm. A browser is a device beside the phones: it never stands in for
+-- one, and none stands in for it.
 
 -- By p_why: failed: the invite has failed for good, but not with three gateways (push.free_rows); unheard: no phone of the user has
 -- reported that it rings; stuck: it waits on a lane that sends nothing (push.bypass). Not for a user who has declined. is_last: no
@@ -25,9 +24,11 @@ begin
       select o.id, jsonb_object_keys(o.declined) as user_id from push.outbox o where o.id = any (p_calls)
     )
     select p.id, p.n, p.lane, array_position(push.channels(), p.provider), p.user_id, p.token, p.os, p.data, p.outcome, p.last_n,
-      p.provider <> 'webpush' and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
+      p.provider in ('apns', 'fcm') and (p.id, p.user_id) not in (select d.id, d.user_id from decliner d)
         and case p_why when 'failed' then p.outcome in (3, 4) and p.reason is distinct from 'GatewayCrashed'
+          -- Of who has joined since, a later note is taken.
           when 'unheard' then coalesce(p.outcome, 0) <= 1
+            and (p.fallback_of is not null or p.created_at <= greatest(o.created_at, clock_timestamp() - o.patience))
           else p.outcome is null and p.bypassed end
         and (p_why = 'failed' or (select true from push.ring_reports r where r.outbox_id = p.id and r.user_id = p.user_id) is null)
         and (p.id, p.n) not in (select f.id, f.fallback_of from pushed f where f.fallback_of is not null),
@@ -35,7 +36,8 @@ begin
         select x.id, x.user_id, x.lane, x.os from pushed x where coalesce(x.outcome, 0) <= 1)
     from pushed p
     cross join lateral (
-      select from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
+      select o.created_at, (select make_interval(secs => a.escalate_after_seconds) from push.apps a where a.app = o.app) as patience
+      from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
     ) o;
 end
 $$;
@@ -43,7 +45,7 @@ comment on function push.invites_of is 'the invites of those of these calls that
 
 -- A part of push.follow_up (cancels.sql). A batch is joined with itself by hash joins, because nested loops cost the square of its size.
 --
--- No token gets two invites of a call, and a user who has declined gets none.
+-- No APNs token gets such an invite, no token gets two invites of a call, and a user who has declined gets none.
 create or replace function push.next_channels(p_calls bigint[], p_why text) returns void
 language plpgsql volatile set search_path = push, pg_temp as $$
 begin
@@ -52,7 +54,7 @@ begin
   ), failed as materialized (
     select i.* from invite i where i.has_failed
   ), call as materialized (
-    select o.id, o.app, o.recipients, o.created_at, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
+    select o.id, o.app, o.recipients, o.deadline_at, (select a.providers from push.apps a where a.app = o.app) as providers,
       case when octet_length(o.payload::text) > 880 then push.size_faults(o.payload) end as size_faults
     from push.outbox o where o.id = any (array(select f.id from failed f))
   ), entry as materialized (
@@ -66,24 +68,21 @@ begin
       and push.token_key((push.channels())[s.rank], s.token) = push.token_key((push.channels())[s.rank], f.token)
   ), next as (
     -- The token came from an entry: the next token of the same entry.
-    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, 0 as environment, t.platform, t.locale, t.data
+    select i.id, i.n, i.user_id, t.rank as preference, t.rank, t.token, t.platform, t.locale, t.data
     from inline i join entry t on t.id = i.id and t.i = i.i where t.rank > i.rank and t.rank <= 3
     union all
     -- A registered user: the ten newest devices of the next channel on the same platform, once the last token of this one has failed.
-    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token, d.environment,
+    select f.id, f.n, f.user_id, d.rank + case when d.platform = 0 then 10 else 0 end, d.rank, d.token,
       -- A device of unknown platform counts as being on the platform of the phone that failed.
       case d.platform when 0 then f.platform else d.platform end, d.locale, f.data
     from failed f join call c on c.id = f.id
     cross join lateral (
       select x.* from (
         select array_position(push.channels(), d.provider) as rank, d.token, d.locale, d.registered_at,
-          (d.environment = 'sandbox')::int as environment, push.platform_code(d.platform, d.provider) as platform
+          push.platform_code(d.platform, d.provider) as platform
         from push.devices d
-        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null
-          and (d.provider in ('fcm', 'expo') or d.provider = 'apns' and d.voip) offset 0
-      ) x
-      where (x.rank > f.rank or x.registered_at > c.created_at and p_why = 'failed') and x.platform in (0, f.platform)
-      order by x.registered_at desc limit 10
+        where d.user_id = f.user_id and d.app = c.app and d.enabled and d.invalidated_at is null and d.provider in ('fcm', 'expo') offset 0
+      ) x where x.rank > f.rank and x.platform in (0, f.platform) order by x.registered_at desc limit 10
     ) d
     where f.is_last and (f.id, f.n) not in (select i.id, i.n from inline i)
   ), used as materialized (
@@ -97,10 +96,10 @@ begin
     where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
   ), made as (
-    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, environment, platform, user_id, token,
-      locale, data, fallback_of)
+    insert into push.delivery (outbox_id, n, created_at, due_at, deadline_at, lane, ready_lane, platform, user_id, token, locale,
+      data, fallback_of)
     select b.id, f.last_n + row_number() over (partition by b.id order by b.lane, b.token), clock_timestamp(), clock_timestamp(),
-      b.deadline_at, b.lane, b.lane, b.environment, b.platform, b.user_id, b.token, b.locale, b.data, b.n
+      b.deadline_at, b.lane, b.lane, b.platform, b.user_id, b.token, b.locale, b.data, b.n
     from (
       -- Several tokens of one channel that failed together lead to one invite for each token of the next channel.
       select distinct on (b.id, b.lane, b.token) b.* from best b where b.preference = b.preferred and not b.is_used

@@ -242,8 +242,7 @@ language sql stable as $$
   )
   select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
   from entry e left join lateral (
-    select m.member, n.name from unnest((push.recipient_members())) m(member) cross join lateral unnest(push.look_alikes(m.member)) n(name)
-    where jsonb_typeof(e.entry) = 'object' and not e.entry ? m.member and jsonb_strip_nulls(e.entry) ? n.name limit 1
+    select l.* from push.misnamed(case jsonb_typeof(e.entry) when 'object' then e.entry end) l
   ) l on true
   cross join lateral (
     select m.* from (values

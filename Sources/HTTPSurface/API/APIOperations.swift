@@ -124,8 +124,8 @@ struct APIOperations: Sendable {
     if skipped > 0 {
       var parameters = PostgresParameters()
       parameters.append(joined.int64(0, 0))
-      parameters.append(text: recipients)
-      writer.raw(try await database.query(APIStatements.skippedAmong, parameters, for: .call(client)).json(0, 0))
+      parameters.append(joined.int32(0, 3))
+      writer.raw(try await database.query(APIStatements.skippedFrom, parameters, for: .call(client)).json(0, 0))
     } else {
       writer.raw("[]")
     }

@@ -24,7 +24,7 @@ enum APIStatements {
       from push.compare_call($1, $3::jsonb, $4::jsonb, $2) c
       """)
   static let addRecipients = PostgresStatement(
-    name: "api_add_recipients", sql: "select outbox_id, deliveries, skipped from push.add_recipients($1, $3::jsonb, $2)"
+    name: "api_add_recipients", sql: "select outbox_id, deliveries, skipped, known from push.add_recipients($1, $3::jsonb, $2)"
   )
 
   /// The recipients that a call skipped, and why.
@@ -35,15 +35,14 @@ enum APIStatements {
         'userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
       from push.skipped_recipients($1) s
       """)
-  /// Those about the users of these recipients, and those about nobody.
-  static let skippedAmong = PostgresStatement(
-    name: "api_skipped_among",
+  /// Those about the recipients from a position on.
+  static let skippedFrom = PostgresStatement(
+    name: "api_skipped_from",
     sql: """
       select coalesce(jsonb_agg(jsonb_build_object(
         'userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
       from push.skipped_recipients($1) s
-      where s.user_id is null or s.user_id in (
-        select case jsonb_typeof(e) when 'string' then e #>> '{}' else e ->> 'userId' end from jsonb_array_elements($2::jsonb) e)
+      where substring(s.field from '[0-9]+')::int >= $2
       """)
 
   static let answerCall = PostgresStatement(
