@@ -28,7 +28,8 @@ CREATE FUNCTION push.accept(p_app text, p_kind text, p_call_id text, p_payload j
       select push.is_call(p_kind) as is_call, case when p_traceparent = '' then
           'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave '
           'it out if there is none'
-        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds) end as fault
+        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds,
+          (select a.message_text from push.apps a where a.app = p_app)) end as fault
       offset 0
     ) f
     offset 0
@@ -542,7 +543,7 @@ COMMENT ON COLUMN push.outbox.kind IS 'incoming_call, video_call, or one of the 
 
 COMMENT ON COLUMN push.outbox.call_id IS 'payload.callId; for message, group_message and group_invite what was given, else payload.callId, payload.messageId or a new UUID; unique with app, so enqueueing twice is one call';
 
-COMMENT ON COLUMN push.outbox.payload IS 'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata optional; never a text of the message';
+COMMENT ON COLUMN push.outbox.payload IS 'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata, androidChannel optional; text only if push.apps.message_text allows it';
 
 COMMENT ON COLUMN push.outbox.recipients IS 'array of up to 1000 user ids, or objects {userId, voipPushToken, apnsToken, fcmToken, pushToken, webPushSubscription, platform, environment, locale, data, notificationEnabled}';
 
@@ -580,7 +581,7 @@ $$;
 
 COMMENT ON FUNCTION push.call_data(p_call push.outbox) IS 'data of call.answered, call.ended and call.missed';
 
-CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) RETURNS text
+CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_takes_text boolean) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
   select coalesce(case
@@ -637,17 +638,14 @@ CREATE FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_paylo
     when case when p_recipients @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
         then push.has_long_number(p_recipients) end
       then 'recipients: has a number that is too large or too small; write it as text'
-    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata.
-    when push.is_message(p_kind) then 'payload.' || coalesce(
-        jsonb_path_query_first(p_payload, 'strict $.keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
-        'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
-      || ': a message''s text does not travel in a push; leave it out'
+    when push.is_message(p_kind) then case when p_takes_text then case
+        when jsonb_typeof(p_payload -> 'text') not in ('string', 'null') then 'payload.text: must be a string, or left out'
+        else push.text_fault(p_payload - 'text', 'the text of a message is payload.text; rename it, or leave it out') end
+      else push.text_fault(p_payload, 'a message''s text does not travel in a push; leave it out') end
   end)
 $_$;
 
-COMMENT ON FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer) IS 'the fault of a call, without the entries of its recipients; null: none';
+COMMENT ON FUNCTION push.call_fault(p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds integer, p_takes_text boolean) IS 'the fault of a call, without the entries of its recipients; null: none. p_takes_text: whether its app shows the text of messages';
 
 CREATE FUNCTION push.calls(p_call_id text) RETURNS jsonb
     LANGUAGE sql STABLE
@@ -2171,7 +2169,8 @@ begin
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (
-        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
+        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds,
+            (select x.message_text from push.apps x where x.app = a.app)) is null
           then octet_length(a.payload::text) end as bytes
         from asked a
         offset 0
@@ -5687,7 +5686,7 @@ $$;
 
 COMMENT ON FUNCTION push.refuse_slots() IS 'refuses new calls whose slot another shard owns, with SQLSTATE 22S01';
 
-CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[], p_missed_calls text DEFAULT NULL::text, p_voip_cancel boolean DEFAULT NULL::boolean, p_quota integer[] DEFAULT NULL::integer[], p_replica text DEFAULT NULL::text, p_known text[] DEFAULT NULL::text[]) RETURNS void
+CREATE FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer DEFAULT NULL::integer, p_at_least_once boolean DEFAULT false, p_providers text[] DEFAULT NULL::text[], p_missed_calls text DEFAULT NULL::text, p_voip_cancel boolean DEFAULT NULL::boolean, p_quota integer[] DEFAULT NULL::integer[], p_replica text DEFAULT NULL::text, p_known text[] DEFAULT NULL::text[], p_message_text boolean DEFAULT NULL::boolean) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
@@ -5702,16 +5701,16 @@ begin
     p_providers := p_providers || array(
       select c.name from unnest(v_old.providers) c(name) where c.name <> all (v_known) and c.name <> all (p_providers));
   end if;
-  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls, voip_cancel)
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls, voip_cancel, message_text)
     values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), coalesce(p_providers, v_old.providers),
       case when p_missed_calls is null then v_old.missed_calls else nullif(p_missed_calls, 'default') end,
-      coalesce(p_voip_cancel, v_old.voip_cancel, false))
+      coalesce(p_voip_cancel, v_old.voip_cancel, false), coalesce(p_message_text, v_old.message_text, false))
     on conflict (app) do update set ring_seconds = excluded.ring_seconds, escalate_after_seconds = excluded.escalate_after_seconds,
         at_least_once = excluded.at_least_once, providers = excluded.providers, missed_calls = excluded.missed_calls,
-        voip_cancel = excluded.voip_cancel, updated_at = clock_timestamp()
-      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel)
+        voip_cancel = excluded.voip_cancel, message_text = excluded.message_text, updated_at = clock_timestamp()
+      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel, a.message_text)
         is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
-          excluded.missed_calls, excluded.voip_cancel);
+          excluded.missed_calls, excluded.voip_cancel, excluded.message_text);
   perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
@@ -5719,7 +5718,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean, p_quota integer[], p_replica text, p_known text[]) IS 'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds, p_escalate_after, p_at_least_once: as in push.apps; p_providers, p_missed_calls (or default), p_voip_cancel: the same; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; null as a whole: unchanged; p_replica: name of the gateway; p_known: the channels that it knows; null: apns, fcm and expo. Channels that it does not know stay as they are';
+COMMENT ON FUNCTION push.register_app(p_app text, p_ring_seconds integer, p_escalate_after integer, p_at_least_once boolean, p_providers text[], p_missed_calls text, p_voip_cancel boolean, p_quota integer[], p_replica text, p_known text[], p_message_text boolean) IS 'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds, p_escalate_after, p_at_least_once: as in push.apps; p_providers, p_missed_calls (or default), p_voip_cancel, p_message_text: the same; null: unchanged; p_quota: calls, notifications and recipients a minute, each null for no limit; null as a whole: unchanged; p_replica: name of the gateway; p_known: the channels that it knows; null: apns, fcm and expo. Channels that it does not know stay as they are';
 
 CREATE FUNCTION push.register_device(user_id text, app text, provider text, token text, environment text DEFAULT 'production'::text, platform text DEFAULT NULL::text, locale text DEFAULT NULL::text, voip boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6710,11 +6709,13 @@ declare
   c_own_keys  constant int := 256;
   c_own_quotes constant int := 40;
   c_alert_envelope constant int := 512;
+  c_text constant int := 1000;  -- of the text of a message, a push has at most this many bytes (TemplateRenderer)
   -- The gateway shortens the names that apps only show, if a push is too large with them (CallData.withShortNames). Three dots have as
   -- many bytes as its ellipsis.
   v_payload jsonb := p_payload || (select coalesce(jsonb_object_agg(key, left(value #>> '{}', 63) || '...'), '{}') from jsonb_each(p_payload)
     where key in ('fromName', 'callerName', 'apartmentNumber', 'buildingName', 'groupName')
-      and jsonb_typeof(value) = 'string' and length(value #>> '{}') > 64);
+      and jsonb_typeof(value) = 'string' and length(value #>> '{}') > 64) || case when not p_is_call and p_payload ? 'text'
+    then jsonb_build_object('text', repeat('x', least(octet_length((p_payload -> 'text')::text), c_text))) else '{}' end;
   v_text    text := v_payload::text;
   v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
@@ -7148,6 +7149,19 @@ end
 $$;
 
 COMMENT ON FUNCTION push.tell_untold(p_calls bigint[]) IS 'makes missed calls again if the cancel that would have shown them was not sent';
+
+CREATE FUNCTION push.text_fault(p_payload jsonb, p_fault text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+  select 'payload.' || coalesce(
+      jsonb_path_query_first(p_payload, 'strict $.keyvalue().key ? (@ like_regex
+        "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
+      'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
+        "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
+    || ': ' || p_fault
+$_$;
+
+COMMENT ON FUNCTION push.text_fault(p_payload jsonb, p_fault text) IS 'the fault of a payload with a member that is named like the text of a message; null: it has none';
 
 CREATE FUNCTION push.timeline(call_id text, app text DEFAULT NULL::text, first_n integer DEFAULT NULL::integer, last_n integer DEFAULT NULL::integer) RETURNS TABLE(at timestamp with time zone, ms numeric, event text, provider text, kind text, user_id text, attempt integer, status integer, reason text, device text, trace_id text, field text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -7663,6 +7677,7 @@ CREATE TABLE push.apps (
     providers text[],
     missed_calls text,
     voip_cancel boolean DEFAULT false NOT NULL,
+    message_text boolean DEFAULT false NOT NULL,
     CONSTRAINT apps_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
     CONSTRAINT apps_escalate_range CHECK (((escalate_after_seconds >= 1) AND (escalate_after_seconds <= 600))),
     CONSTRAINT apps_missed_calls_known CHECK ((missed_calls = ANY (ARRAY['off'::text, 'newest'::text, 'all'::text]))),
@@ -7687,6 +7702,8 @@ COMMENT ON COLUMN push.apps.providers IS 'the channels that the configuration ha
 COMMENT ON COLUMN push.apps.missed_calls IS 'whom a missed call is shown to: off: nobody; newest: one phone of each user; all: every phone of each user; null: not said, then one phone of each user hears what gateways announce, and every phone what the backend enqueues';
 
 COMMENT ON COLUMN push.apps.voip_cancel IS 'whether the phones take a VoIP push for the end of a call: a cancel goes to VoIP tokens, too';
+
+COMMENT ON COLUMN push.apps.message_text IS 'whether the text of a message may be in its payload, as text, and is shown; false: such a message is refused';
 
 CREATE TABLE push.audit (
     id bigint NOT NULL,

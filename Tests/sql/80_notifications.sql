@@ -38,6 +38,25 @@ from unnest(array['body', 'text', 'message', 'content', 'preview', 'snippet', 's
 select test.refuses('a text inside metadata', 'payload.metadata.Text: a message''s text does not travel in a push; leave it out (call m)',
   jsonb_build_object('from', 'x', 'chatId', 'r', 'messageId', 'm', 'metadata', metadata), p_kind => 'message')
 from unnest(array['{"Text": "secret"}', '{"a": {"Text": "secret"}}', '{"a": [{"b": {"Text": "secret"}}]}']::jsonb[]) metadata;
+-- An app that shows texts.
+select push.register_app('default', 60, p_message_text => true) \g /dev/null
+select test.equal('the text of a message is taken where the app shows it', (select count(*) from unnest(array['message', 'group_message']) k,
+  push.enqueue_call('{"from": "x", "chatId": "r", "text": "a \"text\""}', '[]', kind => k)), 2::bigint);
+select test.equal('and in the API''s batches', (select count(*) from push.enqueue_calls('[{"app": "default", "kind": "message", "recipients": [],
+  "payload": {"from": "x", "chatId": "r", "text": "t"}}]')), 1::bigint);
+select test.refuses('a text that is none', 'payload.text: must be a string, or left out (call m)',
+  '{"from": "x", "chatId": "r", "messageId": "m", "text": {"secret": 1}}', p_kind => 'message');
+select test.refuses('a text under another name', format('payload.%s: the text of a message is payload.text; rename it, or leave it out (call m)', place),
+  '{"from": "x", "chatId": "r", "messageId": "m", "text": "secret"}'::jsonb || more, p_kind => 'message')
+from (values ('body', '{"body": "secret"}'::jsonb), ('Text', '{"Text": "secret"}'), ('metadata.text', '{"metadata": {"text": "secret"}}')) b(place, more);
+select test.equal('a long text is not refused: gateways cut it', (select count(*) from push.enqueue_call(jsonb_build_object('from', 'x', 'chatId',
+  'r', 'text', repeat('x', 5000)), jsonb_build_array(jsonb_build_object('userId', 'u', 'apnsToken', pg_temp.hex('aaa')),
+  jsonb_build_object('userId', 'v', 'fcmToken', 'notice-token-0123456789-tex')), kind => 'message')), 1::bigint);
+select push.register_app('default', 60) \g /dev/null
+select test.equal('a gateway of an older release changes nothing of it', (select message_text from push.apps where app = 'default'), true);
+select push.register_app('default', 60, p_message_text => false) \g /dev/null
+select test.refuses('it is not taken any more', 'payload.text: a message''s text does not travel in a push; leave it out (call m)',
+  '{"from": "x", "chatId": "r", "messageId": "m", "text": "secret"}', p_kind => 'message');
 select test.equal('a call''s metadata is the backend''s own', (select count(*)
   from push.enqueue_call('{"callId": "own-words", "from": "x", "metadata": {"text": "t"}}', '[]')), 1::bigint);
 select test.refuses('an alert is smaller than a VoIP push',

@@ -11,7 +11,7 @@
 -- group_message, group_invite and missed_call. A notification never rings. Its state is ended from the start, so that the
 -- rules of a call (answer, end, cancel, missed call, fallback) do not apply to it, and its deliveries have kind 3. They go
 -- to every device of the user, over the best channel that may carry an alert, never to a VoIP token. The text of a message
--- must not pass through a push service: a payload that seems to contain it is refused.
+-- must not pass through a push service: a payload that seems to contain it is refused, unless push.apps.message_text allows it.
 
 -- Filling in ----------------------------------------------------------------------------------------------------------
 
@@ -175,7 +175,8 @@ language sql stable as $$
       select push.is_call(p_kind) as is_call, case when p_traceparent = '' then
           'traceparent: must be 00-TRACE-SPAN-FLAGS in lower-case hexadecimal digits, 32, 16 and 2 of them, neither id all zeros; leave '
           'it out if there is none'
-        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds) end as fault
+        else push.call_fault(p_app, p_kind, p_call_id, p_payload, p_recipients, p_ring_seconds,
+          (select a.message_text from push.apps a where a.app = p_app)) end as fault
       offset 0
     ) f
     offset 0
@@ -450,7 +451,8 @@ begin
     ), good as materialized (
       select distinct on (a.app, a.call_id) a.*
       from (
-        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds) is null
+        select a.*, case when push.call_fault(a.app, a.kind, a.call_id, a.payload, a.recipients, a.ring_seconds,
+            (select x.message_text from push.apps x where x.app = a.app)) is null
           then octet_length(a.payload::text) end as bytes
         from asked a
         offset 0

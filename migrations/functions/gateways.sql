@@ -21,12 +21,26 @@ $$;
 comment on function push.register_gateway is
   'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: of the program';
 
+do $$
+begin
+  if not exists (select from pg_attribute a where a.attrelid = 'push.apps'::regclass and a.attname = 'message_text') then
+    alter table push.apps add column message_text boolean not null default false;
+  end if;
+end
+$$;
+comment on column push.apps.message_text is
+  'whether the text of a message may be in its payload, as text, and is shown; false: such a message is refused';
+comment on column push.outbox.payload is
+  'object. Calls and missed_call: callId and from (strings) required; fromName, apartmentNumber, buildingName, channelName, metadata '
+  'optional. message, group_message, group_invite: from and chatId (strings) required; callId, messageId, fromName, metadata, '
+  'androidChannel optional; text only if push.apps.message_text allows it';
+
 -- It has more arguments than in 0.1. It replaces that one in a single transaction: gateways of 0.1 that run plan their statement again,
 -- and find this one by the first seven.
 create or replace function push.register_app(
   p_app text, p_ring_seconds int, p_escalate_after int default null, p_at_least_once boolean default false,
   p_providers text[] default null, p_missed_calls text default null, p_voip_cancel boolean default null,
-  p_quota int[] default null, p_replica text default null, p_known text[] default null
+  p_quota int[] default null, p_replica text default null, p_known text[] default null, p_message_text boolean default null
 ) returns void
 language plpgsql security definer set search_path = push, pg_temp as $$
 declare
@@ -40,16 +54,16 @@ begin
     p_providers := p_providers || array(
       select c.name from unnest(v_old.providers) c(name) where c.name <> all (v_known) and c.name <> all (p_providers));
   end if;
-  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls, voip_cancel)
+  insert into push.apps as a (app, ring_seconds, escalate_after_seconds, at_least_once, providers, missed_calls, voip_cancel, message_text)
     values (p_app, p_ring_seconds, p_escalate_after, coalesce(p_at_least_once, false), coalesce(p_providers, v_old.providers),
       case when p_missed_calls is null then v_old.missed_calls else nullif(p_missed_calls, 'default') end,
-      coalesce(p_voip_cancel, v_old.voip_cancel, false))
+      coalesce(p_voip_cancel, v_old.voip_cancel, false), coalesce(p_message_text, v_old.message_text, false))
     on conflict (app) do update set ring_seconds = excluded.ring_seconds, escalate_after_seconds = excluded.escalate_after_seconds,
         at_least_once = excluded.at_least_once, providers = excluded.providers, missed_calls = excluded.missed_calls,
-        voip_cancel = excluded.voip_cancel, updated_at = clock_timestamp()
-      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel)
+        voip_cancel = excluded.voip_cancel, message_text = excluded.message_text, updated_at = clock_timestamp()
+      where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel, a.message_text)
         is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
-          excluded.missed_calls, excluded.voip_cancel);
+          excluded.missed_calls, excluded.voip_cancel, excluded.message_text);
   perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
@@ -58,7 +72,8 @@ end
 $$;
 comment on function push.register_app is
   'stores what the configuration says about an app, for enqueueing, and makes its lanes. p_app: its name; p_ring_seconds, '
-  'p_escalate_after, p_at_least_once: as in push.apps; p_providers, p_missed_calls (or default), p_voip_cancel: the same; null: unchanged; '
+  'p_escalate_after, p_at_least_once: as in push.apps; p_providers, p_missed_calls (or default), p_voip_cancel, p_message_text: the same; '
+  'null: unchanged; '
   'p_quota: calls, notifications and recipients a minute, each null for no limit; null as a whole: unchanged; p_replica: name of the '
   'gateway; p_known: the channels that it knows; null: apns, fcm and expo. Channels that it does not know stay as they are';
 

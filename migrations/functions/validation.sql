@@ -89,8 +89,20 @@ create or replace function push.has_long_number(p_value jsonb) returns boolean l
 $$;
 comment on function push.has_long_number is 'whether a JSON value has a number whose text is far longer than its JSON';
 
+-- A name that suggests the text, of a member of the payload, or at any depth of its metadata.
+create or replace function push.text_fault(p_payload jsonb, p_fault text) returns text language sql immutable parallel safe as $$
+  select 'payload.' || coalesce(
+      jsonb_path_query_first(p_payload, 'strict $.keyvalue().key ? (@ like_regex
+        "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
+      'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
+        "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
+    || ': ' || p_fault
+$$;
+comment on function push.text_fault is 'the fault of a payload with a member that is named like the text of a message; null: it has none';
+
+-- p_takes_text is used once, so that its query is put into this function.
 create or replace function push.call_fault(
-  p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int
+  p_app text, p_kind text, p_call_id text, p_payload jsonb, p_recipients jsonb, p_ring_seconds int, p_takes_text boolean
 ) returns text language sql immutable parallel safe as $$
   select coalesce(case
     when jsonb_typeof(p_payload) <> 'object' then 'payload: must be an object'
@@ -146,16 +158,14 @@ create or replace function push.call_fault(
     when case when p_recipients @? 'strict $.** ? (@.type() == "number" && (@ >= 1e30 || @ <= -1e30 || @ < 1e-30 && @ > -1e-30))'
         then push.has_long_number(p_recipients) end
       then 'recipients: has a number that is too large or too small; write it as text'
-    -- A name that suggests the text, of a member of the payload, or at any depth of its metadata.
-    when push.is_message(p_kind) then 'payload.' || coalesce(
-        jsonb_path_query_first(p_payload, 'strict $.keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}',
-        'metadata.' || (jsonb_path_query_first(p_payload -> 'metadata', 'strict $.** ? (@.type() == "object").keyvalue().key ? (@ like_regex
-          "^(body|text|message|content|preview|snippet|subject|html)$" flag "i")') #>> '{}'))
-      || ': a message''s text does not travel in a push; leave it out'
+    when push.is_message(p_kind) then case when p_takes_text then case
+        when jsonb_typeof(p_payload -> 'text') not in ('string', 'null') then 'payload.text: must be a string, or left out'
+        else push.text_fault(p_payload - 'text', 'the text of a message is payload.text; rename it, or leave it out') end
+      else push.text_fault(p_payload, 'a message''s text does not travel in a push; leave it out') end
   end)
 $$;
-comment on function push.call_fault is 'the fault of a call, without the entries of its recipients; null: none';
+comment on function push.call_fault is
+  'the fault of a call, without the entries of its recipients; null: none. p_takes_text: whether its app shows the text of messages';
 
 -- A recipient that cannot be used affects only itself: it is skipped, and push.skipped_recipients reports it.
 
@@ -298,11 +308,13 @@ declare
   c_own_keys  constant int := 256;
   c_own_quotes constant int := 40;
   c_alert_envelope constant int := 512;
+  c_text constant int := 1000;  -- of the text of a message, a push has at most this many bytes (TemplateRenderer)
   -- The gateway shortens the names that apps only show, if a push is too large with them (CallData.withShortNames). Three dots have as
   -- many bytes as its ellipsis.
   v_payload jsonb := p_payload || (select coalesce(jsonb_object_agg(key, left(value #>> '{}', 63) || '...'), '{}') from jsonb_each(p_payload)
     where key in ('fromName', 'callerName', 'apartmentNumber', 'buildingName', 'groupName')
-      and jsonb_typeof(value) = 'string' and length(value #>> '{}') > 64);
+      and jsonb_typeof(value) = 'string' and length(value #>> '{}') > 64) || case when not p_is_call and p_payload ? 'text'
+    then jsonb_build_object('text', repeat('x', least(octet_length((p_payload -> 'text')::text), c_text))) else '{}' end;
   v_text    text := v_payload::text;
   v_escapes int := length(v_text) - length(translate(v_text, '"\', ''));  -- one more byte each inside a JSON string
   v_nested  int;  -- the same for the members that FCM carries as a JSON string of their own
