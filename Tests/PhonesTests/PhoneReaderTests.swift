@@ -171,6 +171,24 @@ import Testing
     #expect(does(.background, silent) == [shows])
   }
 
+  @Test func `Porteiro's Android app plays its ring tone for a notification in most of its channels`() {
+    func channel(
+      _ message: String, over channel: PhonePush.Channel, on platform: PhonePlatform = .android
+    ) -> PhoneChannel? {
+      Phone(.porteiro, platform, .killed).channel(of: push(channel, message))
+    }
+    func expo(_ id: String) -> String { #"{"title": "Ana", "body": "x", "channelId": "\#(id)", "data": {}}"# }
+    for id in ["default", "visitor", "delivery", "emergency", "call"] {
+      let expected = PhoneChannel(id: id, playsRingTone: id != "call")
+      #expect(channel(expo(id), over: .expo) == expected)
+      #expect(channel(fcm(#"{"title": "Ana", "message": "x", "channelId": "\#(id)"}"#), over: .fcm) == expected)
+    }
+    #expect(channel(expo("missed"), over: .expo) == .fallback)
+    #expect(channel(fcm(#"{"title": "Ana", "message": "x"}"#), over: .fcm) == .fallback)
+    #expect(channel(fcm(#"{"channelId": "call"}"#), over: .fcm) == nil)
+    #expect(channel(expo("call"), over: .expo, on: .ios) == nil)
+  }
+
   // MARK: Twilio
 
   @Test func `without Twilio's bridge token Android ignores the call and an iPhone cannot answer`() {
@@ -219,6 +237,16 @@ import Testing
       reactions(.enclosure, .ios, .killed, .fcm, message(#"\#(alert), "content-available": 1}"#))
         == [.shows(title: "Layla", body: "Incoming voice call", tap: "nothing")])
     #expect(reactions(.enclosure, .ios, .killed, .fcm, fcm(#"{"bodyKey": "chatting"}"#)) == [.ignores])
+  }
+
+  @Test func `Enclosure's open app takes a chat for a call if its text is that of a call, and shows nothing`() {
+    for (text, isShown) in [("Hello", true), ("Incoming voice call", false), ("Incoming video call", false)] {
+      let aps = #"{"alert": {"title": "Layla", "body": "\#(text)"}, "category": "CHAT_MESSAGE"}"#
+      let data = #"{"bodyKey": "chatting", "friendUidKey": "7", "name": "Layla"}"#
+      let chat = fcm(data, more: #", "apns": {"payload": {"aps": \#(aps)}}"#)
+      let made: PhoneReaction = isShown ? .shows(title: "Layla", body: text, tap: "chat 7") : .ignores
+      #expect(reactions(.enclosure, .ios, .open, .fcm, chat) == [made])
+    }
   }
 
   @Test func `Enclosure's Android app ends at a chat or a call that lacks a member, and knows its own missed calls`() {
