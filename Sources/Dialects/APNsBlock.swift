@@ -13,8 +13,9 @@ struct APNsBlock {
       case .cancel: #"{"content-available": 1}"#
       case .invite: Self.alert(text: "incomingCallText")
       case .missedCall: Self.alert(text: "missedCallText", category: "missed_call", thread: "${from?}")
-      case .message: Self.alert(text: "newMessageText", category: "message", thread: "${chatId|from}")
-      case .groupMessage: Self.alert(text: "newGroupMessageText", category: "group_message", thread: "${chatId|from}")
+      case .message: Self.alert(text: "messageText|newMessageText", category: "message", thread: "${chatId|from}")
+      case .groupMessage:
+        Self.alert(text: "messageText|newGroupMessageText", category: "group_message", thread: "${chatId|from}")
       case .groupInvite: Self.alert(text: "groupInvitationText", category: "group_invite", thread: "${chatId|from}")
       }
     return #"{"headers": {\#(Self.headers(isAlert: kind != .cancel))}, "payload": {"aps": \#(aps)}}"#
@@ -100,6 +101,6 @@ struct APNsBlock {
 
   /// The badge. Only messages have an unread count.
   private static func kind(of text: String) -> String? {
-    text.hasPrefix("new") || text.hasPrefix("group") ? #""badge": "${badge?:json}""# : nil
+    text.hasPrefix("message") || text.hasPrefix("group") ? DialectFragments.badge : nil
   }
 }

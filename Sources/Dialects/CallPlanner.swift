@@ -52,19 +52,28 @@ public struct CallPlanner: Sendable {
   private let templates: [Shared?]
   private let appLanguage: Language?
   private let unknownName: [UInt8]?
+  private let missedCallChannel: [UInt8]?
+  private let showsMessageText: Bool
 
   /// - Parameters:
   ///   - dialect: the app's dialect.
   ///   - provider: the lane's provider.
   ///   - appLocale: BCP 47; the language of the gateway's texts if the device's locale selects none.
   ///   - unknownName: stands for a `fromName` that is missing.
-  public init(dialect: Dialect, provider: ProviderKind, appLocale: String? = nil, unknownName: String? = nil) {
+  ///   - missedCallChannel: Android's channel for missed calls; nil: the dialect's.
+  ///   - showsMessageText: whether the text of a message may be sent.
+  public init(
+    dialect: Dialect, provider: ProviderKind, appLocale: String? = nil, unknownName: String? = nil,
+    missedCallChannel: String? = nil, showsMessageText: Bool = false
+  ) {
     self.provider = provider
     templates = PushTemplateKind.allCases.flatMap { kind in
       Self.platforms.map { dialect.template(provider, kind, on: $0).map(Shared.init) }
     }
     appLanguage = appLocale.flatMap { Language(locale: $0.utf8) }
     self.unknownName = unknownName.map { Array($0.utf8) }
+    self.missedCallChannel = missedCallChannel.map { Array($0.utf8) }
+    self.showsMessageText = showsMessageText
   }
 
   /// The request for a delivery, or why there is none. Depends only on its arguments.
@@ -90,7 +99,8 @@ public struct CallPlanner: Sendable {
     let sentAt = delivery.deadlineAtMicroseconds / 1000 - (delivery.deadline - now).milliseconds
     func render(_ call: CallData) throws(PlanningFailure) -> (body: [UInt8], members: FCMMessageMembers) {
       let renderer = TemplateRenderer(
-        delivery, call: call, sentAtMilliseconds: sentAt, appLanguage: appLanguage, unknownName: unknownName)
+        delivery, call: call, sentAtMilliseconds: sentAt, appLanguage: appLanguage, unknownName: unknownName,
+        missedCallChannel: missedCallChannel, showsMessageText: showsMessageText)
       do throws(TemplateRenderer.MissingField) {
         return (
           try renderer.render(shared.template.body),

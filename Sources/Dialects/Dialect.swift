@@ -121,6 +121,19 @@ public struct Dialect: Equatable, Sendable {
   /// Whether a cancel is sent as a VoIP push. Phones that do not recognize it as a cancel would ring.
   public var cancelsOverVoIP: Bool { templates.keys.contains { $0.provider == .apns && $0.kind == .cancel } }
 
+  /// Whether any template shows the text of a message.
+  public var showsMessageText: Bool { uses(.messageText) }
+
+  /// Whether any template sends the app's channel for missed calls.
+  public var hasMissedCallChannel: Bool { uses(.missedCallChannel) }
+
+  private func uses(_ name: TemplateName) -> Bool {
+    templates.values.contains { template in
+      [template.body, template.apns, template.notification, template.android]
+        .contains { $0?.names.contains(name) == true }
+    }
+  }
+
   /// The template for a device, or nil when the dialect has none.
   func template(_ provider: ProviderKind, _ kind: PushTemplateKind, on platform: DevicePlatform) -> MessageTemplate? {
     templates[Section(provider: provider, kind: kind, platform: platform)]

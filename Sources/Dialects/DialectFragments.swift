@@ -19,8 +19,8 @@ enum DialectFragments {
     \#(stamps)
     """#
 
-  // A visible push contains the sender and nothing else of the payload: an alert has less room than the VoIP push, and it stays
-  // on the lock screen for hours.
+  // A visible push contains the sender and, if the app's configuration allows it, the text of a message. It contains nothing else of the
+  // payload: an alert has less room than the VoIP push, and it stays on the lock screen for hours.
 
   // MARK: - Missed calls
 
@@ -36,8 +36,17 @@ enum DialectFragments {
 
   /// What Expo shows of a missed call.
   static func missedCallMessage(title: String) -> String {
-    message(title: title, text: "missedCallText", category: "missed_call")
+    message(title: title, text: "missedCallText", channel: "${missedCallChannel|'default'}", category: "missed_call")
   }
+
+  /// Android's channel, which alone decides about the sound: the one of the app's configuration for missed calls, or the one that the
+  /// payload of any other notification names.
+  private static func channel(for text: String) -> String {
+    text == "missedCallText" ? "${missedCallChannel?}" : "${payload.androidChannel?}"
+  }
+
+  /// The same in FCM data, where expo-notifications reads it (FirebaseNotificationTrigger.kt, getNotificationChannel).
+  static func channelInData(for text: String) -> String { #""channelId": "\#(channel(for: text))""# }
 
   // MARK: - Ended calls
 
@@ -54,9 +63,10 @@ enum DialectFragments {
 
   // MARK: - Messages and group invitations
 
-  /// The kinds of chat events, with the placeholder of each one's visible text.
+  /// The kinds of chat events, with the placeholders of each one's visible text.
   private static let chatKinds = [
-    ("message", "newMessageText"), ("group_message", "newGroupMessageText"), ("group_invite", "groupInvitationText"),
+    ("message", "messageText|newMessageText"), ("group_message", "messageText|newGroupMessageText"),
+    ("group_invite", "groupInvitationText"),
   ]
 
   static let chatTitle = "${fromName|from}"
@@ -91,7 +101,7 @@ enum DialectFragments {
     chatSections(for: platform) { kind, text in
       #"""
       {
-        \#(message(title: chatTitle, text: text, category: kind)),
+        \#(message(title: chatTitle, text: text, channel: "${payload.androidChannel|'default'}", category: kind)),
         "data": {"type": "\#(kind)", \#(chat(from: "from")), \#(stamps)}
       }
       """#
@@ -153,28 +163,30 @@ enum DialectFragments {
 
   /// The `$push` of an FCM template that Android itself shows while the app is not in the foreground.
   static func shownByAndroid(title: String, text: String) -> String {
-    #""$push": {"android": {"notification": {"title": "\#(title)", "body": "${\#(text)}", \#(tag)}}}"#
+    let place = #""channel_id": "\#(channel(for: text))", \#(tag)"#
+    return #""$push": {"android": {"notification": {"title": "\#(title)", "body": "${\#(text)}", \#(place)}}}"#
   }
 
   private static func list(_ members: [(String, String?)]) -> String {
     members.compactMap { name, value in value.map { #""\#(name)": "\#($0)""# } }.joined(separator: ", ")
   }
 
+  /// FCM data of a notification. `body` never has what a sender wrote: Porteiro's background task makes a call of JSON there.
   static func data(title: String, text: String, type: String) -> String {
     #"""
     "type": "\#(type)",
     "title": "\#(title)",
-    "body": "${\#(text)}",
+    "body": "${\#(text.replacing("messageText|", with: ""))}",
     "category": "\#(type)"
     """#
   }
 
-  private static func message(title: String, text: String, category: String) -> String {
+  private static func message(title: String, text: String, channel: String, category: String) -> String {
     #"""
     "title": "\#(title)",
     "body": "${\#(text)}",
     "sound": "default",
-    "channelId": "default",
+    "channelId": "\#(channel)",
     "categoryId": "\#(category)"
     """#
   }

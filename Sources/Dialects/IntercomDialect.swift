@@ -63,12 +63,15 @@ extension ShippedDialects {
         "missed_call": {
           \#(DialectFragments.missedCallData(title: "${fromName|'Porteiro'}")),
           "message": "${missedCallText}",
+          \#(DialectFragments.channelInData(for: "missedCallText")),
           \#(DialectFragments.tag),
           "fromId": "${from}",
           \#(missedCaller),
           \#(DialectFragments.push(aps: DialectFragments.missedCallAlert(title: "${fromName|'Porteiro'}")))
         },
-        \#(DialectFragments.chatData { #""message": "${\#($0)}", \#(DialectFragments.tag)"# })
+        \#(DialectFragments.chatData {
+          #""message": "${\#($0)}", \#(DialectFragments.channelInData(for: $0)), \#(DialectFragments.tag)"#
+        })
       },
       "expo": {
         "invite": {"_contentAvailable": true, "data": \#(canonical)},

@@ -55,6 +55,10 @@ enum TemplateName: Equatable, Sendable {
   case newMessageText
   case newGroupMessageText
   case groupInvitationText
+  /// The text of a message, from the payload's `text`; missing unless the app shows texts.
+  case messageText
+  /// Android's channel for missed calls, if the app's configuration names one.
+  case missedCallChannel
 
   private static let plain: [(name: String, value: TemplateName)] = [
     ("callId", .callID), ("from", .from), ("fromName", .fromName), ("apartmentNumber", .apartmentNumber),
@@ -64,7 +68,8 @@ enum TemplateName: Equatable, Sendable {
     ("newMessageText", .newMessageText), ("newGroupMessageText", .newGroupMessageText),
     ("groupInvitationText", .groupInvitationText), ("incomingCallText", .incomingCallText),
     ("expiresAtSeconds", .expiresAtSeconds), ("callUuid", .callUUID), ("callEndedText", .callEndedText),
-    ("collapseId", .collapseID), ("badge", .badge),
+    ("collapseId", .collapseID), ("badge", .badge), ("messageText", .messageText),
+    ("missedCallChannel", .missedCallChannel),
   ]
 
   /// Every name that takes no suffix, for error messages.

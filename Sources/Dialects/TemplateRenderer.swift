@@ -18,20 +18,27 @@ struct TemplateRenderer {
   private let sentAtMilliseconds: Int64
   private let appLanguage: Language?
   private let unknownName: [UInt8]?
+  private let missedCallChannel: [UInt8]?
+  private let showsMessageText: Bool
 
   /// - Parameters:
   ///   - call: the delivery's call, or the same with shortened names.
   ///   - sentAtMilliseconds: the time of sending by the database's clock, milliseconds since 1970.
   ///   - appLanguage: for a device whose locale is unknown or not supported.
   ///   - unknownName: for a payload without `fromName`.
+  ///   - missedCallChannel: the value of this placeholder.
+  ///   - showsMessageText: whether the text of a message may be sent.
   init(
-    _ delivery: Delivery, call: CallData, sentAtMilliseconds: Int64, appLanguage: Language?, unknownName: [UInt8]?
+    _ delivery: Delivery, call: CallData, sentAtMilliseconds: Int64, appLanguage: Language?, unknownName: [UInt8]?,
+    missedCallChannel: [UInt8]?, showsMessageText: Bool
   ) {
     self.delivery = delivery
     self.call = call
     self.sentAtMilliseconds = sentAtMilliseconds
     self.appLanguage = appLanguage
     self.unknownName = unknownName
+    self.missedCallChannel = missedCallChannel
+    self.showsMessageText = showsMessageText
     payload = JSONScanner(trusting: call.bytes, in: call.texts.payload)  // from a jsonb column
     fields = BaseCallData(payload)
   }
@@ -205,6 +212,9 @@ struct TemplateRenderer {
     case .newMessageText: append(.newMessage, to: &writer)
     case .newGroupMessageText: append(.newGroupMessage, to: &writer)
     case .groupInvitationText: append(.groupInvitation, to: &writer)
+    case .messageText: appendMessageText(to: &writer)
+    case .missedCallChannel:
+      if let missedCallChannel { writer.escape(missedCallChannel, missedCallChannel.indices) }
     case .recipientMember(let key):
       if let text = recipientText(key) { writer.append(delivery.bytes, text) }
     default:
@@ -227,6 +237,25 @@ struct TemplateRenderer {
       for digit in [byte >> 4, byte & 0xF] { writer.bytes.append(digit + UInt8(ascii: digit < 10 ? "0" : "W")) }
     }
   }
+
+  /// The text of a message, cut between two characters if it is too long. A push has at most two copies of it.
+  private func appendMessageText(to writer: inout JSONWriter) {
+    guard showsMessageText, let text = other(Self.textKey).flatMap(payload.text),
+      text.contains(where: { !$0.isWhitespace })
+    else { return }
+    let start = writer.bytes.count
+    for character in text {
+      let end = writer.bytes.count
+      writer.escape(Array(character.utf8)[...])
+      guard writer.bytes.count - start > Self.messageTextBytesMax else { continue }
+      writer.bytes.removeLast(writer.bytes.count - end)
+      writer.bytes.append(contentsOf: "\u{2026}".utf8)
+      return
+    }
+  }
+
+  /// Counted as JSON. The database's check of a payload's size allows as much (`push.size_faults`).
+  private static let messageTextBytesMax = 1000
 
   /// The contents of a text in the recipient's `data`, in the delivery's bytes.
   private func recipientText(_ key: [UInt8]) -> Range<Int>? {
@@ -333,6 +362,7 @@ struct TemplateRenderer {
   private static let videoCall = Array("video_call".utf8)
   private static let chatIDKey = Array("chatId".utf8)
   private static let badgeKey = Array("badge".utf8)
+  private static let textKey = Array("text".utf8)
   private static let isVideoKey = Array("isVideo".utf8)
 }
 

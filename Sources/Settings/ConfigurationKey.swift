@@ -130,8 +130,16 @@ package struct ConfigurationKey: Equatable, Sendable {
       "phones that show a missed call: newest (of each user), all, off; default newest, but all if the backend enqueues it"
     ),
     ConfigurationKey(
+      "apps.*.missed_call_channel",
+      "Android's channel for missed calls, which decides about their sound; default: default over Expo, else the app's own"
+    ),
+    ConfigurationKey(
       "apps.*.voip_cancel",
       "whether a cancel is also sent to VoIP tokens; only for apps whose installed versions all understand it; default false"
+    ),
+    ConfigurationKey(
+      "apps.*.message_text",
+      "whether the text of a message may be in its payload, as text, is stored, and is shown; default false: it is refused"
     ),
     ConfigurationKey(
       "apps.*.quota.calls_per_minute",

@@ -154,7 +154,9 @@ extension GatewayConfiguration {
       isAtLeastOnce: reader.choice(path + ["at_least_once"], [("true", true), ("false", false)], default: false),
       missedCalls: reader.choice(
         path + ["missed_calls"], GatewayConfiguration.MissedCalls.allCases.map { ($0.rawValue, $0) }, default: nil),
+      missedCallChannel: reader.name(path + ["missed_call_channel"]),
       hasVoIPCancel: reader.choice(path + ["voip_cancel"], [("true", true), ("false", false)], default: false),
+      sendsMessageText: reader.choice(path + ["message_text"], [("true", true), ("false", false)], default: false),
       quota: quota(path + ["quota"], &reader), proxy: self.proxy(path + ["proxy"], default: proxy, &reader),
       invalidation: invalidation(path + ["invalidation"], &reader), templatesFile: templatesFile,
       apns: apns(path + ["apns"], dialect, &reader),
@@ -175,8 +177,27 @@ extension GatewayConfiguration {
       reader.note(
         path + [provider.rawValue], "the dialect \(dialect.name) does not support calls over \(provider.rawValue)")
     }
-    if templatesAreRight { checkVoIPCancel(of: app, path, &reader) }
+    if templatesAreRight {
+      checkVoIPCancel(of: app, path, &reader)
+      checkUse(of: app, path, &reader)
+    }
     return app
+  }
+
+  /// What no template of the dialect uses would have no effect.
+  private static func checkUse(of app: App, _ path: [String], _ reader: inout ConfigurationReader) {
+    if app.sendsMessageText, !app.dialect.showsMessageText {
+      reader.note(
+        path + ["message_text"],
+        "the dialect \(app.dialect.name) never shows the text of a message: remove message_text, or add a template with "
+          + "${messageText|newMessageText}")
+    }
+    if app.missedCallChannel != nil, !app.dialect.hasMissedCallChannel {
+      reader.note(
+        path + ["missed_call_channel"],
+        "the app of the dialect \(app.dialect.name) chooses the channel itself: remove missed_call_channel, or add a template "
+          + "with ${missedCallChannel|'default'}")
+    }
   }
 
   private static func quota(_ path: [String], _ reader: inout ConfigurationReader) -> Quota {

@@ -176,8 +176,12 @@ package struct GatewayConfiguration: Sendable, Equatable {
     /// Nil: one phone of each user shows missed calls that gateways announce, and every phone shows those that the
     /// backend enqueues.
     package var missedCalls: MissedCalls?
+    /// Android's channel for missed calls; nil: the dialect's.
+    package var missedCallChannel: String?
     /// Whether a cancel is also sent to VoIP tokens.
     package var hasVoIPCancel = false
+    /// Whether the text of a message may be enqueued, and is sent.
+    package var sendsMessageText = false
     package var quota = Quota()
     /// The proxy for connections to providers; nil for none.
     package var proxy: Proxy?

@@ -30,6 +30,8 @@ public struct DeliveryFixture {
   public var locale: String?
   public var appLocale: String?
   public var unknownName: String?
+  public var missedCallChannel: String?
+  public var showsMessageText = false
   public var endReason: String?
   /// The recipient's own data: a JSON object of texts.
   public var recipientData: String?
@@ -54,7 +56,8 @@ public struct DeliveryFixture {
 
   public func plan(_ dialect: String, _ provider: ProviderKind) throws -> PushRequest {
     let planner = CallPlanner(
-      dialect: try ShippedDialects.named(dialect)!, provider: provider, appLocale: appLocale, unknownName: unknownName)
+      dialect: try ShippedDialects.named(dialect)!, provider: provider, appLocale: appLocale, unknownName: unknownName,
+      missedCallChannel: missedCallChannel, showsMessageText: showsMessageText)
     return try planner.plan(delivery, now: Self.now, tag: 9).get()
   }
 

@@ -178,6 +178,22 @@ import Testing
     #expect(data["bodyKey"] as? String == (provider == .apns ? "Missed voice call" : "voiceMissCall"))
   }
 
+  @Test func `Android shows a missed call in the configuration's channel, not in one that the payload names`()
+    throws
+  {
+    var fixture = DeliveryFixture()
+    fixture.kind = .missedCall
+    fixture.payload["androidChannel"] = "visitor"
+    for channel in [nil, "missed"] {
+      fixture.missedCallChannel = channel
+      #expect(try fixture.body("intercom", .expo)["channelId"] as? String == channel ?? "default")
+      #expect(try fixture.body("twilio", .expo)["channelId"] as? String == channel ?? "default")
+      #expect(try fixture.body("intercom", .fcm)["channelId"] as? String == channel)
+      let android = try parse(Data(fixture.plan("twilio", .fcm).fcm.android))
+      #expect((android["notification"] as? [String: Any])?["channel_id"] as? String == channel)
+    }
+  }
+
   @Test func `telnyx gets the call in metadata, and over FCM the message that its apps know`() throws {
     let alert = try missed.body("telnyx", .apns)
     let data = try missed.body("telnyx", .fcm)

@@ -189,6 +189,58 @@ import Testing
     #expect(try seen() == ["bob@example.org", turkish[kind.name], "bob@example.org", "bob@example.org"])
   }
 
+  @Test(arguments: routes)
+  func `the text of a message is shown if the app's configuration allows it, and never by commeazy`(
+    route: (dialect: String, provider: ProviderKind)
+  ) throws {
+    for (kind, _) in Self.chatKinds {
+      var fixture = fixture(kind, for: route.dialect)
+      fixture.showsMessageText = true
+      let request = try fixture.plan(route.dialect, route.provider)
+      let body = try parse(Data(request.body))
+      let isShown = route.dialect != "commeazy" && kind != "group_invite"
+      let shown: Any? =
+        switch route.provider {
+        case .apns: ((body["aps"] as? [String: Any])?["alert"] as? [String: Any])?["body"]
+        case .fcm: (try aps(request)["alert"] as? [String: Any])?["body"]
+        default: body["body"]
+        }
+      #expect((shown as? String == "SECRET") == isShown, "\(route) \(kind)")
+      // What Porteiro's background task would read.
+      if route.provider == .fcm { #expect(body["body"] as? String != "SECRET") }
+      if route.dialect == "enclosure" { #expect((body["msgKey"] as? String == "SECRET") == isShown) }
+    }
+  }
+
+  @Test func `a long text of a message is cut between two characters, and a blank one counts as missing`() throws {
+    var fixture = fixture("message")
+    fixture.showsMessageText = true
+    func shown(_ text: Any) throws -> String? {
+      fixture.payload["text"] = text
+      return try fixture.body("enclosure", .fcm)["msgKey"] as? String
+    }
+    let family = "\u{1F468}\u{200D}\u{1F469}\u{200D}\u{1F467}"  // 18 bytes
+    #expect(try shown(String(repeating: family, count: 55)) == String(repeating: family, count: 55))
+    #expect(try shown(String(repeating: family, count: 56)) == String(repeating: family, count: 55) + "\u{2026}")
+    #expect(try shown(String(repeating: "\"", count: 501)) == String(repeating: "\"", count: 500) + "\u{2026}")
+    #expect(try shown("a \"b\" \n") == "a \"b\" \n")
+    for missing in [" \n", "", NSNull(), 7] as [Any] { #expect(try shown(missing) == "New message") }
+  }
+
+  @Test func `Android shows a notification in the channel that the payload names`() throws {
+    for (kind, _) in Self.chatKinds {
+      var fixture = fixture(kind)
+      #expect(try fixture.body("intercom", .expo)["channelId"] as? String == "default")
+      #expect(try fixture.body("intercom", .fcm)["channelId"] == nil)
+      fixture.payload["androidChannel"] = "visitor"
+      #expect(try fixture.body("intercom", .expo)["channelId"] as? String == "visitor")
+      #expect(try fixture.body("twilio", .expo)["channelId"] as? String == "visitor")
+      #expect(try fixture.body("intercom", .fcm)["channelId"] as? String == "visitor")
+      let android = try parse(Data(fixture.plan("twilio", .fcm).fcm.android))
+      #expect((android["notification"] as? [String: Any])?["channel_id"] as? String == "visitor")
+    }
+  }
+
   @Test func `intercom's text is in the keys that expo-notifications shows; telnyx has no template for Android`() throws
   {
     for (kind, text) in Self.chatKinds {

@@ -14,13 +14,16 @@ extension GatewayHarness {
   /// A gateway whose only app uses this dialect.
   static func speaking(
     _ dialect: String, simulators configuration: SimulatorSuite.Configuration = GatewayHarness.strict,
-    hasVoIPCancel: Bool = false, unknownName: String? = nil, _ body: (GatewayHarness) async throws -> Void
+    hasVoIPCancel: Bool = false, unknownName: String? = nil, missedCallChannel: String? = nil,
+    sendsMessageText: Bool = false, _ body: (GatewayHarness) async throws -> Void
   ) async throws {
     let dialect = try #require(try ShippedDialects.named(dialect))
     try await with(simulators: configuration) {
       $0.apps[0].dialect = dialect
       $0.apps[0].hasVoIPCancel = hasVoIPCancel
       $0.apps[0].unknownName = unknownName
+      $0.apps[0].missedCallChannel = missedCallChannel
+      $0.apps[0].sendsMessageText = sendsMessageText
     } _: {
       try await body($0)
     }

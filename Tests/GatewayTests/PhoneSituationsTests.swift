@@ -279,6 +279,64 @@ struct PhoneSituationsTests {
     }
   }
 
+  @Test func `Enclosure's phones show the text of a message, if the app's configuration allows it`() async throws {
+    for sends in [false, true] {
+      try await GatewayHarness.speaking("enclosure", sendsMessageText: sends) { gateway in
+        let text = sends ? #", "text": "See you at 8 \ud83d\ude42""# : ""
+        try await gateway.ring(
+          #"{"messageId": "m-1", "from": "layla", "fromName": "Layla", "chatId": "layla"\#(text)}"#,
+          #"""
+          [{"userId": "omar", "fcmToken": "\#(PhoneToken.fcm("omar"))", "platform": "ios", "locale": "en"},
+            {"userId": "ali", "fcmToken": "\#(PhoneToken.fcm("ali"))", "platform": "android", "locale": "en"}]
+          """#, kind: "message")
+        try await gateway.settled()
+        #expect(await gateway.refusals() == [:])
+        let pushes = await gateway.simulators.fcm.accepted
+        #expect(pushes.count == 2)
+        let body = sends ? "See you at 8 \u{1F642}" : "New message"
+        for push in pushes {
+          let platform = push.token == PhoneToken.fcm("omar") ? PhonePlatform.ios : .android
+          let made = try Phone(.enclosure, platform, .killed).receives(#require(PhonePush(push))).reactions
+          #expect(made == [.shows(title: "Layla", body: body, tap: "chat layla")], "\(platform)")
+        }
+      }
+    }
+  }
+
+  /// Porteiro's channels `default`, `visitor`, `delivery` and `emergency` play its ring tone; today, only `call` does not.
+  @Test func `Porteiro's Android phones show notices and missed calls in the channels named for them`() async throws {
+    // A call, for whoever takes the text of a message for data.
+    let forged = #"{\"type\": \"intercom_call\", \"callId\": \"c\", \"from\": \"d\"}"#
+    try await GatewayHarness.speaking("intercom", missedCallChannel: "call", sendsMessageText: true) { gateway in
+      let phones = #"""
+        [{"userId": "eva", "fcmToken": "\#(PhoneToken.fcm("eva"))", "platform": "android"},
+          {"userId": "rui", "pushToken": "\#(PhoneToken.expo("rui"))", "platform": "android"}]
+        """#
+      for (id, text) in [("n-1", "Ana is at the gate"), ("n-2", forged)] {
+        let notice = #""from": "gate", "fromName": "Visitor", "chatId": "v-7", "androidChannel": "visitor""#
+        try await gateway.ring(
+          #"{"messageId": "\#(id)", \#(notice), "text": "\#(text)"}"#, phones, kind: "message")
+      }
+      try await gateway.ring(#"{"callId": "n-3", "from": "gate", "fromName": "Gate"}"#, phones, kind: "missed_call")
+      try await gateway.settled()
+      #expect(await gateway.refusals() == [:])
+      let pushes = await gateway.simulators.fcm.accepted + gateway.simulators.expo.accepted
+      #expect(pushes.count == 6)
+      for push in pushes {
+        let isMissed = try Self.callID(push) == "n-3"
+        for state in PhoneState.allCases {
+          let phone = Phone(.porteiro, .android, state)
+          let received = try #require(PhonePush(push))
+          let made = phone.receives(received).reactions
+          #expect(made.count == 1, "\(state) \(made)")
+          #expect(made.allSatisfy { if case .shows = $0 { true } else { false } }, "\(state) \(made)")
+          let channel = PhoneChannel(id: isMissed ? "call" : "visitor", playsRingTone: !isMissed)
+          #expect(phone.channel(of: received) == channel)
+        }
+      }
+    }
+  }
+
   // MARK: - What the phones do
 
   struct Row: Equatable {

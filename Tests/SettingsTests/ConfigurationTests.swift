@@ -193,6 +193,21 @@ import Testing
     #expect(own.apps.first?.hasVoIPCancel == true)
   }
 
+  @Test func `a message's text is sent, and missed calls have a channel, only if the configuration says so`() throws {
+    for (settings, sends, channel) in [
+      ("", false, nil), (", message_text: false", false, nil),
+      (", message_text: true, missed_call_channel: missed", true, "missed"),
+    ] as [(String, Bool, String?)] {
+      let loaded = try folder.load("database: postgres://db/x\napps: { a: { expo: {}\(settings) } }\n")
+      #expect(loaded.apps.first?.sendsMessageText == sends && loaded.apps.first?.missedCallChannel == channel)
+    }
+    // A template of its own may show the text in any dialect.
+    let template = "templates: { fcm: { message: { shown: \"${messageText|newMessageText}\" } } }"
+    let app = "dialect: commeazy, fcm: { service_account_file: account.json }, message_text: true, \(template)"
+    let own = try folder.load("database: postgres://db/x\napps: { a: { \(app) } }\n")
+    #expect(own.apps.first?.sendsMessageText == true)
+  }
+
   @Test func `an app has no quota unless the configuration gives it one`() throws {
     let head = "database: postgres://db/x\napps: { a: { expo: {} }, b: { expo: {}, quota: { "
     let loaded = try folder.load(head + "calls_per_minute: 600, recipients_per_minute: 0 } } }\n")
@@ -262,7 +277,7 @@ import Testing
     (with("htp: { listen: x }"), "gateway.yaml:5: htp: unknown key; did you mean http?"),
     (
       app("expo: {}\n    rings: 5"),
-      "gateway.yaml:5: apps.a.rings: unknown key; known keys: dialect, templates, templates_file, locale, unknown_name, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, voip_cancel, quota, proxy, apns, fcm, expo, webpush, webhook, matrix, invalidation"
+      "gateway.yaml:5: apps.a.rings: unknown key; known keys: dialect, templates, templates_file, locale, unknown_name, ring_seconds, escalate_after_seconds, at_least_once, missed_calls, missed_call_channel, voip_cancel, message_text, quota, proxy, apns, fcm, expo, webpush, webhook, matrix, invalidation"
     ),
     (
       app("expo: {}\n    escalate_after_seconds: 60"),
@@ -326,6 +341,14 @@ import Testing
     (
       app("expo: {}\n    missed_calls: some"),
       "gateway.yaml:5: apps.a.missed_calls: unknown value some; must be one of off, newest, all"
+    ),
+    (
+      app("fcm: { service_account_file: account.json }\n    dialect: commeazy\n    message_text: true"),
+      "gateway.yaml:6: apps.a.message_text: the dialect commeazy never shows the text of a message: remove message_text, or add a template with ${messageText|newMessageText}"
+    ),
+    (
+      app("fcm: { service_account_file: account.json }\n    dialect: telnyx\n    missed_call_channel: x"),
+      "gateway.yaml:6: apps.a.missed_call_channel: the app of the dialect telnyx chooses the channel itself: remove missed_call_channel, or add a template with ${missedCallChannel|'default'}"
     ),
     (
       app("expo: {}\n    voip_cancel: true"),

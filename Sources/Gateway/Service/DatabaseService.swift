@@ -121,7 +121,7 @@ final class DatabaseService: Sendable {
         app: app.name, ringSeconds: app.ringSeconds, escalateAfterSeconds: app.escalateAfterSeconds,
         atLeastOnce: app.isAtLeastOnce, providers: app.providers.map(\.rawValue),
         known: ProviderKind.allCases.map(\.rawValue), missedCalls: app.missedCalls?.rawValue ?? "default",
-        voipCancel: app.hasVoIPCancel,
+        voipCancel: app.hasVoIPCancel, messageText: app.sendsMessageText,
         quota: AppQuota(
           calls: app.quota.callsPerMinute, notifications: app.quota.notificationsPerMinute,
           recipients: app.quota.recipientsPerMinute))

@@ -12,7 +12,8 @@ extension LaneConfiguration {
     self.init(
       id: id, app: app.name, provider: kind,
       planner: CallPlanner(
-        dialect: app.dialect, provider: kind, appLocale: app.locale, unknownName: app.unknownName),
+        dialect: app.dialect, provider: kind, appLocale: app.locale, unknownName: app.unknownName,
+        missedCallChannel: app.missedCallChannel, showsMessageText: app.sendsMessageText),
       window: lane.window,
       perSecond: app.ratePerSecond(kind), receiptAfter: app.receiptAfter(kind),
       invalidation: InvalidationBreaker.Limits(

@@ -88,7 +88,8 @@ enum OutboxStatements {
     name: "register_app",
     sql: """
       with durable as materialized (select set_config('synchronous_commit', 'on', true))
-      select push.register_app($1, $2, $3, $4, $5::text::text[], $6, $7::text::boolean, $8::text::int[], $9, $10::text::text[])
+      select push.register_app($1, $2, $3, $4, $5::text::text[], $6, $7::text::boolean, $8::text::int[], $9, $10::text::text[],
+        $11::text::boolean)
       from durable
       """)
   static let registerLane = PostgresStatement(

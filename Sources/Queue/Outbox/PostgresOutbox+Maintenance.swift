@@ -54,11 +54,12 @@ extension PostgresOutbox {
   ///   - known: the providers that this release knows. Others, which a gateway of a newer release has registered, stay.
   ///   - missedCalls: as `push.apps.missed_calls` has it (`off`, `newest`, `all`), or `default`. Nil for no change.
   ///   - voipCancel: whether a cancel goes to VoIP tokens, too. Nil for no change.
+  ///   - messageText: whether the text of a message may be enqueued. Nil for no change.
   ///   - quota: how many calls, notifications and recipients the app may enqueue in a minute. Nil for no change.
   public func register(
     app: String, ringSeconds: Int, escalateAfterSeconds: Int? = nil, atLeastOnce: Bool = false,
     providers: [String]? = nil, known: [String]? = nil, missedCalls: String? = nil, voipCancel: Bool? = nil,
-    quota: AppQuota? = nil
+    messageText: Bool? = nil, quota: AppQuota? = nil
   ) async throws(OutboxError) {
     var parameters = PostgresParameters()
     parameters.append(app)
@@ -71,6 +72,7 @@ extension PostgresOutbox {
     parameters.append(quota?.arrayText)
     parameters.append(options.name)
     parameters.append(known.map(Self.array))
+    parameters.append(messageText.map { $0 ? "true" : "false" })
     _ = try await perform(OutboxStatements.registerApp, parameters)
   }
 
