@@ -251,10 +251,7 @@ language sql stable as $$
     where e.is_usable and t.token <> ''
   )
   select e.i, e.user_id, 'RecipientMalformed', e.path || w.member, w.remedy
-  from entry e left join lateral (
-    select l.* from push.misnamed(case jsonb_typeof(e.entry) when 'object' then e.entry end) l
-  ) l on true
-  cross join lateral (
+  from entry e cross join lateral push.misnamed(e.entry) l cross join lateral (
     select m.* from (values
       (1, '', pg_column_size(e.entry) > 16384, 'must have at most 16384 bytes; is one of its tokens something else?'),
       (2, '', jsonb_typeof(e.entry) = 'string', 'must be a user id of 1 to 256 characters'),
