@@ -736,7 +736,8 @@ begin
     cross join lateral (
       select x.user_id, x.provider, x.voip, coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
       from push.devices x
-      where sha256(x.token::bytea) = any (push.token_digests(case when push.is_token('apns', s.key) then 'apns' end, s.key)) and x.app = c.app and x.provider <> 'webpush' offset 0
+      where sha256(x.token::bytea) = any (push.token_digests(case when push.is_token('apns', s.key) then 'apns' end, s.key)) and x.app = c.app and
+        x.provider <> 'webpush' offset 0
     ) x
     cross join lateral (
       select d.provider, d.token from push.devices d
@@ -2600,7 +2601,8 @@ begin
     select distinct on (t.id, t.lane, t.key) t.*
     from (
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token,
-        push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
+        push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment, v.platform,
+          v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
         coalesce(case when e.size_faults[v.rank] is null then l.id end, push.refuse(e.call_id, e.size_faults[v.rank], e.app)::int) as lane
       from (
         select c.*, r.entry, r.ordinal
@@ -5902,7 +5904,8 @@ begin
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
       -- Its user may have logged out since.
       and ((p.user_id, p.key) in (
-          select e ->> 'userId', push.token_key(t.provider, t.token) from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+          select e ->> 'userId', push.token_key(t.provider, t.token) from jsonb_array_elements(v_call.recipients) e cross join lateral
+            push.entry_tokens(e, true) t
           where push.is_recipient(e))
         or (select true from push.devices d
           where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider

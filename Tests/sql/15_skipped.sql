@@ -50,7 +50,8 @@ from (values
     '.voipPushToken TokenMisplaced has the form of an FCM registration token; give it as fcmToken'),
   ('{"userId": "u", "notificationEnabled": "false", "fcmToken": "secret-token-0123456789"}', 'u',
     '.notificationEnabled RecipientMalformed must be true or false, or left out'),
-  ('{"userId": "u", "push_token": "ExponentPushToken[secret]", "notification_enabled": true}', 'u', '.push_token RecipientMalformed is not read; write pushToken'),
+  ('{"userId": "u", "push_token": "ExponentPushToken[secret]", "notification_enabled": true}', 'u',
+    '.push_token RecipientMalformed is not read; write pushToken'),
   ('{"userId": "u", "fcmToken": "secret-token-0123456789", "notification_enabled": false}', 'u',
     '.notification_enabled RecipientMalformed is not read; write notificationEnabled'),
   ('{"userId": "u", "fcmToken": "secret-token-0123456789", "notificationEnabled": null, "notification_enabled": false}', 'u',
@@ -68,7 +69,8 @@ from (values ('{"email": "secret@example.org", "name": "secret"}'::jsonb,
     'was ignored; a recipients[0].voip_token MemberIgnored is not known, and was ignored'),
   -- These are no tokens, whatever they are called.
   ('{"subscription": "premium", "voip": false, "voip_tokens": [], "apns": {}, "expo": "", "fcm_token": null, "notification_enabled": true}', '; '
-    || (select string_agg(format('a recipients[0].%s MemberIgnored is not known, and was ignored', k), '; ' order by k) from unnest(array['apns', 'expo',
+    || (select string_agg(format('a recipients[0].%s MemberIgnored is not known, and was ignored', k), '; ' order by k) from unnest(array['apns',
+      'expo',
       'fcm_token', 'notification_enabled', 'subscription', 'voip', 'voip_tokens']) k)),
   ('{"fcm_token": "secret", "notification_enabled": false}', '; a recipients[0].fcm_token MemberIgnored is not known, and was ignored; '
     'a recipients[0].notification_enabled MemberIgnored is not known, and was ignored')) x(extra, story);

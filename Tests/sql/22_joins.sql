@@ -34,14 +34,17 @@ select test.equal('until the call''s deadline', (select count(distinct d.deadlin
 select test.equal('they are recipients of the call', (select jsonb_array_length(o.recipients) from push.outbox o where o.call_id = 'j'), 3);
 select test.equal('again, nothing changes', pg_temp.join('j', jsonb_build_array(pg_temp.entry('b1'), 'reg')), '0 0');
 select test.equal('nor are they recipients twice', (select jsonb_array_length(o.recipients) from push.outbox o where o.call_id = 'j'), 3);
-select test.equal('a token that rings already gets no second invite, whoever gives it', pg_temp.join('j', jsonb_build_array(pg_temp.entry('c', 'a1'))),
+select test.equal('a token that rings already gets no second invite, whoever gives it', pg_temp.join('j', jsonb_build_array(pg_temp.entry('c',
+  'a1'))),
   '0 0');
 select test.equal('accepted', pg_temp.accept_all(:g, 1), 4::bigint);
-select test.equal('one that was rung gets none either', pg_temp.join('j', jsonb_build_array(pg_temp.entry('a1') || '{"locale": "pt"}', pg_temp.entry('d2'))),
+select test.equal('one that was rung gets none either', pg_temp.join('j', jsonb_build_array(pg_temp.entry('a1') || '{"locale": "pt"}',
+  pg_temp.entry('d2'))),
   '1 0');
 select test.equal('and the number is the next', pg_temp.rings('j'), '4:d2:d2');
 select test.equal('who cannot be reached is skipped, and told',
-  pg_temp.join('j', jsonb_build_array('nobody', '{"userId": "bad", "fcmToken": "secret"}'::jsonb, 'off', '{"userId": "no", "notificationEnabled": false}'::jsonb,
+  pg_temp.join('j', jsonb_build_array('nobody', '{"userId": "bad", "fcmToken": "secret"}'::jsonb, 'off',
+    '{"userId": "no", "notificationEnabled": false}'::jsonb,
     '{"fcmToken": "x"}'::jsonb)), '0 5');
 select test.equal('by reason', (select string_agg(s.user_id || ':' || s.reason, ' ' order by s.user_id) from push.skipped_recipients(
   (select o.id from push.outbox o where o.call_id = 'j')) s where s.user_id in ('nobody', 'bad', 'off', 'no')),
@@ -57,7 +60,8 @@ select test.equal('at the end all phones are told to stop', pg_temp.told('j', 'c
 select test.equal('and miss the call, but for who declined', pg_temp.told('j', 'missed_call'), 'a1:a1 d2:d2 reg:r2');
 
 -- When it is refused.
-select test.equal('a call that has ended rings nobody else', pg_temp.join('j', jsonb_build_array(pg_temp.entry('e'))), '55R01 call_id: call j rings no longer');
+select test.equal('a call that has ended rings nobody else', pg_temp.join('j', jsonb_build_array(pg_temp.entry('e'))),
+  '55R01 call_id: call j rings no longer');
 select test.equal('nor one that is unknown', pg_temp.join('unknown', '["a"]'), 'P0002 call_id: there is no call unknown');
 select push.enqueue_call('{"callId": "note", "from": "x", "chatId": "c"}', '["reg"]', kind => 'message') \g /dev/null
 select test.equal('nor a notification', pg_temp.join('note', '["off"]'), '55R01 call_id: call note is a notification');
@@ -67,7 +71,8 @@ select test.equal(format('recipients must be an array: %s', coalesce(bad::text, 
 from (values ('{"userId": "a"}'::jsonb), ('"a"'), ('null'), (null)) b(bad);
 select test.equal('1,000 in all', pg_temp.join('k', (select jsonb_agg('u' || i) from generate_series(1, 1000) i)),
   '22023 recipients: must have at most 1000 entries; split the call (call k)');
-select test.equal('2 MB in all', pg_temp.join('k', jsonb_build_array(repeat('x', 2200000))) ~ '^22023 recipients: has 2\d+ bytes, the limit is 2097152', true);
+select test.equal('2 MB in all', pg_temp.join('k', jsonb_build_array(repeat('x', 2200000))) ~
+  '^22023 recipients: has 2\d+ bytes, the limit is 2097152', true);
 select test.equal('nothing was done', pg_temp.rings('k'), '0:a1:a1');
 select test.equal('a call without phones', (select deliveries from push.enqueue_call('{"callId": "empty", "from": "x"}', '[]')), 0);
 select test.equal('gets its first', pg_temp.join('empty', jsonb_build_array(pg_temp.entry('f1'))), '1 0');
@@ -100,7 +105,8 @@ select test.equal('a token under another name', pg_temp.join('s', '[{"userId": "
 select test.equal('a switch that is none', pg_temp.join('s', jsonb_build_array(pg_temp.entry('h1') || '{"notificationEnabled": "no"}')), '0 1');
 select test.equal('where the new ones begin', (select a.known from push.add_recipients('s', '["x"]') a), 5);
 -- The same phone by another token; a user who has registered a phone since.
-select push.enqueue_call('{"callId": "t", "from": "x"}', jsonb_build_array(pg_temp.entry('i1') || '{"pushToken": "ExponentPushToken[join-i1]"}', 'late')) \g /dev/null
+select push.enqueue_call('{"callId": "t", "from": "x"}', jsonb_build_array(pg_temp.entry('i1') || '{"pushToken": "ExponentPushToken[join-i1]"}',
+  'late')) \g /dev/null
 select test.equal('an entry with a token of another one is the same phone',
   pg_temp.join('t', '[{"userId": "i1", "pushToken": "ExponentPushToken[join-i1]", "platform": "ios"}]'), '0 0');
 insert into push.devices (user_id, provider, token, platform) values ('late', 'fcm', pg_temp.token('l1'), 'android');
@@ -109,10 +115,12 @@ select test.equal('once', pg_temp.join('t', '["late"]'), '0 0');
 
 -- An app that escalates: each has the time from when they were called.
 select push.register_app('loud', 600, 5), push.register_lane('loud', 'fcm'), push.register_lane('loud', 'expo') \g /dev/null
-select push.enqueue_call('{"callId": "loud", "from": "x"}', jsonb_build_array(pg_temp.entry('k1') || '{"pushToken": "ExponentPushToken[join-k1]"}'), 'loud') \g /dev/null
+select push.enqueue_call('{"callId": "loud", "from": "x"}', jsonb_build_array(pg_temp.entry('k1') || '{"pushToken": "ExponentPushToken[join-k1]"}'),
+  'loud') \g /dev/null
 select pg_temp.join('loud', jsonb_build_array(pg_temp.entry('k2') || '{"pushToken": "ExponentPushToken[join-k2]"}'), 'loud') \g /dev/null
 select pg_temp.accept_all(:g, 3) \g /dev/null
-update push.follow_ups set due_at = now() - interval '1 s' where why = 'unheard' and due_at = (select min(due_at) from push.follow_ups where why = 'unheard');
+update push.follow_ups set due_at = now() - interval '1 s' where why = 'unheard' and due_at = (select min(due_at) from push.follow_ups where why =
+  'unheard');
 select test.follow();
 select test.equal('when the first has had it, the next channel of that one', pg_temp.rings('loud'), '2:k1:1]');
 update push.history set created_at = created_at - interval '6 s' where user_id = 'k2';
@@ -121,6 +129,7 @@ select test.follow();
 select test.equal('then the newcomer''s', pg_temp.rings('loud'), '2:k1:1] 3:k2:2]');
 
 -- An app that may ring nobody.
-select push.register_lane('joins', 'fcm'), push.enqueue_call('{"callId": "q", "from": "x"}', jsonb_build_array(pg_temp.entry('q1')), 'joins') \g /dev/null
+select push.register_lane('joins', 'fcm'), push.enqueue_call('{"callId": "q", "from": "x"}', jsonb_build_array(pg_temp.entry('q1')), 'joins') \g
+  /dev/null
 select push.set_quota('joins', 0, 0, null) \g /dev/null
 select test.equal('nobody joins', pg_temp.join('q', jsonb_build_array(pg_temp.entry('q2')), 'joins') ~ '^53Q01 ', true);

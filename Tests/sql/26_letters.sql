@@ -25,7 +25,8 @@ select push.register_lane('default', 'apns'), push.register_lane('default', 'fcm
 select push.register_device('ana', 'default', 'apns', pg_temp.small('a1'), platform => 'ios', locale => 'pt') \g /dev/null
 update push.devices set enabled = false where token = pg_temp.small('a1') returning id as id \gset
 select push.register_device('ana', 'default', 'apns', pg_temp.big('a1')) \g /dev/null
-select test.equal('a token that is registered in other letters is the same device, with the text that was given last', pg_temp.devices('a1'), 'ana:EEA1');
+select test.equal('a token that is registered in other letters is the same device, with the text that was given last', pg_temp.devices('a1'),
+  'ana:EEA1');
 select test.equal('which keeps its number, the user''s switch and the locale', (select d.id || ' ' || d.enabled || ' ' || d.locale from push.devices d
   where d.token = pg_temp.big('a1')), :'id' || ' false pt');
 select push.register_device('bob', 'default', 'apns', pg_temp.small('a1')) \g /dev/null
@@ -35,10 +36,12 @@ select test.equal('by an INSERT, too', pg_temp.devices('a1'), 'eve:EEA1');
 insert into push.devices (user_id, provider, token) values ('eve', 'apns', pg_temp.big('a2')), ('fay', 'apns', pg_temp.small('a2'));
 select test.equal('of two in one statement the last counts', pg_temp.devices('a2'), 'fay:eea2');
 insert into push.devices (user_id, provider, token) values ('mix', 'apns', overlay(pg_temp.small('a3') placing 'E' from 1));
-select test.equal('a token in both capitals and small letters is stored in small letters', (select d.token from push.devices d where d.user_id = 'mix'),
+select test.equal('a token in both capitals and small letters is stored in small letters', (select d.token from push.devices d where d.user_id =
+  'mix'),
   pg_temp.small('a3'));
 select test.equal('and is found in capitals', push.drop_device('default', 'apns', pg_temp.big('a3')), true);
-insert into push.devices (user_id, provider, token) values ('gus', 'fcm', 'fcm-token-aAbBcC-0123456789:x'), ('gus', 'fcm', 'fcm-token-AABBCC-0123456789:x');
+insert into push.devices (user_id, provider, token) values ('gus', 'fcm', 'fcm-token-aAbBcC-0123456789:x'), ('gus', 'fcm',
+  'fcm-token-AABBCC-0123456789:x');
 select test.equal('tokens of others differ by their letters', (select count(*) from push.devices where user_id = 'gus'), 2::bigint);
 insert into push.devices (user_id, app, provider, token) values ('eve', 'other', 'apns', pg_temp.small('a1'));
 select test.equal('and apps have devices of their own', pg_temp.devices('a1'), 'eve:EEA1 eve:eea1');
@@ -77,7 +80,8 @@ select pg_temp.ring(:g, 1), push.answer_call('answer', device => pg_temp.small('
 select test.equal('it is known by its token in other letters', (select o.answered_by || ':' || right(o.answered_device, 4) from push.outbox o
   where o.call_id = 'answer'), 'ann:eee1');
 select test.equal('and gets no cancel', pg_temp.owed('answer', 'cancel'), 'ann:EEE2 u1:EEE3');
-select push.enqueue_call('{"callId": "answer-2", "from": "x"}', jsonb_build_array(pg_temp.voip('u1', pg_temp.big('e4')) || '{"fcmToken": "letters-token-0123456789"}',
+select push.enqueue_call('{"callId": "answer-2", "from": "x"}', jsonb_build_array(pg_temp.voip('u1', pg_temp.big('e4')) ||
+  '{"fcmToken": "letters-token-0123456789"}',
   pg_temp.voip('u2', pg_temp.big('e5')))) \g /dev/null
 select pg_temp.ring(:g, 2), push.answer_call('answer-2', device => pg_temp.small('e4')), test.follow() \g /dev/null
 select test.equal('nor if it is not registered', (select o.answered_by from push.outbox o where o.call_id = 'answer-2') || ' '
@@ -99,14 +103,17 @@ select test.equal('the other entry has it', (select string_agg(d.provider || ':'
 
 -- Missed calls: a user's phones are told apart, and each is told once.
 set session_replication_role = replica;
-insert into push.devices (user_id, provider, token, voip) values ('mia', 'apns', pg_temp.big('c2'), false), ('mia', 'apns', pg_temp.small('c2'), false);
+insert into push.devices (user_id, provider, token, voip) values ('mia', 'apns', pg_temp.big('c2'), false), ('mia', 'apns', pg_temp.small('c2'),
+  false);
 set session_replication_role = origin;
 update push.apps set missed_calls = 'all' where app = 'default';
-select push.enqueue_call('{"callId": "missed", "from": "x"}', jsonb_build_array('mia', jsonb_build_object('userId', 'u1', 'apnsToken', pg_temp.big('c3'),
+select push.enqueue_call('{"callId": "missed", "from": "x"}', jsonb_build_array('mia', jsonb_build_object('userId', 'u1', 'apnsToken',
+  pg_temp.big('c3'),
     'voipPushToken', pg_temp.big('c4')), jsonb_build_object('userId', 'u2', 'apnsToken', pg_temp.small('c3')),
   jsonb_build_object('userId', 'u3', 'apnsToken', pg_temp.small('c4')))) \g /dev/null
 select push.end_call('missed'), test.follow() \g /dev/null
-select test.equal('one for each phone, and none to a VoIP token', (select string_agg(lower(right(d.device, 2)), ' ' order by d.n) from push.deliveries d
+select test.equal('one for each phone, and none to a VoIP token', (select string_agg(lower(right(d.device, 2)), ' ' order by d.n) from
+  push.deliveries d
   where d.call_id = 'missed' and d.kind = 'missed_call'), 'c2 c3');
 update push.apps set missed_calls = null where app = 'default';
 
@@ -118,7 +125,8 @@ select push.settle(:g, null, array[c.outbox_id], array[c.n], array[5], array[1],
   array['m'], array['r'], array[clock_timestamp()], array[clock_timestamp()])
   from push.claim(:g, 5, array(select id from push.lane), array_fill(999, array[999]), array_fill('-infinity'::timestamptz, array[999])) c
   where c.user_id = 'req' \g /dev/null
-select test.equal('an invite is requeued to a device that was registered in other letters since', (select r.requeued::int from push.requeue('requeue') r), 1);
+select test.equal('an invite is requeued to a device that was registered in other letters since', (select r.requeued::int from
+  push.requeue('requeue') r), 1);
 select push.end_call('requeue') \g /dev/null
 
 -- Dead tokens.
@@ -127,7 +135,8 @@ select test.equal('a token is reported as dead in other letters', pg_temp.dead(p
 select test.equal('its device is marked', (select d.invalid_reason from push.devices d where d.user_id = 'dan'), 'Unregistered');
 select test.equal('and the feed has the text that was registered', (select x.user_id || ':' || right(x.token, 4) from push.token_invalidations x
   where lower(x.token) = pg_temp.small('f1')), 'dan:EEF1');
-select test.equal('it is dead for a call that gives it in small letters', test.fan_out(jsonb_build_array(pg_temp.voip('dan', pg_temp.small('f1')))), null);
+select test.equal('it is dead for a call that gives it in small letters', test.fan_out(jsonb_build_array(pg_temp.voip('dan', pg_temp.small('f1')))),
+  null);
 select test.equal('which says so', (select s.reason from push.skipped_recipients((select max(o.id) from push.outbox o)) s), 'TokenInvalid');
 select test.equal('push.dead_tokens gives back what was asked', array(select push.dead_tokens('default', '{apns,apns}',
   array[pg_temp.small('f1'), pg_temp.small('f2')], '{null,null}')), array[pg_temp.small('f1')]);
@@ -139,7 +148,8 @@ select test.equal('a token without a device may be dead twice', test.fan_out(jso
 select test.equal('also as an alert', (select count(*) from push.alert_phones('default', jsonb_build_array(jsonb_build_object('userId', 'x',
   'apnsToken', pg_temp.big('f3'))), '{}', null, false)), 0::bigint);
 insert into push.devices (user_id, provider, token) values ('kim', 'apns', pg_temp.big('f4'));
-select push.correct_environment(array_agg(l.id), array_agg(pg_temp.small('f4')), '{1}') from push.lane l where l.app = 'default' and l.provider = 'apns'
+select push.correct_environment(array_agg(l.id), array_agg(pg_temp.small('f4')), '{1}') from push.lane l where l.app = 'default' and l.provider =
+  'apns'
   \g /dev/null
 select test.equal('its environment is corrected', (select d.environment from push.devices d where d.user_id = 'kim'), 'sandbox');
 select push.hold_invalidation(l.id, '1 hour', 'test') from push.lane l where l.app = 'default' and l.provider = 'apns' \g /dev/null
@@ -155,7 +165,8 @@ select push.enqueue_call('{"callId": "erase", "from": "x"}', jsonb_build_array(p
   pg_temp.voip('stays', pg_temp.small('99')))) \g /dev/null
 select push.erase_user('gone', 'default') \g /dev/null
 select test.equal('the push to a token that two users have passes to the other', pg_temp.owed('erase', 'invite'), 'stays:EE99');
-insert into push.token_invalidations (app, provider, token, reason) values ('default', 'apns', pg_temp.big('97'), 'x'), ('default', 'apns', pg_temp.big('98'), 'x');
+insert into push.token_invalidations (app, provider, token, reason) values ('default', 'apns', pg_temp.big('97'), 'x'), ('default', 'apns',
+  pg_temp.big('98'), 'x');
 select push.enqueue_call('{"callId": "erase-2", "from": "x"}', jsonb_build_array(pg_temp.voip('leaves', pg_temp.small('98')))) \g /dev/null
 select push.answer_call('erase-2', 'somebody', device => pg_temp.big('98')), test.follow() \g /dev/null
 select push.erase_user('leaves', 'default') \g /dev/null

@@ -180,11 +180,13 @@ select test.equal('this is the reason of their invites', (select string_agg(dist
   'UserConnectionFailed');
 select test.equal('they miss it, and those who decline do not', pg_temp.decline('e2', 'b') || ', ' || pg_temp.decline('e2', 'c', 'busy') || ': '
   || pg_temp.told('e2', 'missed_call'), 't ringing, t ended declined: a:a01');
-select test.equal('they all miss it', pg_temp.decline('e3', 'a', 'connection_failed') || ', ' || pg_temp.decline('e3', 'b', 'connection_failed') || ', '
+select test.equal('they all miss it', pg_temp.decline('e3', 'a', 'connection_failed') || ', ' || pg_temp.decline('e3', 'b', 'connection_failed') ||
+  ', '
   || pg_temp.decline('e3', 'c', 'connection_failed') || ': ' || pg_temp.told('e3', 'missed_call'),
   't ringing, t ringing, t ended connection_failed: a:a01 b:b01 c:c01');
 select push.enqueue_call('{"callId": "e5", "from": "x"}', '[{"userId": "a", "fcmToken": "people-token-0123456789-a01", "missedCall": true},
-  {"userId": "b", "fcmToken": "people-token-0123456789-b01"}, {"userId": "c", "fcmToken": "people-token-0123456789-c01", "missedCall": true}]') \g /dev/null
+  {"userId": "b", "fcmToken": "people-token-0123456789-b01"}, {"userId": "c", "fcmToken": "people-token-0123456789-c01", "missedCall":
+    true}]') \g /dev/null
 select test.equal('one who was busy misses it if the entry says so', pg_temp.decline('e5', 'a', 'busy') || ', ' || pg_temp.decline('e5', 'b', 'busy')
   || ', ' || pg_temp.decline('e5', 'c') || ': ' || pg_temp.told('e5', 'missed_call'), 't ringing, t ringing, t ended declined: a:a01');
 select push.decline_call('e4', 'a', reason => 'connection_failed'), push.answer_call('e4', 'b'), test.follow() \g /dev/null

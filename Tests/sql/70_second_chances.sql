@@ -102,7 +102,8 @@ insert into push.outbox (payload, recipients) select jsonb_build_object('callId'
 select pg_temp.claim_all(:g1);
 select pg_temp.settle('large', '{0}', 4); select test.follow();
 select test.equal('a payload too large for the next channel has none', pg_temp.invites('large'), '0:apns:u:aaa:dead');
-insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'named', 'from', 'x', 'fromName', repeat('x', 4000)), :'three'::jsonb;
+insert into push.outbox (payload, recipients) select jsonb_build_object('callId', 'named', 'from', 'x', 'fromName', repeat('x', 4000)),
+  :'three'::jsonb;
 select pg_temp.claim_all(:g1);
 select pg_temp.settle('named', '{0}', 4); select test.follow();
 select test.equal('one that is too large by a name has', pg_temp.invites('named'), '0:apns:u:aaa:dead 1:fcm:u:fff:ready<0');

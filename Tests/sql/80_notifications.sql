@@ -46,9 +46,11 @@ select test.equal('and in the API''s batches', (select count(*) from push.enqueu
   "payload": {"from": "x", "chatId": "r", "text": "t"}}]')), 1::bigint);
 select test.refuses('a text that is none', 'payload.text: must be a string, or left out (call m)',
   '{"from": "x", "chatId": "r", "messageId": "m", "text": {"secret": 1}}', p_kind => 'message');
-select test.refuses('a text under another name', format('payload.%s: the text of a message is payload.text; rename it, or leave it out (call m)', place),
+select test.refuses('a text under another name', format('payload.%s: the text of a message is payload.text; rename it, or leave it out (call m)',
+  place),
   '{"from": "x", "chatId": "r", "messageId": "m", "text": "secret"}'::jsonb || more, p_kind => 'message')
-from (values ('body', '{"body": "secret"}'::jsonb), ('Text', '{"Text": "secret"}'), ('metadata.text', '{"metadata": {"text": "secret"}}')) b(place, more);
+from (values ('body', '{"body": "secret"}'::jsonb), ('Text', '{"Text": "secret"}'), ('metadata.text', '{"metadata": {"text": "secret"}}')) b(place,
+  more);
 select test.equal('a long text is not refused: gateways cut it', (select count(*) from push.enqueue_call(jsonb_build_object('from', 'x', 'chatId',
   'r', 'text', repeat('x', 5000)), jsonb_build_array(jsonb_build_object('userId', 'u', 'apnsToken', pg_temp.hex('aaa')),
   jsonb_build_object('userId', 'v', 'fcmToken', 'notice-token-0123456789-tex')), kind => 'message')), 1::bigint);

@@ -1230,7 +1230,8 @@ grant execute on function push_router.server_shards, push_router.fail, push_rout
   push_router.call, push.call, push_router.timeline, push.timeline, push_router.skipped_recipients, push.skipped_recipients
   to push_enqueuer, push_tenant, push_ops;
 grant execute on function push_router.enqueue_call, push.enqueue_call, push_router.find_where, push_router.enqueue_batch,
-  push.enqueue_batch, push_router.insert_call, push_router.keep_call, push_router.compare_call, push.compare_call, push_router.add_recipients, push.add_recipients, push_router.answer_call, push.answer_call, push_router.decline_call,
+  push.enqueue_batch, push_router.insert_call, push_router.keep_call, push_router.compare_call, push.compare_call, push_router.add_recipients,
+    push.add_recipients, push_router.answer_call, push.answer_call, push_router.decline_call,
   push.decline_call, push_router.end_call, push.end_call, push_router.report_ringing, push.report_ringing, push_router.register_device,
   push.register_device, push_router.drop_device, push.drop_device to push_enqueuer, push_tenant;
 -- UPDATE of some columns only: with a right to the whole view, a login could lock it, and all others would wait.

@@ -223,7 +223,8 @@ comment on function push.decline_call is
   'and the user gets no missed call. The phones of other users ring on. When the last user whose phones were rung has '
   'declined, the call ends, with their reason if all gave the same, else with the reason declined. call_id: payload.callId; '
   'user_id: as in the call''s recipients; app: needed only if several apps have a call with this id; reason: declined, busy, '
-  'or connection_failed: the app could not reach the call, and the user gets a missed call, unless it was answered; device: the phone that declined, if '
+  'or connection_failed: the app could not reach the call, and the user gets a missed call, unless it was answered; device: the '
+  'phone that declined, if '
   'known, by its token or push.devices.id: it gets no cancel. Returns false if the user had declined before, or the call '
   'had ended';
 

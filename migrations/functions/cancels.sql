@@ -193,7 +193,8 @@ begin
     cross join lateral (
       select x.user_id, x.provider, x.voip, coalesce(x.platform, case x.provider when 'apns' then 'ios' when 'fcm' then 'android' end) as platform
       from push.devices x
-      where sha256(x.token::bytea) = any (push.token_digests(case when push.is_token('apns', s.key) then 'apns' end, s.key)) and x.app = c.app and x.provider <> 'webpush' offset 0
+      where sha256(x.token::bytea) = any (push.token_digests(case when push.is_token('apns', s.key) then 'apns' end, s.key)) and x.app = c.app and
+        x.provider <> 'webpush' offset 0
     ) x
     cross join lateral (
       select d.provider, d.token from push.devices d

@@ -138,7 +138,8 @@ comment on function push.entry_platform is 'push.delivery.platform of an entry o
 comment on column push.lane.provider is 'apns, fcm or another of push.channels()';
 comment on column push.devices.provider is 'apns, fcm or another of push.channels()';
 comment on column push.devices.token is
-  'the token: 64 to 200 hex digits (apns), in small letters unless all letters are capitals, FCM registration token, Expo push token, or a browser''s subscription as '
+  'the token: 64 to 200 hex digits (apns), in small letters unless all letters are capitals, FCM registration token, Expo push '
+  'token, or a browser''s subscription as '
   'push.webpush_token writes it';
 comment on column push.devices.platform is 'ios, android, web or unknown (null)';
 comment on column push.token_invalidations.provider is 'apns, fcm or another of push.channels()';

@@ -272,7 +272,8 @@ begin
     select distinct on (t.id, t.lane, t.key) t.*
     from (
       select e.id, e.ordinal, e.created_at, e.deadline_at, e.is_call, v.token,
-        push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment, v.platform, v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
+        push.token_key((push.channels())[v.rank], v.token) collate "C" as key, push.entry_user(e.entry) as user_id, v.environment, v.platform,
+          v.locale, case when e.entry ? 'data' then push.recipient_data(e.entry) end as data,
         coalesce(case when e.size_faults[v.rank] is null then l.id end, push.refuse(e.call_id, e.size_faults[v.rank], e.app)::int) as lane
       from (
         select c.*, r.entry, r.ordinal

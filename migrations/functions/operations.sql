@@ -243,7 +243,8 @@ begin
     where p.outcome in (3, 4) and p.token is not null and not coalesce(v_call.declined ? p.user_id, false)
       -- Its user may have logged out since.
       and ((p.user_id, p.key) in (
-          select e ->> 'userId', push.token_key(t.provider, t.token) from jsonb_array_elements(v_call.recipients) e cross join lateral push.entry_tokens(e, true) t
+          select e ->> 'userId', push.token_key(t.provider, t.token) from jsonb_array_elements(v_call.recipients) e cross join lateral
+            push.entry_tokens(e, true) t
           where push.is_recipient(e))
         or (select true from push.devices d
           where d.user_id = p.user_id and d.app = v_call.app and d.provider = p.provider

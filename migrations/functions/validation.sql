@@ -340,7 +340,8 @@ begin
     order by l.rank);
 end
 $$;
-comment on function push.size_faults is 'by rank of the channel: the fault in the size of a payload with short names; null: none. p_is_call: as a VoIP push';
+comment on function push.size_faults is 'by rank of the channel: the fault in the size of a payload with short names; null: none. '
+  'p_is_call: as a VoIP push';
 
 -- The function has a result so that a query can call it.
 create or replace function push.refuse(p_call_id text, p_fault text, p_app text default null) returns boolean language plpgsql as $$
