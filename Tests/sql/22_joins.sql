@@ -129,7 +129,7 @@ select test.follow();
 select test.equal('then the newcomer''s', pg_temp.rings('loud'), '2:k1:1] 3:k2:2]');
 
 -- An app that may ring nobody.
-select push.register_lane('joins', 'fcm'), push.enqueue_call('{"callId": "q", "from": "x"}', jsonb_build_array(pg_temp.entry('q1')), 'joins') \g
-  /dev/null
+select push.register_lane('joins', 'fcm'), push.enqueue_call('{"callId": "q", "from": "x"}', jsonb_build_array(pg_temp.entry('q1')), 'joins')
+  \g /dev/null
 select push.set_quota('joins', 0, 0, null) \g /dev/null
 select test.equal('nobody joins', pg_temp.join('q', jsonb_build_array(pg_temp.entry('q2')), 'joins') ~ '^53Q01 ', true);
