@@ -2395,6 +2395,7 @@ begin
     set declined = coalesce(o.declined, '{}')
       || jsonb_build_object(v_user, jsonb_build_object('reason', 'declined', 'at', clock_timestamp(), 'erases', true))
     where o.id = p_outbox_id and o.ended_at is null and v_is_recipient and not coalesce(o.declined ? v_user, false);
+  delete from push.unreached u where u.outbox_id = p_outbox_id and u.user_id = v_user;
   -- Unsent notifications and missed calls are never sent. Invites become void as after every decline, and cancels are sent: a phone
   -- must not ring without an end.
   with gone as (
@@ -2872,6 +2873,7 @@ begin
     v_left := array(select distinct d.outbox_id from push.delivery d where d.outbox_id = any (v_gone));
     delete from push.ring_reports r where r.outbox_id = any (v_gone);
     delete from push.escalations e where e.outbox_id = any (v_gone);
+    delete from push.unreached u where u.outbox_id = any (v_gone);
   end if;
   -- What a call is decides what follows, not which note came first. So a user whose invite has failed is tried on the next channel before
   -- the last decline ends the call; and the cancels and the missed calls of a call, which belong together, are made together.
@@ -2880,6 +2882,7 @@ begin
     where n.outbox_id = any (v_calls) and n.why in ('failed', 'unheard', 'stuck') group by n.why
   loop
     perform push.next_channels(v_noted.calls, v_noted.why);
+    perform push.ring_unreached(v_noted.calls) where v_noted.why = 'failed';
   end loop;
   if v_declined <> '{}' then
     perform push.next_channels(v_declined, 'failed');
@@ -2890,6 +2893,7 @@ begin
     v_quiet := array(select c.id from unnest(v_quiet) c(id) where c.id <> all (v_left));
     perform push.cancel_rings(v_quiet);
     perform push.tell_missed(v_quiet);
+    delete from push.unreached u where u.outbox_id = any (v_quiet) and u.outbox_id <> all (v_declined);
     perform push.tell_untold(array(select distinct n.outbox_id from unnest(p_notes) n where n.why = 'untold' and n.outbox_id = any (v_quiet)));
   end if;
   delete from push.follow_ups f using unnest(p_notes) n
@@ -4459,6 +4463,12 @@ begin
       ) x
       cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   end if;
+  insert into push.follow_ups (outbox_id, why, is_urgent)
+  select distinct u.outbox_id, 'failed', true
+  from changed c cross join lateral (
+    select u.outbox_id from push.unreached u where u.app = c.app and u.user_id = c.user_id offset 0
+  ) u
+  where c.enabled and c.invalidated_at is null;
   delete from push.token_invalidations x
   where x.ctid = any (array(
     select dead.tid
@@ -4472,7 +4482,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.note_devices() IS 'keeps one device of each token, puts aside devices beyond the newest 100 of a user, and forgets that tokens of living devices were dead';
+COMMENT ON FUNCTION push.note_devices() IS 'keeps one device of each token, puts aside devices beyond the newest 100 of a user, notes calls that have not reached the user, and forgets that tokens of living devices were dead';
 
 CREATE FUNCTION push.note_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6243,6 +6253,45 @@ $$;
 
 COMMENT ON FUNCTION push.ring_newcomers(p_call push.outbox, p_recipients jsonb, p_all jsonb) IS 'makes the invites of people who join: for the phones of p_recipients that the call has not been sent to. p_call: the call, locked, as it was before; p_all: its recipients with the new ones. Returns how many';
 
+CREATE FUNCTION push.ring_unreached(p_calls bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'push', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  v_left record;
+begin
+  insert into push.unreached (app, user_id, outbox_id)
+  select o.app, p.user_id, p.id
+  from push.pushes_of(p_calls) p
+  cross join lateral (
+    select o.app from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
+  ) o
+  where p.kind = 0
+  group by o.app, p.user_id, p.id
+  having bool_and(coalesce(p.outcome in (3, 4), false))
+  on conflict do nothing;
+  for v_left in
+    select o as call, (
+      select jsonb_agg(e.entry) from jsonb_array_elements(o.recipients) e(entry)
+      where push.entry_user(e.entry) in (select u.user_id from push.unreached u where u.outbox_id = o.id)
+        and not (jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry))) as entries
+    from push.outbox o where o.id in (select u.outbox_id from push.unreached u where u.outbox_id = any (p_calls))
+  loop
+    begin
+      perform push.ring_newcomers(v_left.call, coalesce(v_left.entries, '[]'), (v_left.call).recipients);
+    exception when invalid_parameter_value then
+      null;  -- the payload is too large for the channel of the new device
+    end;
+  end loop;
+  delete from push.unreached u
+    where u.outbox_id = any (p_calls)
+      and exists (select from push.delivery d where d.outbox_id = u.outbox_id and d.user_id = u.user_id and d.kind = 0);
+end
+$$;
+
+COMMENT ON FUNCTION push.ring_unreached(p_calls bigint[]) IS 'rings the devices that users have registered whom these calls have not reached, and notes such users. p_calls: calls that are locked';
+
 CREATE FUNCTION push.run_job(p_name text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
@@ -6312,7 +6361,7 @@ begin
   for v_plan in
     select s.name, s.settings, p.oid::regprocedure as function, p.former
     from (select unnest(string_to_array(s.names, ', ')) as name, s.settings from (values
-      (c_index, 'add_recipients, ring_newcomers, answer_call, beat, call, compare_call, compare_recipients, decline_call, '
+      (c_index, 'add_recipients, ring_newcomers, ring_unreached, answer_call, beat, call, compare_call, compare_recipients, decline_call, '
         'device_token, drop_device, enable_device, end_call, enqueue_call, fill_call, find_call, keep_receipts, report_lanes, '
         'report_ringing, retire_gateway, sync, take_call_key, void_call'),
       (c_uncompiled, 'erase_receipts, observe, observe_webhooks, overview, put_away, timeline'),
@@ -9250,6 +9299,21 @@ ALTER TABLE push.token_invalidations ALTER COLUMN id ADD GENERATED ALWAYS AS IDE
     CACHE 1
 );
 
+CREATE TABLE push.unreached (
+    app text NOT NULL,
+    user_id text NOT NULL,
+    outbox_id bigint NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE push.unreached IS 'users whom a call that rings has not reached: each of their invites has failed. If one of them registers a device, the call rings it';
+
+COMMENT ON COLUMN push.unreached.app IS 'name of the app';
+
+COMMENT ON COLUMN push.unreached.user_id IS 'the backend''s id of the user';
+
+COMMENT ON COLUMN push.unreached.outbox_id IS 'the call: push.outbox.id';
+
 CREATE TABLE push.webhook (
     app text NOT NULL,
     is_on boolean DEFAULT true NOT NULL,
@@ -9515,6 +9579,9 @@ ALTER TABLE ONLY push.tally
 ALTER TABLE ONLY push.token_invalidations
     ADD CONSTRAINT token_invalidations_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY push.unreached
+    ADD CONSTRAINT unreached_pkey PRIMARY KEY (app, user_id, outbox_id);
+
 ALTER TABLE ONLY push.webhook_event
     ADD CONSTRAINT webhook_event_pkey PRIMARY KEY (id);
 
@@ -9579,6 +9646,8 @@ CREATE INDEX token_invalidations_feed ON push.token_invalidations USING btree (i
 CREATE INDEX token_invalidations_lookup ON push.token_invalidations USING hash (token);
 
 CREATE UNIQUE INDEX token_invalidations_token ON push.token_invalidations USING btree (sha256((token)::bytea), app, provider);
+
+CREATE INDEX unreached_call ON push.unreached USING btree (outbox_id);
 
 CREATE INDEX webhook_event_age ON push.webhook_event USING btree (app, created_at);
 

@@ -500,3 +500,29 @@ select pg_temp.age('b10', '3 s');
 select test.equal('the job is due at once while there are more', push.run_job('escalate') || ' ' || push.run_job('escalate'), 'true false');
 select test.follow();
 select test.equal('each is checked only once', pg_temp.bypass(), 0::bigint);
+
+-- A token that died while its phone was called, and the new one of that phone.
+insert into push.devices (user_id, provider, token, platform, voip, environment, registered_at) values
+  ('new', 'apns', pg_temp.hex('e01'), 'ios', true, 'production', now() - interval '1 day'),
+  ('new', 'expo', 'ExponentPushToken[chance-e02]', 'android', true, 'production', now() - interval '1 day');
+select pg_temp.enqueue('n1', '["new", "other"]'), pg_temp.enqueue('n2', '["other"]'), pg_temp.claim_all(:g1);
+select test.equal('both phones are rung', pg_temp.invites('n1'), '0:apns:new:e01:claimed 1:expo:new:02]:claimed');
+select pg_temp.settle('n1', '{0}', 4), pg_temp.settle('n1', '{1}', 4, 'DeviceNotRegistered');
+select push.invalidate_tokens(array[:apns, :expo]::smallint[], array[pg_temp.hex('e01'), 'ExponentPushToken[chance-e02]'], '{null,null}', '{x,x}')
+  \g /dev/null
+select test.follow();
+select test.equal('there is nothing else', pg_temp.invites('n1'), '0:apns:new:e01:dead 1:expo:new:02]:dead');
+select push.register_device('new', 'default', 'apns', pg_temp.hex('e03'), 'sandbox', 'ios') \g /dev/null
+select test.follow();
+select test.equal('the iPhone''s new token rings at once', pg_temp.invites('n1'), '0:apns:new:e01:dead 1:expo:new:02]:dead 2:apns:new:e03:ready');
+select test.equal('in its environment', (select d.environment from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'n1'), 1::smallint);
+select push.register_device('new', 'default', 'expo', 'ExponentPushToken[chance-e04]', platform => 'android'), test.follow() \g /dev/null
+select test.equal('another phone of a user who is rung again does not', pg_temp.invites('n1'),
+  '0:apns:new:e01:dead 1:expo:new:02]:dead 2:apns:new:e03:ready');
+select push.register_device('new', 'default', 'apns', pg_temp.hex('e05'), 'sandbox', 'ios'), test.follow() \g /dev/null
+select test.equal('once', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'n1'), 1::bigint);
+select test.equal('calls of others are left alone', pg_temp.invites('n2'), null);
+select pg_temp.enqueue('n3', '["new"]'), pg_temp.claim_all(:g1), pg_temp.settle('n3', '{0,1,2}', 4), push.decline_call('n3', 'new') \g /dev/null
+select push.register_device('new', 'default', 'apns', pg_temp.hex('e06'), 'sandbox', 'ios'), test.follow() \g /dev/null
+select test.equal('a user who has declined is not rung', (select count(*) from push.delivery d join push.outbox o on o.id = d.outbox_id
+  where o.call_id = 'n3' and d.kind = 0), 0::bigint);

@@ -139,17 +139,18 @@ select pg_temp.claim_all(:g, 8) \g /dev/null
 select pg_temp.settle('deleted') \g /dev/null
 delete from push.outbox where call_id = 'deleted';
 
+insert into push.unreached select o.app, 'victim.7731', o.id from push.outbox o where o.call_id = 'rings' \g /dev/null
 -- The tables: fails if a table that can contain a user or a token is not filled here.
 select test.equal('every table that can name a user, or hold a token, is filled by this test',
   string_agg(distinct c.table_name, ' ' order by c.table_name),
-  'delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations webhook_event')
+  'delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations unreached webhook_event')
 from information_schema.columns c join pg_class r on r.relname = c.table_name and r.relnamespace = 'push'::regnamespace and r.relkind in ('r', 'p')
   and not r.relispartition
 where c.table_schema = 'push' and c.column_name ~ 'user|token|device|recipient|payload|answered_by|declined|locale'
   -- The providers' own tokens, digests until an erasure is finished, and numbers.
   and c.table_name not in ('provider_tokens', 'erasure', 'quota', 'quota_of_replica');
 select test.equal('and is found to be', pg_temp.found('victim.7731', 'bad'),
-  'audit delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations webhook_event');
+  'audit delivery devices escalations history outbox quarantined_tokens receipt_batch ring_reports token_invalidations unreached webhook_event');
 create temp table before as select pg_temp.rows_of('bystander') as bystander, pg_temp.rows_of('elsewhere') as elsewhere, pg_temp.entries() as entries;
 select test.equal('a call that rings: u''s invites are in flight', pg_temp.owed('rings') ~ 'victim.7731:invite:claimed', true);
 

@@ -78,6 +78,12 @@ begin
       ) x
       cross join lateral (select from push.devices l where l.ctid = x.tid for no key update skip locked) l));
   end if;
+  insert into push.follow_ups (outbox_id, why, is_urgent)
+  select distinct u.outbox_id, 'failed', true
+  from changed c cross join lateral (
+    select u.outbox_id from push.unreached u where u.app = c.app and u.user_id = c.user_id offset 0
+  ) u
+  where c.enabled and c.invalidated_at is null;
   delete from push.token_invalidations x
   where x.ctid = any (array(
     select dead.tid
@@ -91,7 +97,8 @@ begin
 end
 $$;
 comment on function push.note_devices is
-  'keeps one device of each token, puts aside devices beyond the newest 100 of a user, and forgets that tokens of living devices were dead';
+  'keeps one device of each token, puts aside devices beyond the newest 100 of a user, notes calls that have not reached the user, and forgets '
+  'that tokens of living devices were dead';
 
 create or replace trigger note_new_devices after insert on push.devices referencing new table as changed
   for each statement execute function push.note_devices();

@@ -231,6 +231,7 @@ begin
     set declined = coalesce(o.declined, '{}')
       || jsonb_build_object(v_user, jsonb_build_object('reason', 'declined', 'at', clock_timestamp(), 'erases', true))
     where o.id = p_outbox_id and o.ended_at is null and v_is_recipient and not coalesce(o.declined ? v_user, false);
+  delete from push.unreached u where u.outbox_id = p_outbox_id and u.user_id = v_user;
   -- Unsent notifications and missed calls are never sent. Invites become void as after every decline, and cancels are sent: a phone
   -- must not ring without an end.
   with gone as (

@@ -197,6 +197,7 @@ begin
     v_left := array(select distinct d.outbox_id from push.delivery d where d.outbox_id = any (v_gone));
     delete from push.ring_reports r where r.outbox_id = any (v_gone);
     delete from push.escalations e where e.outbox_id = any (v_gone);
+    delete from push.unreached u where u.outbox_id = any (v_gone);
   end if;
   -- What a call is decides what follows, not which note came first. So a user whose invite has failed is tried on the next channel before
   -- the last decline ends the call; and the cancels and the missed calls of a call, which belong together, are made together.
@@ -205,6 +206,7 @@ begin
     where n.outbox_id = any (v_calls) and n.why in ('failed', 'unheard', 'stuck') group by n.why
   loop
     perform push.next_channels(v_noted.calls, v_noted.why);
+    perform push.ring_unreached(v_noted.calls) where v_noted.why = 'failed';
   end loop;
   if v_declined <> '{}' then
     perform push.next_channels(v_declined, 'failed');
@@ -215,6 +217,7 @@ begin
     v_quiet := array(select c.id from unnest(v_quiet) c(id) where c.id <> all (v_left));
     perform push.cancel_rings(v_quiet);
     perform push.tell_missed(v_quiet);
+    delete from push.unreached u where u.outbox_id = any (v_quiet) and u.outbox_id <> all (v_declined);
     perform push.tell_untold(array(select distinct n.outbox_id from unnest(p_notes) n where n.why = 'untold' and n.outbox_id = any (v_quiet)));
   end if;
   delete from push.follow_ups f using unnest(p_notes) n

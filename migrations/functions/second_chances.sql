@@ -112,6 +112,58 @@ end
 $$;
 comment on function push.next_channels is 'makes an invite over the next channel for each of push.invites_of that has failed';
 
+-- A phone whose token died while it was called ---------------------------------------------------------------------------
+
+create table if not exists push.unreached (
+  app       text not null,
+  user_id   text not null,
+  outbox_id bigint not null,
+  primary key (app, user_id, outbox_id)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+create index if not exists unreached_call on push.unreached (outbox_id);
+comment on table push.unreached is
+  'users whom a call that rings has not reached: each of their invites has failed. If one of them registers a device, the call rings it';
+comment on column push.unreached.app is 'name of the app';
+comment on column push.unreached.user_id is 'the backend''s id of the user';
+comment on column push.unreached.outbox_id is 'the call: push.outbox.id';
+
+-- A part of push.follow. Who registers a device (push.note_devices) has the call looked at again.
+create or replace function push.ring_unreached(p_calls bigint[]) returns void
+language plpgsql volatile set search_path = push, pg_temp as $$
+declare
+  v_left record;
+begin
+  insert into push.unreached (app, user_id, outbox_id)
+  select o.app, p.user_id, p.id
+  from push.pushes_of(p_calls) p
+  cross join lateral (
+    select o.app from push.outbox o where o.id = p.id and o.ended_at is null and o.deadline_at > clock_timestamp() offset 0
+  ) o
+  where p.kind = 0
+  group by o.app, p.user_id, p.id
+  having bool_and(coalesce(p.outcome in (3, 4), false))
+  on conflict do nothing;
+  for v_left in
+    select o as call, (
+      select jsonb_agg(e.entry) from jsonb_array_elements(o.recipients) e(entry)
+      where push.entry_user(e.entry) in (select u.user_id from push.unreached u where u.outbox_id = o.id)
+        and not (jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry))) as entries
+    from push.outbox o where o.id in (select u.outbox_id from push.unreached u where u.outbox_id = any (p_calls))
+  loop
+    begin
+      perform push.ring_newcomers(v_left.call, coalesce(v_left.entries, '[]'), (v_left.call).recipients);
+    exception when invalid_parameter_value then
+      null;  -- the payload is too large for the channel of the new device
+    end;
+  end loop;
+  delete from push.unreached u
+    where u.outbox_id = any (p_calls)
+      and exists (select from push.delivery d where d.outbox_id = u.outbox_id and d.user_id = u.user_id and d.kind = 0);
+end
+$$;
+comment on function push.ring_unreached is
+  'rings the devices that users have registered whom these calls have not reached, and notes such users. p_calls: calls that are locked';
+
 -- The phone says that it rings ----------------------------------------------------------------------------------------
 
 create or replace function push.report_ringing(call_id text, user_id text, app text default null) returns boolean
