@@ -515,7 +515,8 @@ select test.equal('there is nothing else', pg_temp.invites('n1'), '0:apns:new:e0
 select push.register_device('new', 'default', 'apns', pg_temp.hex('e03'), 'sandbox', 'ios') \g /dev/null
 select test.follow();
 select test.equal('the iPhone''s new token rings at once', pg_temp.invites('n1'), '0:apns:new:e01:dead 1:expo:new:02]:dead 2:apns:new:e03:ready');
-select test.equal('in its environment', (select d.environment from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'n1'), 1::smallint);
+select test.equal('in its environment',
+  (select d.environment from push.delivery d join push.outbox o on o.id = d.outbox_id where o.call_id = 'n1'), 1::smallint);
 select push.register_device('new', 'default', 'expo', 'ExponentPushToken[chance-e04]', platform => 'android'), test.follow() \g /dev/null
 select test.equal('another phone of a user who is rung again does not', pg_temp.invites('n1'),
   '0:apns:new:e01:dead 1:expo:new:02]:dead 2:apns:new:e03:ready');
