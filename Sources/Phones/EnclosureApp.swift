@@ -50,11 +50,14 @@ struct EnclosureApp: PhoneApp {
         return .crashes("\(rule):233-238,351: a value is missing")
       }
       guard ["1", "2"].contains(data["device_type"]?.text) else {
-        return .crashes("\(rule):262, FcmNotificationSenderMisscall.java:50: without device_type the app ends at a hang-up or a decline")
+        return .crashes(
+          "\(rule):262, FcmNotificationSenderMisscall.java:50: without device_type the app ends at a hang-up or a decline"
+        )
       }
       let ring = PhoneRing(
         callID: data["roomId"]?.text, caller: caller, isVideo: data["bodyKey"]?.text == "Incoming video call",
-        canBeAnswered: data["roomId"]?.text?.isEmpty == false && data["username"]?.text != nil, filedUnder: data["uid"]?.text)
+        canBeAnswered: data["roomId"]?.text?.isEmpty == false && data["username"]?.text != nil,
+        filedUnder: data["uid"]?.text)
       return .rings(ring, "\(rule):230-463")
     case "chatting":
       guard let text = data["msgKey"]?.text, let name = data["user_nameKey"]?.text, data["uidPower"]?.text != nil,
@@ -64,7 +67,8 @@ struct EnclosureApp: PhoneApp {
       return PhoneOutcome(
         [.shows(title: name, body: text, tap: friend.isEmpty ? "app" : "chat \(friend)")], "\(rule):692-776,1205-1415")
     case "voiceMissCall", "videoMissCall":
-      return PhoneOutcome([.shows(title: data["name"]?.text ?? "", body: "Missed Call", tap: "app")], "\(rule):779-1008")
+      let name = data["name"]?.text ?? ""
+      return PhoneOutcome([.shows(title: name, body: "Missed Call", tap: "app")], "\(rule):779-1008")
     default: return .ignores("\(rule): bodyKey is none that it knows")
     }
   }

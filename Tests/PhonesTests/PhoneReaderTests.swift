@@ -256,12 +256,15 @@ import Testing
     #expect(
       reacts(#"{\#(chat), "uidPower": "7", "selectionCount": "1"}"#)
         == [.shows(title: "Layla", body: "New message", tap: "chat 7")])
-    let call = #""bodyKey": "Incoming voice call", "name": "Layla", "receiverId": "8", "roomId": "r", "uid": "7", "username": "7""#
+    let call =
+      #""bodyKey": "Incoming voice call", "name": "Layla", "receiverId": "8", "roomId": "r", "uid": "7", "username": "7""#
     #expect(reacts("{\(call)}") == [.crashes])
     #expect(
       reacts(#"{\#(call), "device_type": "1"}"#)
         == [.rings(PhoneRing(callID: "r", caller: "Layla", filedUnder: "7"))])
-    #expect(reacts(#"{"bodyKey": "voiceMissCall", "name": "Layla"}"#) == [.shows(title: "Layla", body: "Missed Call", tap: "app")])
+    #expect(
+      reacts(#"{"bodyKey": "voiceMissCall", "name": "Layla"}"#)
+        == [.shows(title: "Layla", body: "Missed Call", tap: "app")])
     #expect(reacts(#"{"bodyKey": "Missed voice call", "name": "Layla"}"#) == [.ignores])
   }
 

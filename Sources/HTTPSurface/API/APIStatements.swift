@@ -24,8 +24,8 @@ enum APIStatements {
       from push.compare_call($1, $3::jsonb, $4::jsonb, $2) c
       """)
   static let addRecipients = PostgresStatement(
-    name: "api_add_recipients", sql: "select outbox_id, deliveries, skipped, known from push.add_recipients($1, $3::jsonb, $2)"
-  )
+    name: "api_add_recipients",
+    sql: "select outbox_id, deliveries, skipped, known from push.add_recipients($1, $3::jsonb, $2)")
 
   /// The recipients that a call skipped, and why.
   static let skippedRecipients = PostgresStatement(
