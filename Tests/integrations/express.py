@@ -165,7 +165,8 @@ def calls(machine, results, backend):
                                        if phone.startswith("Android")}, {"rings: “Portaria Sul”"})
     results.equal("an iPhone without a VoIP token is shown it", {
         does for phone, does in machine.does(machine.push(GRETA)).items() if phone.startswith("iPhone, background")},
-        {"shows “Portaria Sul” / “Chamada recebida”; a tap leads to: app; rings if iOS wakes the app: “Portaria Sul”"})
+        {"shows “Portaria Sul” / “Chamada recebida”; a tap leads to: the call, and so do its buttons Answer and Decline; "
+         "rings if iOS wakes the app: “Portaria Sul”"})
     results.equal("who is passed over is in the backend's log, with why", sorted(
         re.findall(r"(\w+) is not rung: (\w+)", backend.log.read_text())),
         [("carla", "NotificationsDisabled"), ("dora", "NotificationsDisabled"), ("emil", "TokenMalformed")])
