@@ -76,15 +76,16 @@ $$;
 
 COMMENT ON FUNCTION push.add_counts(p_counts jsonb, p_more jsonb) IS 'adds to the counts of an erasure. p_counts: push.erasure.counts; p_more: what is added, likewise';
 
-CREATE FUNCTION push.add_recipients(call_id text, recipients jsonb, app text DEFAULT NULL::text) RETURNS TABLE(outbox_id bigint, deliveries integer, skipped integer, known integer)
+CREATE FUNCTION push.add_recipients(call_id text, recipients jsonb, app text DEFAULT NULL::text) RETURNS TABLE(outbox_id bigint, deliveries integer, skipped integer, skipped_recipients jsonb)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 declare
-  v_call push.outbox;
-  v_all  jsonb;
+  v_call  push.outbox;
+  v_all   jsonb;
+  v_known int;
 begin
   -- A snapshot from before does not show what a gateway has sent since.
   if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
@@ -102,7 +103,7 @@ begin
   elsif v_call.id is null then
     perform push.find_call(add_recipients.call_id, add_recipients.app);  -- it was deleted meanwhile
   end if;
-  known := jsonb_array_length(v_call.recipients);
+  v_known := jsonb_array_length(v_call.recipients);
   -- What is there already is not added again, so that calling this twice is harmless.
   v_all := coalesce(v_call.recipients || case when jsonb_typeof(add_recipients.recipients) = 'array' then (
     select coalesce(jsonb_agg(e.entry order by e.ordinal), '[]')
@@ -110,17 +111,24 @@ begin
     where not exists (select from jsonb_array_elements(v_call.recipients) r(entry) where r.entry = e.entry)) end, 'null');
   if pg_sequence_last_value('push.quota_id_seq') is not null and jsonb_typeof(v_all) = 'array' then
     -- While the app may ring nobody, nobody joins.
-    perform push.has_room(v_call.app, array[1, 0, jsonb_array_length(v_all) - known], true);
-    perform push.use_quota(array[v_call.app], array[array[0, 0, jsonb_array_length(v_all) - known]]::bigint[]);
+    perform push.has_room(v_call.app, array[1, 0, jsonb_array_length(v_all) - v_known], true);
+    perform push.use_quota(array[v_call.app], array[array[0, 0, jsonb_array_length(v_all) - v_known]]::bigint[]);
   end if;
   deliveries := push.ring_newcomers(v_call, add_recipients.recipients, v_all);
-  update push.outbox o set recipients = v_all where o.id = v_call.id and jsonb_array_length(v_all) > known;
-  skipped := (select count(*) from push.skipped_recipients(v_call.id) s where substring(s.field from '\d+')::int >= known);
+  update push.outbox o set recipients = v_all where o.id = v_call.id and jsonb_array_length(v_all) > v_known;
+  skipped_recipients := (
+    select coalesce(jsonb_agg(jsonb_build_object('userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
+    from push.skipped_recipients(v_call.id) s
+    -- Of those who were given here, whether they are new or not.
+    where substring(s.field from '\d+')::int + 1 in (
+      select a.ordinal from jsonb_array_elements(v_all) with ordinality a(entry, ordinal)
+      where a.entry in (select e from jsonb_array_elements(add_recipients.recipients) e)));
+  skipped := jsonb_array_length(skipped_recipients);
   return next;
 end
 $$;
 
-COMMENT ON FUNCTION push.add_recipients(call_id text, recipients jsonb, app text) IS 'people join a call that rings: their phones ring until the call''s deadline, and the phones that ring already are not touched. call_id: payload.callId; recipients: as push.outbox.recipients, and with those of the call at most 1000; app: needed only if several apps have a call with this id. Returns outbox_id: push.outbox.id; deliveries: number of phones that are rung in addition; skipped: how many lines push.skipped_recipients has about new recipients; known: how many recipients the call had before, which is where the new ones begin in push.skipped_recipients. Running it twice is harmless. Raises an error if the call rings no longer. Needs READ COMMITTED';
+COMMENT ON FUNCTION push.add_recipients(call_id text, recipients jsonb, app text) IS 'people join a call that rings: their phones ring until the call''s deadline, and the phones that ring already are not touched. call_id: payload.callId; recipients: as push.outbox.recipients, and with those of the call at most 1000; app: needed only if several apps have a call with this id. Returns outbox_id: push.outbox.id; deliveries: number of phones that are rung in addition; skipped_recipients: what push.skipped_recipients says about these recipients, an array of {userId, field, reason, remedy}; skipped: how many that are. Running it twice is harmless. Raises an error if the call rings no longer. Needs READ COMMITTED';
 
 CREATE FUNCTION push.alert_phones(p_app text, p_recipients jsonb, p_voip text[], p_providers text[], p_all boolean) RETURNS TABLE(user_id text, phone text, place integer, registered_at timestamp with time zone, provider text, token text, environment smallint, platform smallint, locale text, data jsonb, when_busy boolean)
     LANGUAGE sql STABLE

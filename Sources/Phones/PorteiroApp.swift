@@ -67,7 +67,7 @@ struct PorteiroApp: PhoneApp {
       return ("app", "porteiroapp IntercomNotificationListeners.tsx:82-93: a tap is only logged")
     }
     return (
-      "the call, and so do its buttons Answer and Decline",
+      "the call if iOS woke the app, as do its buttons Answer and Decline",
       "porteiroapp apps/expo/services/notification/notificationHandler.ts:141-157, providers/NotificationProvider.tsx:33-69"
     )
   }

@@ -121,7 +121,7 @@ import Testing
       return #"{"title": "Ana", "body": "x", \#(members)"data": \#(data)}"#
     }
     func tap(_ leadsTo: String) -> [PhoneReaction] { [.shows(title: "Ana", body: "x", tap: leadsTo)] }
-    let call = "the call, and so do its buttons Answer and Decline"
+    let call = "the call if iOS woke the app, as do its buttons Answer and Decline"
     #expect(reactions(.porteiro, .ios, .killed, .expo, alert(#""categoryId": "call", "#)) == tap(call))
     #expect(reactions(.porteiro, .ios, .killed, .expo, alert("")) == tap("app"))
     #expect(

@@ -34,7 +34,8 @@ def user(uid, token, device, **more):
 
 # Users as user_details has them: Omar has an iPhone, Lina one without a VoIP token, Ravi an Android phone. Vera has no FCM token and
 # has switched video calls off. Ravi has blocked Vera.
-USERS = [user("1", fcm("nadia"), IPHONE, full_name=NADIA), user("2", fcm("omar"), IPHONE, voip_token=VOIP), user("3", fcm("lina"), IPHONE),
+USERS = [user("1", fcm("nadia"), IPHONE, full_name=NADIA), user("2", fcm("omar"), IPHONE, voip_token=VOIP),
+         user("3", fcm("lina"), IPHONE, photo=""),
          user("4", fcm("ravi"), "1"), user("5", "apns_missing", IPHONE, voip_token=hexadecimal("vera"), video_calls="0")]
 TABLES = {"user_details": USERS, "block_user": [{"uid": "4", "blocked_uid": "5"}],
           "users": [{"uid": "3", "device_type": "2"}, {"uid": "4", "device_type": "1"}]}
@@ -210,6 +211,9 @@ def calls(machine, results, server):
     results.equal("reports after the end change nothing", (
         server.call("decline", uid="2", room_id=room), server.call("end", friend_id="2", room_id=room), state(room, "2")),
         (200, 200, "answered|2"))
+    _, plain = start(6, "4", caller="3")
+    results.equal("a caller without a photo has none", machine.find(fcm("ravi"), roomId=plain)["payload"].get("photo", ""), "")
+    server.call("decline", uid="4", room_id=plain)
     machine.settled()
     before = len(machine.pushes())
     results.equal("who has blocked the caller is not rung", (start(4, "4", caller="5")[0], start(5, "5", video=True)[0]), (202, 202))

@@ -165,7 +165,7 @@ def calls(machine, results, backend):
                                        if phone.startswith("Android")}, {"rings: “Portaria Sul”"})
     results.equal("an iPhone without a VoIP token is shown it", {
         does for phone, does in machine.does(machine.push(GRETA)).items() if phone.startswith("iPhone, background")},
-        {"shows “Portaria Sul” / “Chamada recebida”; a tap leads to: the call, and so do its buttons Answer and Decline; "
+        {"shows “Portaria Sul” / “Chamada recebida”; a tap leads to: the call if iOS woke the app, as do its buttons Answer and Decline; "
          "rings if iOS wakes the app: “Portaria Sul”"})
     results.equal("who is passed over is in the backend's log, with why", sorted(
         re.findall(r"(\w+) is not rung: (\w+)", backend.log.read_text())),

@@ -103,7 +103,9 @@ select push.enqueue_call('{"callId": "s", "from": "x"}', '[7, "nobody"]') \g /de
 select test.equal('a good one: nothing is skipped', pg_temp.join('s', jsonb_build_array(pg_temp.entry('g1'))), '1 0');
 select test.equal('a token under another name', pg_temp.join('s', '[{"userId": "ana", "fcm_token": "join-token-0123456789-an"}]'), '0 1');
 select test.equal('a switch that is none', pg_temp.join('s', jsonb_build_array(pg_temp.entry('h1') || '{"notificationEnabled": "no"}')), '0 1');
-select test.equal('where the new ones begin', (select a.known from push.add_recipients('s', '["x"]') a), 5);
+select test.equal('again, it is said again', pg_temp.join('s', '[{"userId": "ana", "fcm_token": "join-token-0123456789-an"}]'), '0 1');
+select test.equal('with field and remedy', (select a.skipped_recipients from push.add_recipients('s', '["x"]') a),
+  '[{"field": "recipients[5]", "reason": "NoDevice", "remedy": "has no device for this; register one, or give a token", "userId": "x"}]'::jsonb);
 -- The same phone by another token; a user who has registered a phone since.
 select push.enqueue_call('{"callId": "t", "from": "x"}', jsonb_build_array(pg_temp.entry('i1') || '{"pushToken": "ExponentPushToken[join-i1]"}',
   'late')) \g /dev/null

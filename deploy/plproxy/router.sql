@@ -610,12 +610,13 @@ $$;
 comment on function push.compare_call is 'compares one call, wherever it is. Arguments and result: as on a shard';
 
 create or replace function push_router.add_recipients(shard int, call_id text, recipients jsonb, app text,
-  out outbox_id bigint, out deliveries int, out skipped int, out known int
+  out outbox_id bigint, out deliveries int, out skipped int, out skipped_recipients jsonb
 ) returns setof record language plproxy as $$
-  cluster 'push'; run on shard; select f.outbox_id, f.deliveries, f.skipped, f.known from push.add_recipients(call_id, recipients, app) f;
+  cluster 'push'; run on shard;
+  select f.outbox_id, f.deliveries, f.skipped, f.skipped_recipients from push.add_recipients(call_id, recipients, app) f;
 $$;
 create or replace function push.add_recipients(call_id text, recipients jsonb, app text default null)
-returns table (outbox_id bigint, deliveries int, skipped int, known int)
+returns table (outbox_id bigint, deliveries int, skipped int, skipped_recipients jsonb)
 language plpgsql volatile set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare

@@ -111,24 +111,16 @@ struct APIOperations: Sendable {
     parameters.append(client.app)
     parameters.append(text: recipients)
     let joined = try await database.query(APIStatements.addRecipients, parameters, for: .call(client))
-    let skipped = joined.int32(0, 2)
     var writer = JSONWriter()
     writer.beginObject()
     writer.key("callId")
     writer.string(callID)
     writer.key("deliveries")
-    writer.integer(Int64(joined.int32(0, 1)))
+    writer.integer(Int64(joined.int32(0, 0)))
     writer.key("skipped")
-    writer.integer(Int64(skipped))
+    writer.integer(Int64(joined.int32(0, 1)))
     writer.key("skippedRecipients")
-    if skipped > 0 {
-      var parameters = PostgresParameters()
-      parameters.append(joined.int64(0, 0))
-      parameters.append(joined.int32(0, 3))
-      writer.raw(try await database.query(APIStatements.skippedFrom, parameters, for: .call(client)).json(0, 0))
-    } else {
-      writer.raw("[]")
-    }
+    writer.raw(joined.json(0, 2))
     writer.endObject()
     return Self.json(writer.bytes)
   }

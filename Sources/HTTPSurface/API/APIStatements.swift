@@ -25,7 +25,7 @@ enum APIStatements {
       """)
   static let addRecipients = PostgresStatement(
     name: "api_add_recipients",
-    sql: "select outbox_id, deliveries, skipped, known from push.add_recipients($1, $3::jsonb, $2)")
+    sql: "select deliveries, skipped, skipped_recipients from push.add_recipients($1, $3::jsonb, $2)")
 
   /// The recipients that a call skipped, and why.
   static let skippedRecipients = PostgresStatement(
@@ -34,15 +34,6 @@ enum APIStatements {
       select coalesce(jsonb_agg(jsonb_build_object(
         'userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
       from push.skipped_recipients($1) s
-      """)
-  /// Those about the recipients from a position on.
-  static let skippedFrom = PostgresStatement(
-    name: "api_skipped_from",
-    sql: """
-      select coalesce(jsonb_agg(jsonb_build_object(
-        'userId', s.user_id, 'field', s.field, 'reason', s.reason, 'remedy', s.remedy)), '[]')
-      from push.skipped_recipients($1) s
-      where substring(s.field from '[0-9]+')::int >= $2
       """)
 
   static let answerCall = PostgresStatement(
