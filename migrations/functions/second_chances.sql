@@ -144,11 +144,13 @@ begin
   having bool_and(coalesce(p.outcome in (3, 4), false))
   on conflict do nothing;
   for v_left in
-    select o as call, (
-      select jsonb_agg(e.entry) from jsonb_array_elements(o.recipients) e(entry)
-      where push.entry_user(e.entry) in (select u.user_id from push.unreached u where u.outbox_id = o.id)
+    select o.call, (
+      select jsonb_agg(e.entry) from jsonb_array_elements((o.call).recipients) e(entry)
+      where push.entry_user(e.entry) = any (u.users)
         and not (jsonb_typeof(e.entry) = 'object' and push.has_token_member(e.entry))) as entries
-    from push.outbox o where o.id in (select u.outbox_id from push.unreached u where u.outbox_id = any (p_calls))
+    from unnest(p_calls) c(id)
+    cross join lateral (select array_agg(x.user_id) as users from push.unreached x where x.outbox_id = c.id) u
+    cross join lateral (select x as call from push.outbox x where x.id = c.id and u.users is not null offset 0) o
   loop
     begin
       perform push.ring_newcomers(v_left.call, coalesce(v_left.entries, '[]'), (v_left.call).recipients);
@@ -156,9 +158,11 @@ begin
       null;  -- the payload is too large for the channel of the new device
     end;
   end loop;
-  delete from push.unreached u
-    where u.outbox_id = any (p_calls)
-      and exists (select from push.delivery d where d.outbox_id = u.outbox_id and d.user_id = u.user_id and d.kind = 0);
+  delete from push.unreached u where u.ctid = any (array(
+    select x.ctid
+    from unnest(p_calls) c(id)
+    cross join lateral (select x.ctid, x.user_id from push.unreached x where x.outbox_id = c.id offset 0) x
+    where (select true from push.delivery d where d.outbox_id = c.id and d.user_id = x.user_id and d.kind = 0 limit 1)));
 end
 $$;
 comment on function push.ring_unreached is
