@@ -26,8 +26,9 @@ public protocol OutboxStore: Sendable {
   /// see end as dead, unless their app prefers two to none; the others are ready again. Returns how many were ours.
   func disown(_ leases: [DeliveryLease]) async throws(OutboxError) -> Int
 
-  /// Writes outcomes, and waits until they are on the server's disk. Returns how many deliveries it has ended: those that are ours,
-  /// those that we have handed on and nobody has claimed since, and of what a provider has accepted all that nobody has. An invite that is void without a reason gets one from its call.
+  /// Writes outcomes, and waits until they are on the server's disk. Returns how many deliveries it has ended. Those are the ones that we
+  /// have claimed, and the ones that we have handed on and nobody has claimed since. A push that a provider has accepted also ends if
+  /// another gateway had it and nobody has it now. An invite that is void without a reason gets one from its call.
   func settle(_ settlements: [Settlement]) async throws(OutboxError) -> Int
   /// Which of these this gateway has written lately: for a batch of which `settle` wrote only a part, or whose answer was lost.
   func settled(among settlements: [Settlement]) async throws(OutboxError) -> Set<DeliveryKey>
