@@ -1,5 +1,5 @@
-// Enclosure: chat and calls for iOS and Android. The iPhone drops a push with an empty roomId, so a room is required. `bodyKey` is the kind of
-// push, and the app stores the call under `uid`. `phone` is the number of the called user. Only that recipient's entry can give it;
+// Enclosure: chat and calls for iOS and Android. The iPhone drops a push with an empty roomId, so a room is required. `bodyKey` is the
+// kind of push, and the app stores the call under `uid`. `phone` is the number of the called user. Only that recipient's entry can give it;
 // otherwise it is empty, never another user's number.
 //
 // Over FCM a call is an alert without content-available (SwiftUI does not deliver an alert that has it); a tap starts CallKit. The app
