@@ -283,9 +283,15 @@ import Testing
     async throws
   {
     let grants = try CurlTestServer.shared.get()
+    let revoked = Mutex("")
     let server = try HTTP2TestServer { exchange in
       exchange.connection.note(exchange.authorization)
-      if exchange.authorization == "Bearer revoked-1" {
+      // The first one.
+      let isRevoked = revoked.withLock { revoked in
+        if revoked.isEmpty { revoked = exchange.authorization }
+        return exchange.authorization == revoked
+      }
+      if isRevoked {
         exchange.respond(401, body: #"{"error":{"code":401,"status":"UNAUTHENTICATED","message":"m"}}"#)
       } else {
         exchange.accept()
@@ -295,16 +301,16 @@ import Testing
       account: FCMTestAccount.account(tokenURI: "https://localhost:\(grants.port)/token?revoked"),
       caFile: grants.caFile, loop: .paced("token-test"))
     let shared = SharedTokenSource(
-      identity: "account", ageMin: FCMTokenSource.interval, store: SharedTokenSourceTests.Store()
+      identity: "account", ageMin: .zero, store: SharedTokenSourceTests.Store()
     ) { refused throws(ProviderTokenError) in try await source.token(replacing: refused) }
     let benches = try (0..<2).map { _ in try ProviderBench.fcm(server, tokens: shared) }
     for bench in benches { await bench.start() }
     for bench in benches {
-      let start = bench.provider.loop.now
-      #expect(await bench.push(0).outcome.isAccepted)
-      #expect(bench.provider.loop.now - start < .seconds(5))
+      let outcome = await bench.push(0).outcome
+      #expect(outcome.isAccepted, "\(outcome)")
     }
-    #expect(await server.perform { $0.notes } == ["Bearer revoked-1": 2, "Bearer revoked-2": 2])
+    let uses = await server.perform { $0.notes }
+    #expect(uses[revoked.withLock { $0 }] == 2 && uses.values.reduce(0, +) == 4)
     for bench in benches { await bench.stop() }
     source.loop.stop()
   }

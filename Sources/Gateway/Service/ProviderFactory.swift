@@ -211,7 +211,7 @@ struct ProviderFactory {
     _ account: FCMServiceAccount, of app: GatewayConfiguration.App
   ) throws -> SharedTokenSource {
     let source = FCMTokenSource(account: account, caFile: caFile, proxy: try proxy(of: app), loop: loop)
-    return shared(.fcm, account.identity, by: app.proxy, ageMin: FCMTokenSource.interval) {
+    return shared(.fcm, account.identity, by: app.proxy, ageMin: .zero) {
       refused throws(ProviderTokenError) in
       try await source.token(replacing: refused)
     }

@@ -26,7 +26,7 @@ public final class SharedTokenSource: ProviderTokenSource {
 
   /// - Parameters:
   ///   - identity: identifies the key of the token; the same in every replica.
-  ///   - ageMin: minimum age of a token before it is replaced.
+  ///   - ageMin: minimum age of a token before it is replaced, as its provider demands; zero: a token that was refused is replaced at once.
   ///   - mint: creates a new token. The argument is the token that the provider refused, if any.
   public init(
     identity: String, ageMin: Nanoseconds, store: any SharedTokenStore, clock: any GatewayClock = SystemClock(),
