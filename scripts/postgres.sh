@@ -124,7 +124,7 @@ start() {
       tries=$((tries + 1))
       [ -n "$given" ] && port=$given || port=$(free_port)
       configure
-      run "$bin/pg_ctl" start -w -t 60 -s -D "$data" -l "$log" >/dev/null 2>&1 && break
+      run "$bin/pg_ctl" start -w -t 60 -s -D "$data" -l "$log" >/dev/null 2>&1 9>&- && break
       if [ -n "$given" ] || [ "$tries" -ge 5 ] || ! tail -n 20 "$log" | grep -q "could not bind"; then
         fail "Postgres did not start on port $port, see $log: $(grep -E 'FATAL|ERROR' "$log" | tail -n 1)"
       fi
@@ -145,7 +145,12 @@ stop() {
 find_programs
 find_user
 case $command in
-  start) start ;;
+  start)
+    # One at a time. The server must not inherit the lock.
+    exec 9>"$dir/lock"
+    flock 9
+    start
+    ;;
   stop) stop ;;
   url) url "$@" ;;
   *) usage ;;
