@@ -57,7 +57,7 @@ import Testing
         try await database.execute(GatewayHarness.bulk(200, ringSeconds: 600))
         for index in 0..<3 {
           try await gateway.ring(
-            GatewayHarness.baseCallData("late-\(index)"), Self.fcm("fault-slow-2500-\(index)-xxxxxxxx"), seconds: 2)
+            GatewayHarness.baseCallData("late-\(index)"), Self.fcm("fault-slow-5500-\(index)-xxxxxxxx"), seconds: 5)
           try await gateway.ring(
             GatewayHarness.baseCallData("dead-\(index)"), Self.fcm("fault-UNREGISTERED-\(index)-xxxxx"), seconds: 30)
         }
