@@ -18,9 +18,12 @@ export function drawOverview(state, { canAct, onSwitch }) {
   say(byId("version"), `push-gateway ${state.version}`);
 }
 
-const laneName = (lane) => `${lane.app} / ${lane.provider}`;
+const laneName = (lane) => `${lane.app} / ${lane.channel}`;
 const providerNames = { apns: "APNs", fcm: "FCM", expo: "Expo", webpush: "Web push" };
-const provider = (name) => providerNames[name] ?? name;
+const provider = (name) => {
+  const [kind, service] = name.split("/");
+  return [providerNames[kind] ?? kind, service].filter(Boolean).join(", ");
+};
 
 // The verdict.
 
@@ -83,7 +86,7 @@ function drawLanes(lanes, canAct, onSwitch) {
     lane.heldSince && el("small", {}, `Dead tokens are on hold since ${clock(lane.heldSince)}: ${lane.heldNote ?? "no note"}`),
   ];
   return table([
-    ["Lane", "full", (lane) => [el("b", {}, lane.app), " ", el("span", { class: "soft" }, provider(lane.provider)), ...notes(lane)]],
+    ["Lane", "full", (lane) => [el("b", {}, lane.app), " ", el("span", { class: "soft" }, provider(lane.channel)), ...notes(lane)]],
     ["State", "", (lane) => badge(...laneState(lane))],
     ["Rate", "n", (lane) => (lane.rate === null ? "" : `${count(lane.rate)}/s`)],
     ["In flight", "n", (lane) => (lane.window === null ? "" : [`${count(lane.inFlight)} of ${count(lane.window)}`, meter(lane.inFlight / (lane.window || 1))])],

@@ -788,7 +788,7 @@ begin
       message = 'push.lanes: only paused and note can be changed',
       hint = 'push.resume_invalidation ends a hold of invalidation.';
   end if;
-  perform from push.operate_lane(null, old.app, old.provider, new.paused, new.note);
+  perform from push.operate_lane(null, old.app, old.channel, new.paused, new.note);
   update push.lane l set note = new.note, updated_at = clock_timestamp()
     where l.id = old.id and l.note is distinct from new.note;
   return new;
@@ -2628,6 +2628,7 @@ begin
       ) e
       cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
       left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
+        and l.service = push.push_service((push.channels())[v.rank], v.token)
     ) t
     order by t.id, t.lane, t.key, t.ordinal
   ) d;
@@ -3531,7 +3532,7 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
   ), trouble as materialized (
     -- The lanes that send nothing. Reads one index entry for each lane that is paused or that no replica serves. The status of the others
     -- is reported by their replicas.
-    select l.app, l.provider,
+    select l.app, l.channel,
       case when l.paused and s.lane is null and exists (select from living) then 'paused, and no replica serves it'
         when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
         when t.until > now() then 'throttled until ' || date_trunc('second', t.until) else 'no connection' end as what,
@@ -3561,7 +3562,7 @@ CREATE FUNCTION push.health_of_replicas() RETURNS TABLE(item text, value text, s
     from push.restored_at() r(at)
   union all
   select 'lanes',
-      coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.provider, t.what) order by not t.is_bad, t.app, t.provider)),
+      coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.channel, t.what) order by not t.is_bad, t.app, t.channel)),
         case when exists (select from living) then 'all send' else 'wait for a replica' end),
       case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
       'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '
@@ -3669,18 +3670,20 @@ CREATE FUNCTION push.hold_invalidation(p_lane smallint, p_window interval, p_not
 declare
   v_app      text;
   v_provider text;
+  v_service  text;
   v_moved    bigint;
 begin
   -- Waits for running invalidations, which hold a share lock on the lane: the next statement sees their changes.
   update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note, updated_at = clock_timestamp()
     where l.id = p_lane and l.invalidation_held_at is null
-    returning l.app, l.provider into v_app, v_provider;
+    returning l.app, l.provider, l.service into v_app, v_provider, v_service;
   if not found then
     return 0;
   end if;
   with feed as (
     delete from push.token_invalidations x
     where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_app and x.provider = v_provider
+      and push.push_service(x.provider, x.token) = v_service
     returning x.*
   ), known as materialized (
     select d.tid from feed f cross join lateral (
@@ -4374,6 +4377,7 @@ begin
     select x.*, l.id as lane, c.deadline_at, u.id is not null as is_used, min(x.preference) over (partition by x.id, x.n) as preferred
     from next x join call c on c.id = x.id
     join push.lane l on l.app = c.app and l.provider = (push.channels())[x.rank] and push.serves(c.providers, l.provider)
+      and l.service = push.push_service(l.provider, x.token)
     left join used u on u.id = x.id and u.lane = l.id and u.token = x.token
     where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null
@@ -4505,9 +4509,9 @@ CREATE FUNCTION push.note_tokens() RETURNS trigger
 begin
   if tg_op = 'INSERT' then
     insert into push.tally (what, lane, app, count)
-    select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
-    from tokens t
-    group by t.app, t.provider;
+    select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider and l.service = t.service), t.app, count(*)
+    from (select t.app, t.provider, push.push_service(t.provider, t.token) as service from tokens t) t
+    group by t.app, t.provider, t.service;
   end if;
   if tg_argv[0] <> 'invalidated' or not exists (select from push.webhook w where w.is_on) then
     return null;
@@ -4622,15 +4626,15 @@ CREATE FUNCTION push.observe() RETURNS TABLE(what text, app text, provider text,
       ) r
     ) t
   )
-  select 'pending', l.app, l.provider, d.kind, d.state, d.count::double precision
+  select 'pending', l.app, l.channel, d.kind, d.state, d.count::double precision
     from owed d join push.lane l on l.id = d.lane
   union all
-  select 'oldest_ready', l.app, l.provider, d.kind, d.state,
+  select 'oldest_ready', l.app, l.channel, d.kind, d.state,
       greatest(0, extract(epoch from clock_timestamp() - d.oldest))
     from owed d join push.lane l on l.id = d.lane
     where d.state = 0
   union all
-  select x.what, l.app, l.provider, null, null, x.is_so::int
+  select x.what, l.app, l.channel, null, null, x.is_so::int
     from push.lane l cross join lateral (values ('paused', l.paused), ('held', l.invalidation_held_at is not null)) x(what, is_so)
   union all
   select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive
@@ -4722,22 +4726,22 @@ CREATE FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, 
     AS $$
 #variable_conflict use_column
 declare
-  v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
+  v_target text := left(p_app, 64) || '/' || left(p_provider, 16);
   v_said   text := left(p_note, 500);
   v_note   text;
-  v_lane   push.lane;
+  v_paused boolean;
 begin
-  select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
-  if not found then
+  perform from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel) order by l.id for no key update;
+  select bool_or(l.paused), bool_or(l.paused <> p_paused), min(l.note) into v_paused, changed, v_note
+    from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel);
+  if v_paused is null then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
       hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
-  changed := v_lane.paused <> p_paused;
-  v_note := case when p_paused then coalesce(v_said, case when v_lane.paused then v_lane.note end) end;
-  if changed or v_lane.note is distinct from v_note then
-    update push.lane l set paused = p_paused, note = v_note, updated_at = clock_timestamp() where l.id = v_lane.id;
-  end if;
+  v_note := case when p_paused then coalesce(v_said, case when v_paused then v_note end) end;
+  update push.lane l set paused = p_paused, note = v_note, updated_at = clock_timestamp()
+    where l.app = p_app and p_provider in (l.provider, l.channel) and (l.paused <> p_paused or l.note is distinct from v_note);
   if changed and not p_paused then
     perform push.ring_doorbell();
   end if;
@@ -4752,7 +4756,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'push.pause_lane or push.resume_lane for a user who is logged in to the dashboard, recorded in push.audit. p_operator: the user, for push.audit.operator; p_app, p_provider: the lane; p_paused: whether to pause or resume it; p_note: the reason, at most 500 characters';
+COMMENT ON FUNCTION push.operate_lane(p_operator text, p_app text, p_provider text, p_paused boolean, p_note text) IS 'push.pause_lane or push.resume_lane for a user who is logged in to the dashboard, recorded in push.audit. p_operator: the user, for push.audit.operator; p_app, p_provider: the lane (webpush: those of all push services, webpush/google: one); p_paused: whether to pause or resume it; p_note: the reason, at most 500 characters';
 
 CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
     LANGUAGE sql STABLE
@@ -4762,10 +4766,10 @@ CREATE FUNCTION push.overview(p_max integer DEFAULT 50) RETURNS jsonb
   select jsonb_build_object(
     'now', push.epoch_ms(clock_timestamp()),
     'lanes', (select coalesce(jsonb_agg(x), '[]') from (
-      select l.app, l.provider, l.paused, l.note, l.window_size as "window", l.capacity, l.in_flight as "inFlight", l.circuit,
+      select l.app, l.provider, l.channel, l.paused, l.note, l.window_size as "window", l.capacity, l.in_flight as "inFlight", l.circuit,
         push.epoch_ms(l.throttled_until) as "throttledUntil", l.rate_per_second as rate, l.ready, l.waiting, l.claimed,
         push.length_ms(l.oldest_age) as "oldestMs", push.epoch_ms(l.invalidation_held_at) as "heldSince", l.invalidation_note as "heldNote"
-      from push.lanes l order by l.app, l.provider) x),
+      from push.lanes l order by l.app, l.channel) x),
     'health', (select jsonb_agg(h) from push.health h),
     'failures', (select coalesce(jsonb_agg(x), '[]') from (
       select f.app, f.provider, f.kind, f.outcome, f.reason, f.count, push.epoch_ms(f.last_at) as "lastAt", f.example_call_id as "callId",
@@ -5300,6 +5304,25 @@ $_$;
 
 COMMENT ON FUNCTION push.prune_others() IS 'deletes what is too old in other tables than that of calls, in small bites';
 
+CREATE FUNCTION push.push_service(p_provider text, p_token text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case when p_provider <> 'webpush' then ''
+    when p_token ~* '^https://([^/:]*\.)?(fcm\.googleapis|google)\.com[:/]' then 'google'
+    when p_token ~* '^https://([^/:]*\.)?push\.services\.mozilla\.com[:/]' then 'mozilla'
+    when p_token ~* '^https://([^/:]*\.)?push\.apple\.com[:/]' then 'apple'
+    when p_token ~* '^https://([^/:]*\.)?notify\.windows\.com[:/]' then 'windows'
+    else 'other' end
+$$;
+
+COMMENT ON FUNCTION push.push_service(p_provider text, p_token text) IS 'which of push.push_services a push to this token goes to';
+
+CREATE FUNCTION push.push_services(p_provider text) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select case p_provider when 'webpush' then '{google,mozilla,apple,windows,other}' else '{""}' end::text[] $$;
+
+COMMENT ON FUNCTION push.push_services(p_provider text) IS 'who runs the push services behind a channel, each with a lane of its own; one empty name: it is one service';
+
 CREATE FUNCTION push.pushes_of(p_calls bigint[]) RETURNS TABLE(id bigint, n integer, kind smallint, lane smallint, provider text, user_id text, token text, environment smallint, platform smallint, locale text, data jsonb, outcome smallint, reason text, may_ring boolean, fallback_of integer, deadline_at timestamp with time zone, bypassed boolean, last_n integer, created_at timestamp with time zone)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'push', 'pg_temp'
@@ -5728,7 +5751,8 @@ begin
       where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel, a.message_text)
         is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
           excluded.missed_calls, excluded.voip_cancel, excluded.message_text);
-  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
+  perform push.register_lane(p_app, p.name, s.name)
+    from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name) cross join lateral unnest(push.push_services(p.name)) s(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
   end if;
@@ -5797,19 +5821,22 @@ $$;
 
 COMMENT ON FUNCTION push.register_gateway(p_name text, p_version text) IS 'registers a new life of a gateway. The result fences the gateway''s statements. p_name: host or pod; p_version: of the program';
 
-CREATE FUNCTION push.register_lane(p_app text, p_provider text) RETURNS smallint
+CREATE FUNCTION push.register_lane(p_app text, p_provider text, p_service text DEFAULT ''::text) RETURNS smallint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'push', 'pg_temp'
     AS $$
+declare
+  v_lane smallint := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
 begin
-  if not exists (select from push.lane l where l.app = p_app and l.provider = p_provider) then
-    insert into push.lane (app, provider) values (p_app, p_provider) on conflict (app, provider) do nothing;
+  if v_lane is null then
+    insert into push.lane (app, provider, service) values (p_app, p_provider, p_service) on conflict (app, provider, service) do nothing;
+    v_lane := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
   end if;
-  return (select l.id from push.lane l where l.app = p_app and l.provider = p_provider);
+  return v_lane;
 end
 $$;
 
-COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text) IS 'the lane of an app and provider; makes it if it is missing. For gateways and push.grant_app. p_app: the app; p_provider: one of push.channels(). Returns push.lanes.id';
+COMMENT ON FUNCTION push.register_lane(p_app text, p_provider text, p_service text) IS 'the lane of an app and provider; makes it if it is missing. For gateways and push.grant_app. p_app: the app; p_provider: one of push.channels(); p_service: one of push.push_services(p_provider). Returns push.lanes.id';
 
 CREATE FUNCTION push.release(p_gateway integer, p_outbox_id bigint[], p_n integer[], p_lease integer[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6040,17 +6067,18 @@ declare
   v_since    timestamptz[];
   v_reason   text[];
 begin
-  select l.id, l.invalidation_held_at into lane, v_held_at from push.lane l
-    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider
-    for no key update;
-  if not found then
+  perform from push.lane l where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider
+    order by l.id for no key update;
+  select min(l.id), min(l.invalidation_held_at) into lane, v_held_at from push.lane l
+    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider;
+  if lane is null then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
       hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
   was_held := v_held_at is not null;
   update push.lane l set invalidation_held_at = null, invalidation_note = null, updated_at = clock_timestamp()
-    where l.id = lane and was_held;
+    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider and l.invalidation_held_at is not null;
   with gone as (
     delete from push.quarantined_tokens q
     where q.ctid = any (array(
@@ -6237,6 +6265,7 @@ begin
       from call c cross join lateral jsonb_array_elements(p_recipients) with ordinality e(entry, ordinal)
       cross join lateral push.phones_of(p_call.app, true, c.providers, null, e.entry) v
       left join push.lane l on l.app = p_call.app and l.provider = (push.channels())[v.rank]
+        and l.service = push.push_service((push.channels())[v.rank], v.token)
       cross join lateral (select push.token_key((push.channels())[v.rank], v.token)) k(key)
       where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
         -- Nobody who has declined is rung.
@@ -7061,7 +7090,7 @@ begin
       where t.ctid = any (array(select x.ctid from push.tally x order by x.id limit p_max for update skip locked))
       returning t.*
     )
-    select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
+    select g.what, coalesce(l.app, g.app), l.channel, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
       g.seconds
     from gone g left join push.lane l on l.id = g.lane
     group by 1, 2, 3, 4, 5, 6, 7, 9;
@@ -7151,7 +7180,7 @@ begin
           else c.declined -> a.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
-    ) p join push.lane l on l.app = p.app and l.provider = p.provider
+    ) p join push.lane l on l.app = p.app and l.provider = p.provider and l.service = push.push_service(p.provider, p.token)
     order by p.id, l.id, push.token_key(p.provider, p.token), p.user_id
   ), told as (
     -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.
@@ -7876,6 +7905,12 @@ CREATE TABLE push.lane (
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     invalidation_held_at timestamp with time zone,
     invalidation_note text,
+    service text DEFAULT ''::text NOT NULL,
+    channel text GENERATED ALWAYS AS ((provider ||
+CASE service
+    WHEN ''::text THEN ''::text
+    ELSE ('/'::text || service)
+END)) STORED,
     CONSTRAINT lane_app_form CHECK (((app ~ '^[A-Za-z0-9]'::text) AND (app !~ '[^A-Za-z0-9_.-]'::text) AND (length(app) <= 64))),
     CONSTRAINT lane_provider_known CHECK (push.is_channel(provider))
 );
@@ -7897,6 +7932,10 @@ COMMENT ON COLUMN push.lane.updated_at IS 'when the row last changed';
 COMMENT ON COLUMN push.lane.invalidation_held_at IS 'since when no token of this lane is invalidated, but quarantined; null: the ordinary state';
 
 COMMENT ON COLUMN push.lane.invalidation_note IS 'why invalidation is on hold';
+
+COMMENT ON COLUMN push.lane.service IS 'one of push.push_services(provider)';
+
+COMMENT ON COLUMN push.lane.channel IS 'provider and service: apns, webpush/google';
 
 CREATE VIEW push.deliveries AS
  SELECT d.outbox_id,
@@ -8464,7 +8503,8 @@ CREATE VIEW push.lanes AS
     (now() - d.oldest) AS oldest_age,
     l.invalidation_held_at,
     l.invalidation_note,
-    l.updated_at
+    l.updated_at,
+    l.channel
    FROM ((push.lane l
      LEFT JOIN push.lane_conditions() s(lane, window_size, capacity, in_flight, circuit, throttled_until, rate_per_second) ON ((s.lane = l.id)))
      LEFT JOIN ( SELECT d_1.lane,
@@ -8475,7 +8515,7 @@ CREATE VIEW push.lanes AS
            FROM push.count_owed() d_1(lane, kind, state, owner, count, oldest, first_deadline)
           GROUP BY d_1.lane) d ON ((d.lane = l.id)));
 
-COMMENT ON VIEW push.lanes IS 'one app and provider: what it may send, what it has sent, what is owed. push.pause_lane stops it and push.resume_lane starts it again';
+COMMENT ON VIEW push.lanes IS 'one app and provider, or one of the push services of browsers: what it may send, what it has sent, what is owed. push.pause_lane stops it and push.resume_lane starts it again';
 
 COMMENT ON COLUMN push.lanes.id IS 'small number that deliveries carry';
 
@@ -8512,6 +8552,8 @@ COMMENT ON COLUMN push.lanes.invalidation_held_at IS 'since this time dead token
 COMMENT ON COLUMN push.lanes.invalidation_note IS 'why invalidation is on hold';
 
 COMMENT ON COLUMN push.lanes.updated_at IS 'when the row last changed';
+
+COMMENT ON COLUMN push.lanes.channel IS 'provider and push service: apns, webpush/google';
 
 CREATE TABLE push.origin (
     made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -9544,7 +9586,7 @@ ALTER TABLE ONLY push.job
     ADD CONSTRAINT job_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY push.lane
-    ADD CONSTRAINT lane_app_provider UNIQUE (app, provider);
+    ADD CONSTRAINT lane_app_provider_service UNIQUE (app, provider, service);
 
 ALTER TABLE ONLY push.lane
     ADD CONSTRAINT lane_pkey PRIMARY KEY (id);

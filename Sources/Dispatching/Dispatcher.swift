@@ -120,7 +120,7 @@ public actor Dispatcher {
       if let reason = condition.refusedCredentials {
         remarks.append("the new credentials are refused (\(reason)); the former ones are still used")
       }
-      return remarks.map { "\(lane.configuration.app)/\(lane.configuration.provider.rawValue): \($0)" }
+      return remarks.map { "\(lane.configuration.name): \($0)" }
     }
   }
 

@@ -41,7 +41,7 @@ struct LaneArguments: ParsableArguments {
   }
 
   private static let names = PostgresStatement(
-    name: "lane_names", sql: "select app || '/' || provider from push.lanes order by 1")
+    name: "lane_names", sql: "select distinct app || '/' || provider from push.lanes order by 1")
 }
 
 package struct LanesCommand: AsyncParsableCommand {

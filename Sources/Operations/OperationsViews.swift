@@ -10,9 +10,10 @@ extension OperationsView {
     ])
 
   static let lanes = OperationsView(
-    name: "lanes", source: "push.lanes order by app, provider",
+    name: "lanes", source: "push.lanes order by app, channel",
     columns: [
-      .init("id", nil, .number), .init("app", "APP"), .init("provider", "PROVIDER"), .init("paused", "PAUSED", .flag),
+      .init("id", nil, .number), .init("app", "APP"), .init("provider", nil), .init("channel", "PROVIDER"),
+      .init("paused", "PAUSED", .flag),
       .init("circuit", "CIRCUIT"), .init("in_flight", "IN FLIGHT", .number, isSpare: true),
       .init("window_size", "WINDOW", .number, isSpare: true),
       .init("capacity", nil, .number), .init("rate_per_second", "RATE/S", .number, isSpare: true),

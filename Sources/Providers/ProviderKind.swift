@@ -17,13 +17,8 @@ public enum ProviderKind: String, CaseIterable, Sendable {
     }
   }
 
-  /// The service to which a push to this token goes; nil if one service takes all pushes, or if the token names none.
-  public func service(of token: ArraySlice<UInt8>) -> WebPushOrigin? {
-    switch self {
-    case .apns, .fcm, .expo: nil
-    case .webpush: WebPushSubscription.origin(ofToken: token)
-    }
-  }
+  /// Those who run push services behind it, each with a lane of its own; `[nil]` if one service takes all pushes.
+  public var services: [WebPushService?] { self == .webpush ? WebPushService.allCases : [nil] }
 
   /// All names in one text, for messages: `apns, fcm, expo or webpush`.
   /// - Parameter conjunction: the word before the last name.

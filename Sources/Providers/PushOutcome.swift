@@ -15,12 +15,12 @@ public enum PushOutcome: Sendable, Equatable {
   case throttled(reason: String, after: Nanoseconds?, isLaneWide: Bool)
   /// The provider has a temporary problem. Another attempt may succeed.
   case unavailable(reason: String, after: Nanoseconds?)
-  /// Our credentials or configuration are not accepted. No push of this lane will be accepted until they are fixed.
+  /// Our credentials or configuration are not accepted: for no push of this lane until they are fixed, or for this token
+  /// (`PushResult.concernsLane`).
   case unauthorized(reason: String)
   /// Certainly not processed. The push may be sent again at once, and this does not count as an attempt.
   case refused(reason: String)
-  /// Certainly not sent, because the one of several services behind the lane to which it goes takes nothing now. It may be sent
-  /// after this time, and this does not count as an attempt.
+  /// Certainly not sent. The push may be sent after this time, and this does not count as an attempt.
   case deferred(reason: String, after: Nanoseconds)
   /// The request was sent and no answer came. The phone may ring or not.
   case unknown(reason: String)
@@ -74,11 +74,9 @@ public struct PushResult: Sendable {
   public var connection: Int?
   /// Whether the push was sent a second time over another connection before the outcome was known.
   public var isHedged: Bool
-  /// Whether the outcome says something about the whole lane. False if it concerns at most one of several services behind the
-  /// lane: then `unavailable`, `unauthorized` and `unknown` must not stop the lane.
+  /// Whether the outcome says something about the whole lane. False if the token may be at fault: then `unavailable`, `unauthorized`
+  /// and `unknown` must not stop the lane.
   public var concernsLane = true
-  /// Until when the service behind the lane takes no push at all; nil if that is not known. Only with `deferred`.
-  public var serviceRestsUntil: Instant?
 
   /// Whether the provider answered.
   public var isAnswered: Bool {

@@ -173,14 +173,9 @@ public struct LaneScheduler: Sendable {
     return max(lanes[index].circuit.wait(now), lanes[index].throttledUntil - now, .zero)
   }
 
-  /// `count` deliveries of the lane are sent once more.
+  /// `count` deliveries of the lane are to be sent once more.
   public mutating func didResend(_ lane: Int16, _ count: Int = 1) {
     withLane(lane) { $0.rate?.spend(count) }
-  }
-
-  /// A claimed delivery of the lane is not sent for now. It is counted when it is sent (`didResend`).
-  public mutating func didPutOff(_ lane: Int16) {
-    withLane(lane) { $0.rate?.giveBack(1) }
   }
 
   /// `count` requests of the lane were handed to its provider.
@@ -209,7 +204,7 @@ public struct LaneScheduler: Sendable {
     }
   }
 
-  /// A delivery of the lane waits aside: for a turn, or for its service. Others leave before it.
+  /// A delivery of the lane waits aside, for a turn. Others leave before it.
   public mutating func didSetAside(_ lane: Int16) {
     withLane(lane) { $0.aside += 1 }
   }
@@ -220,15 +215,6 @@ public struct LaneScheduler: Sendable {
       precondition(lane.aside > 0, "a delivery came back that was not set aside")
       lane.aside -= 1
     }
-  }
-
-  /// How many deliveries of the lane may be held that do not wait aside.
-  public func room(of lane: Int16) -> Int { indexByID[lane].map { lanes[$0].most } ?? 0 }
-
-  /// Whether one more delivery may wait aside without taking the room of others: the window is larger than the room for that.
-  public func maySetAside(_ lane: Int16) -> Bool {
-    guard let index = indexByID[lane] else { return false }
-    return lanes[index].aside < lanes[index].window - min(lanes[index].window, lanes[index].capacity * 2)
   }
 
   /// Deliveries of all lanes held now.

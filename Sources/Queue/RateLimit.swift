@@ -39,11 +39,6 @@ public struct RateLimit: Sendable {
     tokens = min(tokens, max(1, perSecond * Self.saved.seconds))
   }
 
-  /// `count` pushes that were counted have not left.
-  public mutating func giveBack(_ count: Int) {
-    tokens = min(max(1, perSecond * Self.saved.seconds), tokens + Double(count))
-  }
-
   /// `count` pushes left. More than were available is a debt that later tokens pay.
   public mutating func spend(_ count: Int) {
     tokens -= Double(count)

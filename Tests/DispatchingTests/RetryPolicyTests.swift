@@ -66,6 +66,20 @@ struct RetryPolicyTests {
     #expect(putOff(by: .seconds(60)) == .settle(.expired, reason: "HTTP503"))
   }
 
+  @Test("what refuses our credentials for one token has three tries, and for all as many as the time allows")
+  func unauthorized() {
+    for (isRing, attempts) in [(true, 2), (true, 3), (false, 2), (false, 3)] {
+      let decide = { (concernsLane: Bool) in
+        policy.disposition(
+          of: .unauthorized(reason: "HTTP403"), attempts: attempts, isRing: isRing, concernsLane: concernsLane,
+          deadline: now + .seconds(60), answeredAt: now, random: 0.5)
+      }
+      let isDead = { $0 == Disposition.settle(.dead, reason: "HTTP403") }
+      #expect(isDead(decide(false)) == (attempts == 3))
+      #expect(!isDead(decide(true)))
+    }
+  }
+
   @Test("a throttled token has one more attempt; a throttled lane has as many as the time allows")
   func tooManyForAToken() {
     let decide = { (isLaneWide: Bool, throttles: Int) in

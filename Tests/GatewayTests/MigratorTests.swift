@@ -418,8 +418,9 @@ import Testing
     }
   }
 
-  /// Tables and functions of the schema before migration 16 that functions/upgrade.sql drops.
+  /// Tables and functions of the schema before migration 16 that functions/upgrade.sql drops, and its lanes.
   private static let notesOfRelease010 = """
+    alter table push.lane drop column service cascade, add constraint lane_app_provider unique (app, provider);
     create table push.ends_unchecked (outbox_id bigint, ended_at timestamptz, is_unannounced boolean);
     create table push.escalations_due (outbox_id bigint, due_at timestamptz);
     create table push.fallback_turn ();

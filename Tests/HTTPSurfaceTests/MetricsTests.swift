@@ -13,8 +13,9 @@ import Testing
 @testable import Settings
 
 @Suite("Metrics", .timeLimit(.minutes(10))) struct MetricsTests {
-  private static let lanes: [(app: String, provider: ProviderKind)] = [
-    ("porteiro", .apns), ("porteiro", .fcm), ("other", .expo),
+  private static let lanes = [
+    LaneName(app: "porteiro", provider: .apns), LaneName(app: "porteiro", provider: .fcm),
+    LaneName(app: "other", provider: .expo),
   ]
 
   private static func delivery(_ kind: PushKind = .invite, id: Int64 = 1) -> Delivery {
@@ -50,9 +51,9 @@ import Testing
           "push_gateway_lane_circuit{app=\"porteiro\",provider=\"apns\",state=\"closed\"}",
           "push_gateway_lane_circuit{app=\"porteiro\",provider=\"fcm\",state=\"closed\"}",
         ])
-      for (app, provider) in Self.lanes {
+      for lane in Self.lanes {
         for kind in PushKind.allCases {
-          let labels = "app=\"\(app)\",provider=\"\(provider.rawValue)\",kind=\"\(kind.word)\""
+          let labels = "app=\"\(lane.app)\",provider=\"\(lane.channel)\",kind=\"\(kind.word)\""
           for outcome in [
             "accepted", "invalid", "rejected", "unauthorized", "throttled", "unavailable", "unknown", "refused",
           ] {
@@ -83,7 +84,7 @@ import Testing
         $0.note(.dead, of: .invite, reason: "Hostile\(index)", isUntried: false)
       }
       counters.note(
-        Tally(.ended(.invite, .void, reason: "x\(index)", isUntried: true), app: "porteiro", provider: "apns"))
+        Tally(.ended(.invite, .void, reason: "x\(index)", isUntried: true), app: "porteiro", channel: "apns"))
       counters.note(Tally(.enqueued, app: "app-\(index)"))
     }
     counters.note(inLane: 0) {
@@ -105,6 +106,21 @@ import Testing
     #expect(attempts.count == Self.lanes.count * 4 * 8 + 2)
   }
 
+  @Test("each push service of browsers has series of its own, also for what the database has counted")
+  func services() throws {
+    let lanes = [WebPushService.google, .apple].map { LaneName(app: "a", provider: .webpush, service: $0) }
+    var counters = DispatcherCounters(lanes: lanes)
+    counters.note(Tally(.invalidated, app: "a", channel: "webpush/apple"))
+    counters.note(Tally(.invalidated, app: "nobody's", channel: "webpush/google"))
+    var writer = ExpositionWriter(.prometheus)
+    writer.write(attemptsAndDeliveries: counters)
+    let samples = try MetricsExposition(writer.finish(), false).samples
+    let name = "push_gateway_invalidated_tokens_total"
+    #expect(samples["\(name){app=\"a\",provider=\"webpush/google\"}"] == 0)
+    #expect(samples["\(name){app=\"a\",provider=\"webpush/apple\"}"] == 1)
+    #expect(samples["\(name){app=\"_other\",provider=\"webpush/google\"}"] == 1)
+  }
+
   @Test("every reason that a provider's page documents is its own label")
   func documentedReasons() {
     for provider in ProviderKind.allCases {
@@ -122,7 +138,7 @@ import Testing
 
   @Test("times are measured from the commit of the call, and the time to send only at the first request")
   func times() {
-    var lane = LaneCounters(app: "a", provider: .fcm)
+    var lane = LaneCounters(LaneName(app: "a", provider: .fcm))
     lane.note(Self.result(.unavailable(reason: "UNAVAILABLE", after: nil)), of: Self.delivery(), isFirst: true)
     lane.note(
       Self.result(.accepted(messageID: nil), sent: 40_000_000, answered: 47_000_000), of: Self.delivery(),

@@ -48,6 +48,7 @@ private func parse(_ token: String) throws -> WebPushSubscription {
   private struct Case: Decodable {
     var accepted: Bool
     var why: String
+    var service: String?
     var endpoint: String
     var auth: String?
     var p256dh: String?
@@ -62,8 +63,9 @@ private func parse(_ token: String) throws -> WebPushSubscription {
     for one in cases {
       do throws(WebPushSubscription.Fault) {
         let text = token(one.endpoint, auth: one.auth ?? auth, point: one.p256dh ?? point)
-        _ = try WebPushSubscription(token: Array(text.utf8)[...])
+        let subscription = try WebPushSubscription(token: Array(text.utf8)[...])
         #expect(one.accepted, "accepted: \(one.why)")
+        if let service = one.service { #expect(subscription.origin.service.rawValue == service, "\(one.why)") }
       } catch {
         #expect(!one.accepted, "refused: \(one.why)")
         #expect(!error.description.contains("example") && !error.description.contains(auth), "\(one.why)")

@@ -32,7 +32,8 @@ extension ProviderBench where Provider == WebPushProvider {
   static func webPush(
     _ ports: UInt16..., caFile: String = TestCertificates.shared.caFile, peers: [EventLoop] = [],
     logger: Logger = silentLogger,
-    credentials: WebPushCredentials = WebPushFixture.credentials, hasPermit: Bool = false,
+    credentials: WebPushCredentials = WebPushFixture.credentials, clock: any GatewayClock = SystemClock(),
+    hasPermit: Bool = false,
     _ change: (inout WebPushConfiguration) -> Void = { _ in }
   ) throws -> Self {
     var configuration = WebPushConfiguration(
@@ -44,7 +45,8 @@ extension ProviderBench where Provider == WebPushProvider {
     let permit = hasPermit ? SendPermit(on: loop) : nil
     return Self(
       provider: WebPushProvider(
-        configuration, credentials: credentials, loop: loop, logger: logger, permits: permit.map { SendPermits([$0]) }),
+        configuration, credentials: credentials, loop: loop, logger: logger,
+        permits: permit.map { SendPermits([$0]) }, clock: clock),
       permit: permit, token: WebPushFixture.token(ports.first ?? 9))
   }
 
@@ -54,6 +56,16 @@ extension ProviderBench where Provider == WebPushProvider {
     await provider.send([request(tag, token: token)])
     return await reports.results(count)[UInt64(tag)]!
   }
+}
+
+/// The clock of a machine whose time is set.
+final class SetClock: GatewayClock {
+  private let offset = Mutex(Int64(0))
+
+  func set(back time: Nanoseconds) { offset.withLock { $0 -= time.milliseconds } }
+
+  func now() -> Instant { SystemClock().now() }
+  func wallMilliseconds() -> Int64 { offset.withLock { SystemClock().wallMilliseconds() + $0 } }
 }
 
 /// Keeps every line with its metadata, at every level.

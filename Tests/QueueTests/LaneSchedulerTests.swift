@@ -59,41 +59,6 @@ struct LaneSchedulerTests {
     #expect(scheduler.allowances(at(0)) == [])
   }
 
-  @Test("a lane with a larger window than room has a place for what waits aside, and it costs no room")
-  func asideOfARoomyWindow() {
-    var scheduler = LaneScheduler()
-    scheduler.add(lane: 1, window: 50)
-    scheduler.setCapacity(10, of: 1)
-    #expect(scheduler.room(of: 1) == 20)
-    for _ in 0..<30 {
-      scheduler.didClaim(1, of: 1)
-      #expect(scheduler.maySetAside(1))
-      scheduler.didSetAside(1)
-    }
-    #expect(!scheduler.maySetAside(1))
-    #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 20)])
-    scheduler.divide(1, among: 2)
-    #expect(scheduler.room(of: 1) == 10)
-    #expect(scheduler.allowances(at(0)) == [LaneAllowance(lane: 1, limit: 10)])
-  }
-
-  @Test("what is put off does not count towards the rate")
-  func putOff() {
-    var scheduler = LaneScheduler()
-    scheduler.add(lane: 1, window: 1000, perSecond: 100)
-    scheduler.setCapacity(500, of: 1)
-    scheduler.didClaim(10, of: 1)
-    #expect(scheduler.allowances(at(0)) == [])
-    for _ in 0..<10 {
-      scheduler.didPutOff(1)
-      scheduler.didSetAside(1)
-    }
-    #expect(scheduler.allowances(at(0)).map(\.limit) == [10])
-    // No more is given back than is saved at most.
-    for _ in 0..<10 { scheduler.didPutOff(1) }
-    #expect(scheduler.allowances(at(0)).map(\.limit) == [10])
-  }
-
   @Test("all lanes with room are in every claim; a lane that was served comes last in the next")
   func fairness() {
     var scheduler = LaneScheduler()

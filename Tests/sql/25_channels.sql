@@ -54,7 +54,8 @@ select push.register_app('mixed', 60) \g /dev/null
 select test.equal('one that names none changes none', (select providers::text from push.apps where app = 'mixed'), '{apns,fcm,webpush}');
 select push.register_app('mixed', 60, p_providers => '{fcm}', p_known => push.channels()) \g /dev/null
 select test.equal('one that knows it removes it', (select providers::text from push.apps where app = 'mixed'), '{fcm}');
-select test.equal('its lane stays', (select string_agg(provider, ' ' order by id) from push.lane where app = 'mixed'), 'apns webpush fcm expo');
+select test.equal('its lanes stay', (select string_agg(channel, ' ' order by id) from push.lane where app = 'mixed'),
+  'apns webpush/google webpush/mozilla webpush/apple webpush/windows webpush/other fcm expo');
 select push.register_app('untold', 60) \g /dev/null
 select test.equal('an app of which nothing is known has the first channels', (select string_agg(provider, ' ' order by id) from push.lane
   where app = 'untold'), 'apns fcm expo');
@@ -95,6 +96,8 @@ select test.equal(format('%s: %s', case when (c ->> 'accepted')::boolean then 't
     coalesce(c ->> 'p256dh', 'BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4'))),
   (c ->> 'accepted')::boolean)
 from jsonb_array_elements(:'subscriptions'::jsonb) c;
+select test.equal('push service: ' || (c ->> 'why'), push.push_service('webpush', (c ->> 'endpoint') || '#auth=a&p256dh=b'), c ->> 'service')
+from jsonb_array_elements(:'subscriptions'::jsonb) c where c ? 'service';
 select test.equal('a recipient with an impossible endpoint is skipped', pg_temp.story(jsonb_build_array(jsonb_build_object('userId', 'z',
   'webPushSubscription', pg_temp.browser('z01', 'https://push..example:70000/')))), 'z recipients[0].webPushSubscription TokenMalformed must be the '
   'browser''s PushSubscription: an object with endpoint (https), keys.p256dh and keys.auth, at most 1000 characters in all');
@@ -144,11 +147,43 @@ select test.equal(format('recipient %s', why), regexp_replace(pg_temp.story(json
   ('with the platform of a phone', '{"userId": "z", "fcmToken": "device-token-0123456789-zz1", "platform": "web"}', 'z recipients[0].platform '
     'MemberIgnored must be ios or android, or left out; it was ignored')) r(why, entry, want);
 
+-- The push service of each browser has a lane.
+select c.* from push.enqueue_call('{"callId": "lanes", "from": "x"}', (select jsonb_agg(jsonb_build_object('userId', 'u' || n, 'webPushSubscription',
+      pg_temp.browser('l0' || n, endpoint))) from unnest('{https://web.push.apple.com/,https://fcm.googleapis.com/,https://push.example/}'::text[])
+    with ordinality e(endpoint, n)), 'web') c \g /dev/null
+select test.equal('a push goes to the lane of its push service', (select string_agg(concat_ws(' ', l.channel, substring(d.token from '^[^#]*')),
+  ', ' order by l.channel) from push.delivery d join push.outbox o on o.id = d.outbox_id join push.lane l on l.id = d.lane where o.call_id = 'lanes'),
+  'webpush/apple https://web.push.apple.com/l01, webpush/google https://fcm.googleapis.com/l02, webpush/other https://push.example/l03');
+select push.pause_lane('web', 'webpush', 'test') \g /dev/null
+select test.equal('a pause is of all of them', (select string_agg(distinct concat_ws(' ', paused, note), ', ') from push.lanes
+  where app = 'web' and provider = 'webpush'), 't test');
+select push.resume_lane('web', 'webpush') \g /dev/null
+select test.equal('which ends with all of them', (select count(*) from push.lanes where app = 'web' and (paused or note is not null)), 0::bigint);
+update push.lanes set paused = true, note = 'one' where app = 'web' and channel = 'webpush/google';
+select test.equal('one of them can be paused, too', (select string_agg(channel || note, ' ') from push.lanes where app = 'web' and paused),
+  'webpush/googleone');
+select push.resume_lane('web', 'webpush/google') \g /dev/null
+select l.id as apple from push.lane l where l.app = 'web' and l.service = 'apple' \gset
+select push.invalidate_tokens(array_agg(l.id), array_agg(push.webpush_token(pg_temp.browser(e.name, e.endpoint)::text)),
+  array_agg(null::timestamptz), array_agg('HTTP410'::text))
+  from (values ('q01', 'https://web.push.apple.com/', 'apple'), ('q02', 'https://fcm.googleapis.com/', 'google')) e(name, endpoint, service)
+  join push.lane l on l.app = 'web' and l.service = e.service \g /dev/null
+select push.hold_invalidation(:apple::smallint, '1 hour', 'many') \g /dev/null
+select test.equal('of the dead tokens those of one push service are quarantined', (select string_agg(push.push_service('webpush', token), ' ')
+  from push.quarantined_tokens where app = 'web'), 'apple');
+select test.equal('only its lane is on hold', (select string_agg(channel, ' ') from push.lanes where invalidation_held_at is not null),
+  'webpush/apple');
+select test.equal('which an operator ends by the provider', (select r.was_held from push.resume_invalidation('web', 'webpush', true) r), true);
+select test.equal('for all of its lanes', (select count(*) from push.lanes where invalidation_held_at is not null)
+  + (select count(*) from push.quarantined_tokens where app = 'web'), 0::bigint);
+select push.void_call('lanes', 'test', 'web') \g /dev/null
+delete from push.token_invalidations where app = 'web';
+
 -- The end of a call, and dead subscriptions.
 select push.register_gateway('web', '1') as g1 \gset
 create function pg_temp.claim_all(p_gateway int) returns bigint language sql as $$
-  select count(*) from push.claim(p_gateway, 1, array(select id from push.lane where app = 'web' order by id), array[99, 99, 99, 99],
-    array_fill('-infinity'::timestamptz, array[4])) $$;
+  select count(*) from push.claim(p_gateway, 1, array(select id from push.lane where app = 'web' order by id), array_fill(99, array[8]),
+    array_fill('-infinity'::timestamptz, array[8])) $$;
 create function pg_temp.settle(p_call text, p_provider text, p_outcome int) returns bigint language sql as $$
   select sum(push.settle(d.owner, array[d.ctid], array[d.outbox_id], array[d.n], array[d.lease], array[d.attempt::int], array[p_outcome]::smallint[],
     array[case p_outcome when 4 then 410 else 201 end]::smallint[], array[case p_outcome when 4 then 'HTTP410' end], array[null], array[p_call],

@@ -969,7 +969,7 @@ group by 1, 2, 3, 4;
 comment on view push.summary is 'deliveries that are owed on all shards that answer; a warning names the others';
 
 create or replace view push.lanes as
-select r.*, x.shard
+select r.*, x.shard, x.data ->> 'channel' as channel
 from push_router.read('lanes') x cross join lateral jsonb_to_record(x.data) r(id smallint, app text, provider text, paused boolean, note text,
   window_size int, capacity int, in_flight int, circuit text, throttled_until timestamptz, rate_per_second int, ready bigint, waiting bigint,
   claimed bigint, oldest_age interval, invalidation_held_at timestamptz, invalidation_note text, updated_at timestamptz)

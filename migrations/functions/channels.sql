@@ -23,6 +23,23 @@ language sql immutable parallel safe as $$
 $$;
 comment on function push.serves is 'whether an app with these push.apps.providers has a channel';
 
+-- Whoever registers a device names its push service, and must not be able to make lanes. So this list is fixed. The gateway has the same
+-- one (WebPushService).
+create or replace function push.push_services(p_provider text) returns text[] language sql immutable parallel safe as
+$$ select case p_provider when 'webpush' then '{google,mozilla,apple,windows,other}' else '{""}' end::text[] $$;
+comment on function push.push_services is
+  'who runs the push services behind a channel, each with a lane of its own; one empty name: it is one service';
+
+create or replace function push.push_service(p_provider text, p_token text) returns text language sql immutable parallel safe as $$
+  select case when p_provider <> 'webpush' then ''
+    when p_token ~* '^https://([^/:]*\.)?(fcm\.googleapis|google)\.com[:/]' then 'google'
+    when p_token ~* '^https://([^/:]*\.)?push\.services\.mozilla\.com[:/]' then 'mozilla'
+    when p_token ~* '^https://([^/:]*\.)?push\.apple\.com[:/]' then 'apple'
+    when p_token ~* '^https://([^/:]*\.)?notify\.windows\.com[:/]' then 'windows'
+    else 'other' end
+$$;
+comment on function push.push_service is 'which of push.push_services a push to this token goes to';
+
 -- Platforms -----------------------------------------------------------------------------------------------------------
 
 create or replace function push.is_platform(p_platform text) returns boolean language sql immutable parallel safe as

@@ -41,10 +41,10 @@ language sql stable set search_path = push, pg_temp as $$
   select jsonb_build_object(
     'now', push.epoch_ms(clock_timestamp()),
     'lanes', (select coalesce(jsonb_agg(x), '[]') from (
-      select l.app, l.provider, l.paused, l.note, l.window_size as "window", l.capacity, l.in_flight as "inFlight", l.circuit,
+      select l.app, l.provider, l.channel, l.paused, l.note, l.window_size as "window", l.capacity, l.in_flight as "inFlight", l.circuit,
         push.epoch_ms(l.throttled_until) as "throttledUntil", l.rate_per_second as rate, l.ready, l.waiting, l.claimed,
         push.length_ms(l.oldest_age) as "oldestMs", push.epoch_ms(l.invalidation_held_at) as "heldSince", l.invalidation_note as "heldNote"
-      from push.lanes l order by l.app, l.provider) x),
+      from push.lanes l order by l.app, l.channel) x),
     'health', (select jsonb_agg(h) from push.health h),
     'failures', (select coalesce(jsonb_agg(x), '[]') from (
       select f.app, f.provider, f.kind, f.outcome, f.reason, f.count, push.epoch_ms(f.last_at) as "lastAt", f.example_call_id as "callId",

@@ -290,6 +290,7 @@ begin
       ) e
       cross join lateral push.phones_of(e.app, e.is_call, e.providers, e.voip_tokens, e.entry) v
       left join push.lane l on l.app = e.app and l.provider = (push.channels())[v.rank]
+        and l.service = push.push_service((push.channels())[v.rank], v.token)
     ) t
     order by t.id, t.lane, t.key, t.ordinal
   ) d;

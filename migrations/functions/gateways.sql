@@ -64,7 +64,8 @@ begin
       where (a.ring_seconds, a.escalate_after_seconds, a.at_least_once, a.providers, a.missed_calls, a.voip_cancel, a.message_text)
         is distinct from (excluded.ring_seconds, excluded.escalate_after_seconds, excluded.at_least_once, excluded.providers,
           excluded.missed_calls, excluded.voip_cancel, excluded.message_text);
-  perform push.register_lane(p_app, p.name) from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name);
+  perform push.register_lane(p_app, p.name, s.name)
+    from unnest(coalesce(p_providers, '{apns,fcm,expo}')) p(name) cross join lateral unnest(push.push_services(p.name)) s(name);
   if p_quota is not null then
     perform push.configure_quota(p_app, p_quota, p_replica);
   end if;

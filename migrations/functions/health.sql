@@ -75,7 +75,7 @@ language sql stable as $$
   ), trouble as materialized (
     -- The lanes that send nothing. Reads one index entry for each lane that is paused or that no replica serves. The status of the others
     -- is reported by their replicas.
-    select l.app, l.provider,
+    select l.app, l.channel,
       case when l.paused and s.lane is null and exists (select from living) then 'paused, and no replica serves it'
         when l.paused then 'paused' when s.lane is null then 'no replica serves it' when s.circuit = 'open' then 'circuit open'
         when t.until > now() then 'throttled until ' || date_trunc('second', t.until) else 'no connection' end as what,
@@ -105,7 +105,7 @@ language sql stable as $$
     from push.restored_at() r(at)
   union all
   select 'lanes',
-      coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.provider, t.what) order by not t.is_bad, t.app, t.provider)),
+      coalesce(push.first_few(array_agg(format('%s/%s: %s', t.app, t.channel, t.what) order by not t.is_bad, t.app, t.channel)),
         case when exists (select from living) then 'all send' else 'wait for a replica' end),
       case when bool_or(t.is_bad) then 'bad' when count(*) > 0 then 'warn' else 'ok' end,
       'These send nothing. push.resume_lane ends a pause (push.audit says whose); one that no replica serves needs its app and provider in '

@@ -31,6 +31,7 @@ begin
       from call c cross join lateral jsonb_array_elements(p_recipients) with ordinality e(entry, ordinal)
       cross join lateral push.phones_of(p_call.app, true, c.providers, null, e.entry) v
       left join push.lane l on l.app = p_call.app and l.provider = (push.channels())[v.rank]
+        and l.service = push.push_service((push.channels())[v.rank], v.token)
       cross join lateral (select push.token_key((push.channels())[v.rank], v.token)) k(key)
       where push.is_recipient(e.entry) and e.entry -> 'notificationEnabled' is distinct from 'false'
         -- Nobody who has declined is rung.

@@ -3,18 +3,36 @@
 
 -- Lanes and the bell --------------------------------------------------------------------------------------------------
 
-create or replace function push.register_lane(p_app text, p_provider text) returns smallint
-language plpgsql security definer set search_path = push, pg_temp as $$
+do $$
 begin
-  if not exists (select from push.lane l where l.app = p_app and l.provider = p_provider) then
-    insert into push.lane (app, provider) values (p_app, p_provider) on conflict (app, provider) do nothing;
+  if not exists (select from pg_attribute a where a.attrelid = 'push.lane'::regclass and a.attname = 'service') then
+    alter table push.lane add column service text not null default '',
+      add column channel text generated always as (provider || case service when '' then '' else '/' || service end) stored,
+      drop constraint lane_app_provider,
+      add constraint lane_app_provider_service unique (app, provider, service);
+    -- Only a version between two releases had such a lane.
+    update push.lane set service = 'google' where provider = 'webpush';
   end if;
-  return (select l.id from push.lane l where l.app = p_app and l.provider = p_provider);
+end
+$$;
+comment on column push.lane.service is 'one of push.push_services(provider)';
+comment on column push.lane.channel is 'provider and service: apns, webpush/google';
+
+create or replace function push.register_lane(p_app text, p_provider text, p_service text default '') returns smallint
+language plpgsql security definer set search_path = push, pg_temp as $$
+declare
+  v_lane smallint := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
+begin
+  if v_lane is null then
+    insert into push.lane (app, provider, service) values (p_app, p_provider, p_service) on conflict (app, provider, service) do nothing;
+    v_lane := (select l.id from push.lane l where l.app = p_app and l.provider = p_provider and l.service = p_service);
+  end if;
+  return v_lane;
 end
 $$;
 comment on function push.register_lane is
   'the lane of an app and provider; makes it if it is missing. For gateways and push.grant_app. p_app: the app; '
-  'p_provider: one of push.channels(). Returns push.lanes.id';
+  'p_provider: one of push.channels(); p_service: one of push.push_services(p_provider). Returns push.lanes.id';
 
 -- Notifications are only hints: gateways poll as well. Every role that may connect may also NOTIFY and LISTEN, and a commit
 -- that notifies holds a cluster-wide lock until it is on the disk. So nothing is notified while other sessions wait for
@@ -104,7 +122,7 @@ comment on function push.lane_conditions is
 create or replace view push.lanes as
 select l.id, l.app, l.provider, l.paused, l.note, s.window_size, s.capacity, s.in_flight, s.circuit, s.throttled_until,
   s.rate_per_second, coalesce(d.ready, 0) as ready, coalesce(d.waiting, 0) as waiting, coalesce(d.claimed, 0) as claimed,
-  now() - d.oldest as oldest_age, l.invalidation_held_at, l.invalidation_note, l.updated_at
+  now() - d.oldest as oldest_age, l.invalidation_held_at, l.invalidation_note, l.updated_at, l.channel
 from push.lane l
 left join push.lane_conditions() s on s.lane = l.id
 left join (
@@ -115,8 +133,9 @@ left join (
   group by d.lane
 ) d on d.lane = l.id;
 comment on view push.lanes is
-  'one app and provider: what it may send, what it has sent, what is owed. push.pause_lane stops it and push.resume_lane '
-  'starts it again';
+  'one app and provider, or one of the push services of browsers: what it may send, what it has sent, what is owed. '
+  'push.pause_lane stops it and push.resume_lane starts it again';
+comment on column push.lanes.channel is 'provider and push service: apns, webpush/google';
 comment on column push.lanes.window_size is
   'number of requests that may be in flight now, in all living replicas; null: no replica serves the lane';
 comment on column push.lanes.capacity is 'number of requests that the connections could carry';
@@ -142,22 +161,22 @@ returns table (changed boolean, message text)
 language plpgsql volatile security definer set search_path = push, pg_temp as $$
 #variable_conflict use_column
 declare
-  v_target text := left(p_app, 64) || '/' || left(p_provider, 8);
+  v_target text := left(p_app, 64) || '/' || left(p_provider, 16);
   v_said   text := left(p_note, 500);
   v_note   text;
-  v_lane   push.lane;
+  v_paused boolean;
 begin
-  select l.* into v_lane from push.lane l where l.app = p_app and l.provider = p_provider for no key update;
-  if not found then
+  perform from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel) order by l.id for no key update;
+  select bool_or(l.paused), bool_or(l.paused <> p_paused), min(l.note) into v_paused, changed, v_note
+    from push.lane l where l.app = p_app and p_provider in (l.provider, l.channel);
+  if v_paused is null then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
       hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
-  changed := v_lane.paused <> p_paused;
-  v_note := case when p_paused then coalesce(v_said, case when v_lane.paused then v_lane.note end) end;
-  if changed or v_lane.note is distinct from v_note then
-    update push.lane l set paused = p_paused, note = v_note, updated_at = clock_timestamp() where l.id = v_lane.id;
-  end if;
+  v_note := case when p_paused then coalesce(v_said, case when v_paused then v_note end) end;
+  update push.lane l set paused = p_paused, note = v_note, updated_at = clock_timestamp()
+    where l.app = p_app and p_provider in (l.provider, l.channel) and (l.paused <> p_paused or l.note is distinct from v_note);
   if changed and not p_paused then
     perform push.ring_doorbell();
   end if;
@@ -173,7 +192,8 @@ end
 $$;
 comment on function push.operate_lane is
   'push.pause_lane or push.resume_lane for a user who is logged in to the dashboard, recorded in push.audit. p_operator: the user, for '
-  'push.audit.operator; p_app, p_provider: the lane; p_paused: whether to pause or resume it; p_note: the reason, at most 500 characters';
+  'push.audit.operator; p_app, p_provider: the lane (webpush: those of all push services, webpush/google: one); p_paused: whether to pause or '
+  'resume it; p_note: the reason, at most 500 characters';
 
 create or replace function push.pause_lane(app text, provider text, note text default null)
 returns table (changed boolean, message text)
@@ -200,7 +220,7 @@ begin
       message = 'push.lanes: only paused and note can be changed',
       hint = 'push.resume_invalidation ends a hold of invalidation.';
   end if;
-  perform from push.operate_lane(null, old.app, old.provider, new.paused, new.note);
+  perform from push.operate_lane(null, old.app, old.channel, new.paused, new.note);
   update push.lane l set note = new.note, updated_at = clock_timestamp()
     where l.id = old.id and l.note is distinct from new.note;
   return new;

@@ -119,7 +119,7 @@ begin
           else c.declined -> a.user_id is null and c.end_reason not in ('declined', 'busy') end
         and c.id not in (select x.id from pushed x where x.is_told)
       order by c.id, a.user_id, case when c.is_all then a.phone end, a.place, a.registered_at desc, a.token
-    ) p join push.lane l on l.app = p.app and l.provider = p.provider
+    ) p join push.lane l on l.app = p.app and l.provider = p.provider and l.service = push.push_service(p.provider, p.token)
     order by p.id, l.id, push.token_key(p.provider, p.token), p.user_id
   ), told as (
     -- These cancels may arrive after the missed call and must then show the same. One that has left shows only that the call has ended.

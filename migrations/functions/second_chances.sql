@@ -92,6 +92,7 @@ begin
     select x.*, l.id as lane, c.deadline_at, u.id is not null as is_used, min(x.preference) over (partition by x.id, x.n) as preferred
     from next x join call c on c.id = x.id
     join push.lane l on l.app = c.app and l.provider = (push.channels())[x.rank] and push.serves(c.providers, l.provider)
+      and l.service = push.push_service(l.provider, x.token)
     left join used u on u.id = x.id and u.lane = l.id and u.token = x.token
     where c.size_faults[x.rank] is null and u.has_failed is not true
       and (select true from push.token_invalidations t where t.token = x.token and t.app = c.app and t.provider = l.provider) is null

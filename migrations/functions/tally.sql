@@ -57,7 +57,7 @@ begin
       where t.ctid = any (array(select x.ctid from push.tally x order by x.id limit p_max for update skip locked))
       returning t.*
     )
-    select g.what, coalesce(l.app, g.app), l.provider, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
+    select g.what, coalesce(l.app, g.app), l.channel, g.kind, g.outcome, g.reason, g.untried, sum(g.count)::bigint,
       g.seconds
     from gone g left join push.lane l on l.id = g.lane
     group by 1, 2, 3, 4, 5, 6, 7, 9;
@@ -123,15 +123,15 @@ language sql stable security definer set search_path = push, pg_temp as $$
       ) r
     ) t
   )
-  select 'pending', l.app, l.provider, d.kind, d.state, d.count::double precision
+  select 'pending', l.app, l.channel, d.kind, d.state, d.count::double precision
     from owed d join push.lane l on l.id = d.lane
   union all
-  select 'oldest_ready', l.app, l.provider, d.kind, d.state,
+  select 'oldest_ready', l.app, l.channel, d.kind, d.state,
       greatest(0, extract(epoch from clock_timestamp() - d.oldest))
     from owed d join push.lane l on l.id = d.lane
     where d.state = 0
   union all
-  select x.what, l.app, l.provider, null, null, x.is_so::int
+  select x.what, l.app, l.channel, null, null, x.is_so::int
     from push.lane l cross join lateral (values ('paused', l.paused), ('held', l.invalidation_held_at is not null)) x(what, is_so)
   union all
   select 'replicas_alive', null, null, null, null, count(*) from push.gateways g where g.alive

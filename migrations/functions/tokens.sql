@@ -72,9 +72,9 @@ language plpgsql security definer set search_path = push, pg_temp as $$
 begin
   if tg_op = 'INSERT' then
     insert into push.tally (what, lane, app, count)
-    select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider), t.app, count(*)
-    from tokens t
-    group by t.app, t.provider;
+    select tg_argv[0], (select l.id from push.lane l where l.app = t.app and l.provider = t.provider and l.service = t.service), t.app, count(*)
+    from (select t.app, t.provider, push.push_service(t.provider, t.token) as service from tokens t) t
+    group by t.app, t.provider, t.service;
   end if;
   if tg_argv[0] <> 'invalidated' or not exists (select from push.webhook w where w.is_on) then
     return null;
@@ -117,18 +117,20 @@ language plpgsql volatile security definer set search_path = push, pg_temp as $$
 declare
   v_app      text;
   v_provider text;
+  v_service  text;
   v_moved    bigint;
 begin
   -- Waits for running invalidations, which hold a share lock on the lane: the next statement sees their changes.
   update push.lane l set invalidation_held_at = clock_timestamp(), invalidation_note = p_note, updated_at = clock_timestamp()
     where l.id = p_lane and l.invalidation_held_at is null
-    returning l.app, l.provider into v_app, v_provider;
+    returning l.app, l.provider, l.service into v_app, v_provider, v_service;
   if not found then
     return 0;
   end if;
   with feed as (
     delete from push.token_invalidations x
     where x.invalidated_at >= clock_timestamp() - p_window and x.app = v_app and x.provider = v_provider
+      and push.push_service(x.provider, x.token) = v_service
     returning x.*
   ), known as materialized (
     select d.tid from feed f cross join lateral (
@@ -166,17 +168,18 @@ declare
   v_since    timestamptz[];
   v_reason   text[];
 begin
-  select l.id, l.invalidation_held_at into lane, v_held_at from push.lane l
-    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider
-    for no key update;
-  if not found then
+  perform from push.lane l where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider
+    order by l.id for no key update;
+  select min(l.id), min(l.invalidation_held_at) into lane, v_held_at from push.lane l
+    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider;
+  if lane is null then
     raise exception using errcode = 'no_data_found',
       message = format('there is no lane %s', coalesce(v_target, 'without app or provider')),
       hint = 'push.lanes lists them; provider is one of ' || array_to_string(push.channels(), ', ') || '.';
   end if;
   was_held := v_held_at is not null;
   update push.lane l set invalidation_held_at = null, invalidation_note = null, updated_at = clock_timestamp()
-    where l.id = lane and was_held;
+    where l.app = resume_invalidation.app and l.provider = resume_invalidation.provider and l.invalidation_held_at is not null;
   with gone as (
     delete from push.quarantined_tokens q
     where q.ctid = any (array(

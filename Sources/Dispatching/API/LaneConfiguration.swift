@@ -1,4 +1,4 @@
-// The settings of a lane: one app's account at one provider.
+// The settings of a lane: one app's account at one provider, or at one push service of browsers.
 
 public import Dialects
 public import Providers
@@ -8,8 +8,7 @@ public import Runtime
 public struct LaneConfiguration: Sendable {
   /// `push.lane.id`.
   public var id: Int16
-  public var app: String
-  public var provider: ProviderKind
+  public var name: LaneName
   /// Makes requests of the lane's deliveries.
   public var planner: CallPlanner
   /// Maximum number of deliveries held at a time.
@@ -24,13 +23,13 @@ public struct LaneConfiguration: Sendable {
   public var isAtLeastOnce: Bool
 
   public init(
-    id: Int16, app: String, provider: ProviderKind, planner: CallPlanner, window: Int, perSecond: Int? = nil,
+    id: Int16, app: String, provider: ProviderKind, service: WebPushService? = nil, planner: CallPlanner, window: Int,
+    perSecond: Int? = nil,
     receiptAfter: Nanoseconds? = nil, invalidation: InvalidationBreaker.Limits = InvalidationBreaker.Limits(),
     isAtLeastOnce: Bool = false
   ) {
     self.id = id
-    self.app = app
-    self.provider = provider
+    name = LaneName(app: app, provider: provider, service: service)
     self.planner = planner
     self.window = window
     self.perSecond = perSecond
@@ -38,4 +37,7 @@ public struct LaneConfiguration: Sendable {
     self.invalidation = invalidation
     self.isAtLeastOnce = isAtLeastOnce
   }
+
+  public var app: String { name.app }
+  public var provider: ProviderKind { name.provider }
 }

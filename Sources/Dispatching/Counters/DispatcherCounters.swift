@@ -1,6 +1,6 @@
 // The counters of a dispatcher since it started, for logs and metrics. Only its loop touches them, so counting takes no lock.
 
-public import Providers
+internal import Providers
 public import Queue
 internal import Runtime
 
@@ -10,7 +10,7 @@ public struct DispatcherCounters: Sendable {
   /// name.
   public static let unknownApp = "_other"
 
-  /// The dispatcher's lanes in its order, then one for each provider for unknown apps.
+  /// The dispatcher's lanes in its order, then those that an unknown app could have.
   public private(set) var lanes: [LaneCounters]
   /// Each app once, in the order of its first lane, then one for all unknown apps.
   public private(set) var apps: [AppCounters]
@@ -34,11 +34,13 @@ public struct DispatcherCounters: Sendable {
   /// All counters at zero.
   ///
   /// - Parameter lanes: in the order of the dispatcher.
-  public init(lanes: [(app: String, provider: ProviderKind)]) {
-    self.lanes = lanes.map { LaneCounters(app: $0.app, provider: $0.provider) }
-    self.lanes += ProviderKind.allCases.map { LaneCounters(app: Self.unknownApp, provider: $0) }
+  public init(lanes: [LaneName]) {
+    let unknown = ProviderKind.allCases.flatMap { provider in
+      provider.services.map { LaneName(app: Self.unknownApp, provider: provider, service: $0) }
+    }
+    self.lanes = (lanes + unknown).map { LaneCounters($0) }
     var seen: Set<String> = []
-    apps = self.lanes.map(\.app).filter { seen.insert($0).inserted }.map { AppCounters(app: $0) }
+    apps = self.lanes.map(\.name.app).filter { seen.insert($0).inserted }.map { AppCounters(app: $0) }
   }
 
   /// Number of deliveries of all lanes with this outcome.
@@ -52,7 +54,7 @@ public struct DispatcherCounters: Sendable {
   /// Adds the counters of another dispatcher. A lane or an app that this one does not have is added after its own.
   public mutating func add(_ other: DispatcherCounters) {
     for lane in other.lanes {
-      if let index = lanes.firstIndex(where: { $0.app == lane.app && $0.provider == lane.provider }) {
+      if let index = lanes.firstIndex(where: { $0.name == lane.name }) {
         lanes[index].add(lane)
       } else {
         lanes.append(lane)
@@ -101,10 +103,10 @@ public struct DispatcherCounters: Sendable {
   }
 
   private mutating func withLane(of tally: Tally, _ note: (inout LaneCounters) -> Void) {
-    guard let provider = tally.provider.flatMap(ProviderKind.init) else { return }
+    guard let channel = tally.channel else { return }
     let index =
-      lanes.firstIndex { $0.app == tally.app && $0.provider == provider }
-      ?? lanes.firstIndex { $0.app == Self.unknownApp && $0.provider == provider }
+      lanes.firstIndex { $0.name.app == tally.app && $0.name.channel == channel }
+      ?? lanes.firstIndex { $0.name.app == Self.unknownApp && $0.name.channel == channel }
     if let index { note(&lanes[index]) }
   }
 

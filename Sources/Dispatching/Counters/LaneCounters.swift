@@ -1,6 +1,6 @@
 // The counters of one lane, and of one app's calls, since the gateway started. Plain values, confined to the dispatcher.
 
-public import Providers
+internal import Providers
 internal import PushModel
 public import Queue
 internal import Runtime
@@ -12,8 +12,7 @@ public struct LaneCounters: Sendable {
     case failures, unauthorized
   }
 
-  public let app: String
-  public let provider: ProviderKind
+  public let name: LaneName
   public let reasons: ReasonLabels
 
   /// Number of answers to tries.
@@ -34,10 +33,9 @@ public struct LaneCounters: Sendable {
   public private(set) var quarantinedTokens = 0
   public var circuitOpenings: [OpeningReason: Int] = [:]
 
-  init(app: String, provider: ProviderKind) {
-    self.app = app
-    self.provider = provider
-    reasons = .of(provider)
+  init(_ name: LaneName) {
+    self.name = name
+    reasons = .of(name.provider)
     attempts = OutcomeCounts(reasons: reasons.words.count)
     deliveries = OutcomeCounts(reasons: reasons.words.count)
     let histograms = PushKind.allCases.map { _ in Histogram(.latency) }

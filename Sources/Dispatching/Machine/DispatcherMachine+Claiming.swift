@@ -45,13 +45,8 @@ extension DispatcherMachine {
         continue
       }
       scheduler.didClaim(1, of: delivery.lane, background: delivery.isBackground(now) ? 1 : 0)
-      let entry = HeldDelivery(delivery, lane: lane, service: lanes[lane].provider.service(of: delivery.token))
-      entry.losses = memories[lane].losses(of: delivery.token, now)
-      if let home = memories[lane].home(of: delivery.token) {
-        entry.environment = home
-      } else if memories[lane].isForeign(delivery.token, in: delivery.environment, now) {
-        entry.suspect(.tokenInvalid(reason: Self.badDeviceToken, since: nil), isNextCounted: false)
-      }
+      let entry = HeldDelivery(delivery, lane: lane)
+      if let environment = suspects[lane].environment(of: delivery.token) { entry.environment = environment }
       if let former = held.insert(entry), !replaces(former, entry) {
         scheduler.didFinish(delivery.lane)
         continue

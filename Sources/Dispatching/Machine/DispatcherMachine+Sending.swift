@@ -37,8 +37,7 @@ extension DispatcherMachine {
       let patience = rescues[entry.lane]
       watch(entry, for: scheduler.isWell(entry.delivery.lane) ? patience.time : patience.shortTime, now)
     }
-    guard hasPlace(entry, now) else { return }
-    guard !entry.losses.isSuspect || startTurn(entry, now) else { return }
+    guard !losses(of: entry, now).isSuspect || startTurn(entry, now) else { return }
     switch lanes[entry.lane].planner.plan(entry.delivery, now: now, tag: tag(of: entry)) {
     case .success(let request):
       request.avoidedConnection = entry.avoidedConnection
@@ -47,63 +46,30 @@ extension DispatcherMachine {
         request.deadline = min(request.deadline, now + settings.policy.environmentProbe)
       }
       outgoing[entry.lane].append(request)
-      if !entry.isPaid { scheduler.didResend(entry.delivery.lane) }
       comeBack(entry)
-      if let service = entry.service { places[entry.lane].didSend(to: service, now) }
       entry.didSend(now)
       rescues[entry.lane].didSend()
-      traffic[entry.lane].inFlight += 1
+      suspects[entry.lane].didSend()
     case .failure(let failure):
-      returnTurn(entry, isAnswered: false)
+      if entry.hasTurn { suspects[entry.lane].returnTurn(isAnswered: false) }
+      entry.hasTurn = false
       finish(entry, failure.isExpired ? .expired : failure.isNeedless ? .void : .dead, reason: failure.reason, now)
     }
   }
 
-  /// Whether the service to which it goes does not rest, and has a place for it. If not, it asks again later, or expires.
-  private mutating func hasPlace(_ entry: HeldDelivery, _ now: Instant) -> Bool {
-    let lane = entry.lane
-    guard let service = entry.service else { return true }
-    let outcome: PushOutcome
-    if let rest = places[lane].wait(for: service, now) {
-      outcome = .deferred(reason: rest.reason, after: rest.time)
-    } else if !places[lane].isFree(at: service, ofRoom: scheduler.room(of: entry.delivery.lane)) {
-      outcome = .deferred(reason: WebPushRefusal.originBusy.rawValue, after: settings.policy.placeWait)
-    } else {
-      return true
-    }
-    putOff(entry)
-    let disposition = settings.policy.disposition(
-      of: outcome, attempts: Int(entry.attempts), deadline: entry.delivery.deadline, answeredAt: now, random: 0)
-    switch disposition {
-    case .settle(let ending, let reason): finish(entry, ending, reason: reason, now)
-    case .handOn(let reason, let wait, let rests):
-      handOn(entry, reason: reason, after: wait, rests: rests, isCounted: entry.isNextCounted, now)
-    case .retry(let wait, let reason, _), .park(let wait, let reason, _):
-      retry(entry, after: wait, reason, isCounted: entry.isNextCounted, now)
-    }
-    return false
-  }
-
-  /// It is not sent for now, so it does not count towards the lane's rate.
-  private mutating func putOff(_ entry: HeldDelivery) {
-    guard entry.isPaid else { return }
-    entry.didPutOff()
-    scheduler.didPutOff(entry.delivery.lane)
-  }
-
   /// Whether to send a suspect now. If not, it asks again soon. A suspect whose deadline is near proceeds, and expires.
   private mutating func startTurn(_ entry: HeldDelivery, _ now: Instant) -> Bool {
-    guard entry.delivery.deadline > now + SuspectTurns.interval else {
+    guard entry.delivery.deadline > now + TokenSuspects.interval else {
       comeBack(entry)
       return true
     }
-    entry.hasTurn = turns[entry.lane].grant(inFlight: traffic[entry.lane].inFlight, now)
+    entry.hasTurn = suspects[entry.lane].grant(now)
     if entry.hasTurn {
       comeBack(entry)
     } else {
       setAside(entry)
-      entry.wait(until: now + SuspectTurns.interval, isNextCounted: entry.isNextCounted)
-      retries.insert(entry.slot, at: now + SuspectTurns.interval)
+      entry.wait(until: now + TokenSuspects.interval, isNextCounted: entry.isNextCounted)
+      retries.insert(entry.slot, at: now + TokenSuspects.interval)
     }
     return entry.hasTurn
   }
@@ -122,32 +88,19 @@ extension DispatcherMachine {
     scheduler.didComeBack(entry.delivery.lane)
   }
 
-  private mutating func returnTurn(_ entry: HeldDelivery, isAnswered: Bool) {
-    guard entry.hasTurn else { return }
+  /// Tells what a result says about the connection: whether it brought an answer or was lost.
+  private mutating func noteTraffic(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
+    let isLost = result.outcome == .unknown(reason: PushOutcome.connectionLostReason)
+    suspects[entry.lane].didEnd(
+      entry.delivery.token, isLost: isLost, isAnswered: result.isAnswered, hadTurn: entry.hasTurn, now)
     entry.hasTurn = false
-    turns[entry.lane].didReturn(isAnswered: isAnswered)
+    if result.isAnswered, !isLost, let sentAt = result.sentAt, !result.isHedged {
+      rescues[entry.lane].didAnswer(after: result.answeredAt - sentAt)
+    }
   }
 
-  /// Counts what a result says about the connection: whether it brought an answer or was lost.
-  private mutating func noteTraffic(_ result: PushResult, _ entry: HeldDelivery, _ now: Instant) {
-    traffic[entry.lane].inFlight -= 1
-    if let service = entry.service { places[entry.lane].didReturn(from: service, result, now) }
-    let isLost = if case .unknown(PushOutcome.connectionLostReason) = result.outcome { true } else { false }
-    // The first losses of a delivery do not hold back suspects. Otherwise a lane with many losses would never send them.
-    if isLost, entry.hasTurn { turns[entry.lane].didLose(now) }
-    returnTurn(entry, isAnswered: result.isAnswered)
-    if isLost {
-      entry.losses.note(traffic[entry.lane])
-      memories[entry.lane].note(entry.losses, of: entry.delivery.token, now)
-      traffic[entry.lane].lost += 1
-    } else if result.isAnswered {
-      memories[entry.lane].forget(entry.delivery.token)
-      traffic[entry.lane].answered += 1
-      turns[entry.lane].didAnswer()
-      if let sentAt = result.sentAt, !result.isHedged {
-        rescues[entry.lane].didAnswer(after: result.answeredAt - sentAt)
-      }
-    }
+  func losses(of entry: HeldDelivery, _ now: Instant) -> TokenSuspects.Losses {
+    suspects[entry.lane].losses(of: entry.delivery.token, now)
   }
 
   mutating func sendOutgoing() {
@@ -217,8 +170,7 @@ extension DispatcherMachine {
     }
     apply(
       .unknown(reason: Self.noAnswer), of: entry.delivery.token, unansweredSince: entry.handedOverAt,
-      toLane: entry.lane,
-      concernsLane: entry.service == nil, now)
+      toLane: entry.lane, now)
     guard !scheduler.isWell(entry.delivery.lane) || rescues[entry.lane].spend(now) else {
       watch(entry, for: Rescue.interval, now)
       return false
@@ -251,16 +203,17 @@ extension DispatcherMachine {
     entry.note(result)
     noteTraffic(result, entry, now)
     guard entry.isSent else { return handleLate(result, entry, now) }
-    if case .deferred = result.outcome { putOff(entry) }
     guard let outcome = resolveEnvironment(result, entry, now) else { return }
     apply(
       outcome, of: entry.delivery.token, on: result.connection,
       unansweredSince: result.isAnswered ? nil : result.sentAt, toLane: entry.lane,
-      concernsLane: result.concernsLane && !entry.losses.isMarked, now)
+      concernsLane: result.concernsLane && !losses(of: entry, now).isMarked, now)
     let disposition = settings.policy.disposition(
-      of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles, losses: entry.losses,
+      of: outcome, attempts: Int(entry.attempts), throttles: entry.throttles,
+      isAtFault: losses(of: entry, now).isAtFault,
       isRepeatable: RetryPolicy.isRepeatable(entry.delivery.kind, isAtLeastOnce: lanes[entry.lane].isAtLeastOnce),
-      isRing: entry.isRing, deadline: entry.delivery.deadline, answeredAt: result.answeredAt,
+      isRing: entry.isRing, concernsLane: result.concernsLane, deadline: entry.delivery.deadline,
+      answeredAt: result.answeredAt,
       random: random.nextFraction())
     switch disposition {
     case .settle(let ending, let reason):
@@ -298,7 +251,7 @@ extension DispatcherMachine {
     let said: PushOutcome
     if case .tokenInvalid(Self.badDeviceToken, _) = result.outcome, entry.firstEnvironmentOutcome == nil {
       said = .rejected(reason: Self.badDeviceToken)
-      memories[entry.lane].noteForeign(entry.delivery.token, in: entry.environment, now)
+      suspects[entry.lane].note(entry.environment.other, of: entry.delivery.token, now)
     } else {
       said = result.outcome
     }
@@ -331,7 +284,7 @@ extension DispatcherMachine {
       if entry.isInFlight { withdraw([entry]) }
     case .returning:
       entry.note(result)
-      entry.lateEnding = ending(entry, outcome, reason, messageID)
+      entry.late = .awaiting(ending(entry, outcome, reason, messageID))
       if entry.isWritten { settleLate(entry, now) }
     case .settling: break
     }
@@ -350,6 +303,7 @@ extension DispatcherMachine {
       else { return result.outcome }
       entry.noteFailure(Self.badDeviceToken, result)
       entry.suspect(result.outcome)
+      scheduler.didResend(entry.delivery.lane)
       resend(entry, now)
       return nil
     }
@@ -359,7 +313,7 @@ extension DispatcherMachine {
       let delivery = entry.delivery
       writer.correct(
         EnvironmentCorrection(lane: delivery.lane, token: delivery.token, environment: entry.environment), now)
-      memories[entry.lane].noteHome(delivery.token, in: entry.environment, now)
+      suspects[entry.lane].note(entry.environment, of: delivery.token, now)
       log(
         .warning, "A token is registered for the wrong APNs environment; the push went to the other one", about(entry))
       return result.outcome
@@ -373,28 +327,18 @@ extension DispatcherMachine {
   ) {
     entry.reason = reason
     let wait = max(wait, scheduler.wait(of: entry.delivery.lane, now))
-    let isOurs = !isDraining && !entry.isLost
-    let isShort = wait <= settings.policy.longestInMemory
-    if isOurs, isShort, mayWaitHere(entry) {
-      if entry.service != nil { setAside(entry) }
+    if wait <= settings.policy.longestInMemory, !isDraining, !entry.isLost {
+      if isCounted { scheduler.didResend(entry.delivery.lane) }
       entry.wait(until: now + wait, isNextCounted: isCounted)
       retries.insert(entry.slot, at: now + wait)
-    } else if isOurs, entry.service != nil {
-      let outside = settings.policy.outsideWait(left: entry.delivery.deadline - now, random.nextFraction())
-      park(entry, after: isShort ? max(wait, outside) : wait, reason: reason, isCounted: isCounted, now)
     } else if isCounted {
       park(entry, after: wait, reason: reason, now)
     } else if entry.failures.isEmpty {
       release(entry, now)
     } else {
       // Its failed tries are kept.
-      park(entry, after: .zero, reason: reason, isCounted: entry.service == nil, now)
+      park(entry, after: .zero, reason: reason, now)
     }
-  }
-
-  /// Whether there is room for it to wait in memory. What waits for one of several services must leave the lane's room to others.
-  private func mayWaitHere(_ entry: HeldDelivery) -> Bool {
-    entry.service == nil || entry.isSetAside || scheduler.maySetAside(entry.delivery.lane)
   }
 
   /// Applies what an outcome says about the token and about the lane.
@@ -449,7 +393,7 @@ extension DispatcherMachine {
     log(
       .error, "A lane's circuit has opened: its deliveries wait in the outbox",
       [
-        "app": "\(lanes[index].app)", "provider": "\(lanes[index].provider.rawValue)", "outcome": "\(outcome.word)",
+        "app": "\(lanes[index].app)", "provider": "\(lanes[index].name.channel)", "outcome": "\(outcome.word)",
         "reason": "\(outcome.failureReason ?? "")",
       ])
   }
@@ -474,7 +418,7 @@ extension DispatcherMachine {
     writer.hold(InvalidationHold(lane: lane.id, window: lane.invalidation.window, note: note), now)
     log(
       .critical, "Tokens die en masse: they are quarantined until push.resume_invalidation(app, provider) is called",
-      ["app": "\(lane.app)", "provider": "\(lane.provider.rawValue)", "seen": "\(note)"])
+      ["app": "\(lane.app)", "provider": "\(lane.name.channel)", "seen": "\(note)"])
   }
 
   // MARK: - Ends of calls

@@ -66,9 +66,10 @@ extension DispatcherMachine {
     isCounted: Bool = true, _ now: Instant
   ) {
     let attempts = isCounted ? entry.attempts : max(0, entry.attempts - 1)
-    let isForUs = !isCounted || attempts % 2 != 0 || entry.losses.isSuspect
+    let losses = losses(of: entry, now)
+    let isForUs = !isCounted || attempts % 2 != 0 || losses.isSuspect
     let avoided = rests == .here || rests == .inTurn && isForUs ? Parking.Avoided.us : .all
-    let rest = max(settings.policy.rest(afterAttempts: Int(attempts)), entry.losses.shortestWait, wait ?? .zero)
+    let rest = max(settings.policy.rest(afterAttempts: Int(attempts)), losses.shortestWait, wait ?? .zero)
     giveBack(
       entry,
       Parking(
@@ -134,7 +135,7 @@ extension DispatcherMachine {
     case .returned(let entries, let count):
       counters.lostLeases += max(0, entries.count - count)
       for entry in entries {
-        if entry.lateEnding == nil { forget(entry) } else { settleLate(entry, now) }
+        if case .awaiting = entry.late { settleLate(entry, now) } else { forget(entry) }
       }
     case .disowned(let count):
       counters.reconciled += count
@@ -156,7 +157,7 @@ extension DispatcherMachine {
 
   /// Settles a ring that was handed on and accepted after all.
   mutating func settleLate(_ entry: HeldDelivery, _ now: Instant) {
-    guard let ending = entry.lateEnding else { return }
+    guard case .awaiting(let ending) = entry.late else { return }
     entry.beginLate()
     settle(entry, ending, now)
   }
@@ -185,7 +186,7 @@ extension DispatcherMachine {
     for entry in held.all where entry.isWaiting {
       park(
         entry, after: settings.policy.refusedWait, reason: entry.reason ?? "Shutdown",
-        isCounted: entry.isNextCounted || entry.service == nil, now)
+        now)
     }
     withdraw(held.all.filter(\.isSent))
   }

@@ -58,14 +58,9 @@ public struct DispatcherMachine {
   var unsure: [Int] = []
   /// The deliveries that wait for the disk.
   var diskWait = DiskWait()
-  /// How each lane's requests ended, and when its suspects have their turn.
-  var traffic: [LaneTraffic]
-  var turns: [SuspectTurns]
-  /// What each lane remembers of tokens, and when its rings are handed on.
-  var memories: [TokenMemory]
+  /// What each lane knows of its tokens, and when its rings are handed on.
+  var suspects: [TokenSuspects]
   var rescues: [Rescue]
-  /// How many of each lane's deliveries are with each of several services behind it.
-  var places: [ServicePlaces]
   /// Requests of this turn, by lane.
   var outgoing: [[PushRequest]]
   var actions: [DispatcherAction] = []
@@ -78,7 +73,7 @@ public struct DispatcherMachine {
     self.lanes = lanes
     self.settings = settings
     laneIndexByID = Dictionary(uniqueKeysWithValues: lanes.enumerated().map { ($1.id, $0) })
-    counters = DispatcherCounters(lanes: lanes.map { ($0.app, $0.provider) })
+    counters = DispatcherCounters(lanes: lanes.map(\.name))
     membership = Membership(settings: settings)
     lease = OwnLease(time: settings.leaseTime)
     ledger = ClaimLedger(retryInterval: settings.retryInterval)
@@ -88,11 +83,8 @@ public struct DispatcherMachine {
     breakers = lanes.map { InvalidationBreaker(limits: $0.invalidation) }
     random = SplitMix64(seed: seed)
     outgoing = Array(repeating: [], count: lanes.count)
-    traffic = Array(repeating: LaneTraffic(), count: lanes.count)
-    turns = Array(repeating: SuspectTurns(), count: lanes.count)
-    memories = Array(repeating: TokenMemory(), count: lanes.count)
+    suspects = Array(repeating: TokenSuspects(), count: lanes.count)
     rescues = Array(repeating: Rescue(settings.policy.patience), count: lanes.count)
-    places = Array(repeating: ServicePlaces(), count: lanes.count)
     for lane in lanes { scheduler.add(lane: lane.id, window: lane.window, perSecond: lane.perSecond) }
   }
 
@@ -195,7 +187,7 @@ public struct DispatcherMachine {
   public func obstacles(_ now: Instant) -> [String] {
     if let obstacle = databaseObstacle(now) { return [obstacle] }
     if scheduler.hasCapacity { return [] }
-    return lanes.map { "\($0.app)/\($0.provider.rawValue): no usable connection to the provider" }
+    return lanes.map { "\($0.name): no usable connection to the provider" }
   }
 
   /// The reason why nothing is claimed from the database; nil if deliveries are claimed.

@@ -38,6 +38,14 @@ final class HeldDelivery {
     var receiptAfter: Nanoseconds?
   }
 
+  /// An answer that came while it was handed on, and ends it.
+  enum Late {
+    /// Its return is being written first.
+    case awaiting(Ending)
+    /// The ending is written, at most twice, because the row may have been locked: `push.settle` does not wait for the locks of others.
+    case writing(isRepeated: Bool)
+  }
+
   let delivery: Delivery
   /// Index of its lane in the dispatcher.
   let lane: Int
@@ -59,12 +67,8 @@ final class HeldDelivery {
   var isInFlight = false
   /// Whether what became of its row is written, while its provider still has it.
   var isWritten = false
-  /// How it ends by an answer that came while it was handed on.
-  var lateEnding: Ending?
-  /// Whether it has ended so.
-  private(set) var isLate = false
-  /// Whether its late ending was written twice, because its row may have been locked: `push.settle` does not wait for the locks of others.
-  private var isLateRepeated = false
+  /// An answer that came while it was handed on.
+  var late: Late?
   /// When it is handed on to other gateways, if it has no answer by then; nil for what is not a ring.
   private(set) var rescueAt: Instant?
   /// Whether its call must be looked up before it is sent, because a hint may have been missed.
@@ -93,24 +97,16 @@ final class HeldDelivery {
   private(set) var avoidedConnection: Int?
   /// How often the provider answered that this token gets too many pushes.
   private(set) var throttles = 0
-  /// The losses of connections that carried it.
-  var losses = ConnectionLosses()
   /// Whether it is in flight as a suspect that has its turn.
   var hasTurn = false
-  /// Whether it waits aside: for a turn, or for its service. It takes no room of its lane meanwhile.
+  /// Whether it waits aside, for a turn. It takes no room of its lane meanwhile.
   var isSetAside = false
-  /// Which of several services behind its lane takes it.
-  let service: WebPushOrigin?
-  /// Whether its next request is already counted towards the lane's rate.
-  private(set) var isPaid = true
   /// The outcome in the first APNs environment, while the other one is asked.
   private(set) var firstEnvironmentOutcome: PushOutcome?
 
-  /// - Parameter service: which of several services behind its lane takes it.
-  init(_ delivery: Delivery, lane: Int, service: WebPushOrigin? = nil) {
+  init(_ delivery: Delivery, lane: Int) {
     self.delivery = delivery
     self.lane = lane
-    self.service = service
     lease = delivery.lease
     place = delivery.place
     attempts = delivery.attempt
@@ -122,13 +118,12 @@ final class HeldDelivery {
   /// Whether it makes a phone ring, or stop. It may be sent twice.
   var isRing: Bool { delivery.kind == .invite || delivery.kind == .cancel }
 
-  /// Whether it has waited too long for an answer, or for its turn. What waits for one of several services has rules of its own, and
-  /// what its token gets too many of waits as long as the provider says.
+  /// Whether it has waited too long for an answer, or for its turn. What its token gets too many of waits as long as the provider says.
   func isOverdue(_ now: Instant) -> Bool {
     guard let rescueAt, rescueAt <= now else { return false }
     switch stage {
     case .sent: return !isVoid && !isLost && firstEnvironmentOutcome == nil
-    case .waiting(.time): return service == nil && throttles == 0
+    case .waiting(.time): return throttles == 0
     case .waiting, .settling, .returning: return false
     }
   }
@@ -159,7 +154,6 @@ final class HeldDelivery {
   /// A try has a result.
   func note(_ result: PushResult) {
     sentAt = result.sentAt ?? sentAt
-    isPaid = result.sentAt == nil
     answeredAt = result.answeredAt
     status = result.status
     isHedged = result.isHedged
@@ -169,9 +163,6 @@ final class HeldDelivery {
     default: break
     }
   }
-
-  /// It is not sent for now, and its lane's rate is told so.
-  func didPutOff() { isPaid = false }
 
   func noteFailure(_ reason: String, _ result: PushResult) {
     failures.note(
@@ -188,14 +179,17 @@ final class HeldDelivery {
 
   /// It was handed on, and ends by an answer that came since. Its failed tries were written with its return.
   func beginLate() {
-    (lateEnding, isWritten, isLate) = (nil, false, true)
+    (late, isWritten) = (.writing(isRepeated: false), false)
     failures = []
   }
 
+  /// Whether it has ended by a late answer.
+  var isLate: Bool { if case .writing = late { true } else { false } }
+
   /// Whether its late ending, which has found no row, is to be written once more.
   func repeatsLate() -> Bool {
-    guard isLate, !isLateRepeated else { return false }
-    isLateRepeated = true
+    guard case .writing(isRepeated: false) = late else { return false }
+    late = .writing(isRepeated: true)
     return true
   }
 
@@ -209,11 +203,10 @@ final class HeldDelivery {
 
   /// Sends the next try to the other environment.
   ///
-  /// - Parameter isNextCounted: whether it is another try of this claim.
-  func suspect(_ outcome: PushOutcome, isNextCounted: Bool = true) {
+  func suspect(_ outcome: PushOutcome) {
     firstEnvironmentOutcome = outcome
     environment = environment.other
-    self.isNextCounted = isNextCounted
+    isNextCounted = true
   }
 
   func wait(until instant: Instant, isNextCounted: Bool) {
@@ -226,7 +219,6 @@ final class HeldDelivery {
     handedOverAt = now
     if isNextCounted { attempts += 1 }
     isNextCounted = false
-    isPaid = false
     isInFlight = true
     stage = .sent
   }

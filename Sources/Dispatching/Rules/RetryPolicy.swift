@@ -50,9 +50,6 @@ public struct RetryPolicy: Sendable {
   /// The wait before a request that was certainly not processed is sent again.
   public var refusedWait: Nanoseconds = .milliseconds(20)
 
-  /// The wait before a push asks again for a place at its service (`ServicePlaces`).
-  public var placeWait: Nanoseconds = .milliseconds(50)
-
   /// Maximum pause of a whole lane at a provider's request. Then the provider is asked again.
   public var longestPause: Nanoseconds = .seconds(60)
 
@@ -84,15 +81,16 @@ public struct RetryPolicy: Sendable {
   /// - Parameters:
   ///   - attempts: number of attempts so far, including the one just answered.
   ///   - throttles: how often the provider answered that this token gets too many pushes, including this time.
-  ///   - losses: the losses of connections that carried it, including this one.
+  ///   - isAtFault: whether the provider closes connections because of it (`TokenSuspects`).
   ///   - isRepeatable: whether it is sent again when it is unknown whether it arrived.
   ///   - isRing: whether it is handed on rather than tried again here.
+  ///   - concernsLane: `PushResult.concernsLane`.
   ///   - answeredAt: when the outcome became known.
   ///   - random: a uniform random number in 0..<1 for the jitter. Called only if there is a wait.
   func disposition(
-    of outcome: PushOutcome, attempts: Int, throttles: Int = 0, losses: ConnectionLosses = ConnectionLosses(),
-    isRepeatable: Bool = true, isRing: Bool = false, deadline: Instant, answeredAt now: Instant,
-    random: @autoclosure () -> Double
+    of outcome: PushOutcome, attempts: Int, throttles: Int = 0, isAtFault: Bool = false,
+    isRepeatable: Bool = true, isRing: Bool = false, concernsLane: Bool = true, deadline: Instant,
+    answeredAt now: Instant, random: @autoclosure () -> Double
   ) -> Disposition {
     switch outcome {
     case .accepted:
@@ -112,10 +110,13 @@ public struct RetryPolicy: Sendable {
     where isRing && (throttles > 1 || after ?? .zero > longestInMemory):
       // It may be true only of this way to the provider. After three tries it is true of the token.
       return handOn(reason, after ?? longestRest, attempts > 2 ? .everywhere : .here, deadline, now)
-    case .unknown(PushOutcome.connectionLostReason) where losses.isAtFault && (!isRing || attempts > 2):
+    case .unknown(PushOutcome.connectionLostReason) where isAtFault && (!isRing || attempts > 2):
       // Each further try would cost other deliveries another connection. The user's next channel is tried. What is remembered is of this
       // way to the provider alone, so others have tried a ring, too.
       return .settle(.dead, reason: PushOutcome.connectionLostReason)
+    case .unauthorized(let reason) where !concernsLane && attempts > 2:
+      // It is true of this token, whoever asks. The user's next channel is tried.
+      return .settle(.dead, reason: reason)
     case .throttled(let reason, let after, isLaneWide: true) where isRing:
       return handOn(reason, after, .here, deadline, now)
     case .unavailable(let reason, let after) where isRing: return handOn(reason, after, .inTurn, deadline, now)
@@ -129,16 +130,6 @@ public struct RetryPolicy: Sendable {
     case .unknown(let reason), .unauthorized(let reason):
       return again(after: jittered(attempts, random()), reason, isCounted: true, deadline, now)
     }
-  }
-
-  /// How long a push waits in the outbox that would have waited in memory, if there were room for it. So many pushes may be
-  /// concerned that they must not come back together.
-  ///
-  /// - Parameters:
-  ///   - left: the time until its deadline, of which it waits at most half.
-  ///   - random: a uniform random number in 0..<1.
-  func outsideWait(left: Nanoseconds, _ random: Double) -> Nanoseconds {
-    min(longestInMemory + Nanoseconds(Int64(Double(longestInMemory.count) * random)), Nanoseconds(left.count / 2))
   }
 
   private func jittered(_ attempts: Int, _ random: Double) -> Nanoseconds {

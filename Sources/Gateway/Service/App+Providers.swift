@@ -1,5 +1,6 @@
 // What the service must know of an app's sections for its providers: which settings need other connections, limits, files.
 
+import Dispatching
 import Providers
 import Runtime
 import Settings
@@ -48,6 +49,11 @@ extension GatewayConfiguration.App {
     return settings
   }
 
+  /// Its lanes: one for each provider, or for each service behind it.
+  var lanes: [LaneName] {
+    providers.flatMap { kind in kind.services.map { LaneName(app: name, provider: kind, service: $0) } }
+  }
+
   /// The files with the credentials of its providers.
   var credentialsFiles: [String] {
     [apns?.keyFile, fcm?.serviceAccountFile, expo?.accessTokenFile, webPush?.vapidKeyFile].compactMap(\.self)
@@ -75,15 +81,18 @@ extension GatewayConfiguration.App {
     case .apns: (apns?.connections ?? 0) * 4  // two endpoints
     case .fcm: (fcm?.connections ?? 0) * 2 + 1
     case .expo: (expo?.connections ?? 0) + 1
-    case .webpush: webPush.map { $0.connections * $0.originsMax * 2 } ?? 0
+    case .webpush:
+      webPush.map { settings in
+        kind.services.reduce(0) { $0 + settings.connections * settings.originsMax(of: $1) * 2 }
+      } ?? 0
     }
   }
 }
 
 extension GatewayConfiguration.WebPush {
-  /// Maximum number of push services with connections at a time.
-  var originsMax: Int {
-    let patterns = origins.patterns
-    return patterns.contains { $0.contains("*") } ? 64 : patterns.count
+  /// Maximum number of origins of a lane with connections at a time. Several dozen hosts belong to WNS.
+  func originsMax(of service: WebPushService?) -> Int {
+    let patterns = origins.origins.filter { $0.origin.service == service }
+    return patterns.contains { $0.isWildcard } ? 32 : max(1, patterns.count)
   }
 }

@@ -82,7 +82,7 @@ final class DatabaseService: Sendable {
       for (id, account) in zip(ids, served.accounts) {
         lanes.append(
           DispatcherLane(
-            LaneConfiguration(id: id, app: served.app, account.kind, account.lane),
+            LaneConfiguration(id: id, app: served.app, account),
             provider: account.shared.share(of: number), board: account.board))
       }
     }
@@ -126,7 +126,11 @@ final class DatabaseService: Sendable {
           calls: app.quota.callsPerMinute, notifications: app.quota.notificationsPerMinute,
           recipients: app.quota.recipientsPerMinute))
       var ids: [Int16] = []
-      for kind in app.providers { ids.append(try await self.outbox.register(lane: kind.rawValue, app: app.name)) }
+      for lane in served.lanes {
+        ids.append(
+          try await self.outbox.register(
+            lane: lane.provider.rawValue, service: lane.service?.rawValue ?? "", app: lane.app))
+      }
       return ids
     }
   }

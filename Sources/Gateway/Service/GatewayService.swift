@@ -58,8 +58,7 @@ final class GatewayService: Service {
     self.heartbeat = heartbeat
     apiApps = APIApps(configuration.apps)
     metrics = Metrics(
-      lanes: configuration.apps.flatMap { app in app.providers.map { (app.name, $0) } },
-      databases: configuration.databases.map(\.name))
+      lanes: configuration.apps.flatMap(\.lanes), databases: configuration.databases.map(\.name))
   }
 
   /// Reads the configuration again now, for the settings that change without a restart: apps, credentials and `log.level`.
@@ -139,7 +138,7 @@ final class GatewayService: Service {
     report.finish()  // a database that is tried again and again would fill it
     if failure == nil, !Self.isToStop {
       await webhooks.use(accounts.apps.map(\.app))
-      let names = await accounts.apps.flatMap(\.lanes).map { "\($0.app)/\($0.provider.rawValue)" }
+      let names = await accounts.apps.flatMap(\.lanes).map(\.description)
         .joined(separator: " ")
       logger.notice("The gateway serves", metadata: ["lanes": "\(names)"])
       notifier.notify(.ready, status: "serving \(names)")

@@ -10,9 +10,10 @@ import Queue
 import Runtime
 import Settings
 
-/// An app's account at one provider.
+/// An app's account at one provider, or at one of the services behind it.
 struct LaneAccount: Sendable {
   let kind: ProviderKind
+  var service: WebPushService?
   var lane: LaneProvider
   let shared: SharedProvider
   let board: LaneBoard
@@ -23,7 +24,7 @@ struct ServedApp: Sendable {
   var app: GatewayConfiguration.App
   var accounts: [LaneAccount]
 
-  var lanes: [(app: String, provider: ProviderKind)] { accounts.map { (app.name, $0.kind) } }
+  var lanes: [LaneName] { accounts.map { LaneName(app: app.name, provider: $0.kind, service: $0.service) } }
 }
 
 /// Keeps the accounts. An actor on the gateway's event loop.
@@ -99,14 +100,18 @@ actor LaneAccounts {
   private func serve(_ app: GatewayConfiguration.App, after former: ServedApp?) throws -> ServedApp {
     ServedApp(
       app: app,
-      accounts: try app.providers.map { kind in
-        if let former, let account = former.accounts.first(where: { $0.kind == kind }),
+      accounts: try app.lanes.map { lane in
+        let kind = lane.provider
+        if let former,
+          let account = former.accounts.first(where: { $0.kind == kind && $0.service == lane.service }),
           former.app.connectionSettings(kind) == app.connectionSettings(kind), !isOtherProject(account, app)
         {
           return account
         }
-        let lane = try factory.make(kind, for: app)
-        return LaneAccount(kind: kind, lane: lane, shared: SharedProvider(lane.provider), board: LaneBoard(on: loop))
+        let made = try factory.make(kind, lane.service, for: app)
+        return LaneAccount(
+          kind: kind, service: lane.service, lane: made, shared: SharedProvider(made.provider),
+          board: LaneBoard(on: loop))
       })
   }
 

@@ -7,14 +7,15 @@ import Runtime
 import Settings
 
 extension LaneConfiguration {
-  /// The lane of an app and a provider.
-  init(id: Int16, app: GatewayConfiguration.App, _ kind: ProviderKind, _ lane: LaneProvider) {
+  /// The lane of an account of an app.
+  init(id: Int16, app: GatewayConfiguration.App, _ account: LaneAccount) {
+    let kind = account.kind
     self.init(
-      id: id, app: app.name, provider: kind,
+      id: id, app: app.name, provider: kind, service: account.service,
       planner: CallPlanner(
         dialect: app.dialect, provider: kind, appLocale: app.locale, unknownName: app.unknownName,
         missedCallChannel: app.missedCallChannel, showsMessageText: app.sendsMessageText),
-      window: lane.window,
+      window: account.lane.window,
       perSecond: app.ratePerSecond(kind), receiptAfter: app.receiptAfter(kind),
       invalidation: InvalidationBreaker.Limits(
         deadPercent: app.invalidation.deadPercent, answersMin: app.invalidation.answersMin,

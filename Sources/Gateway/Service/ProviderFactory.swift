@@ -62,7 +62,9 @@ struct ProviderFactory {
   /// Makes the provider of a lane.
   ///
   /// - Throws: what is wrong with a key, account or certificate file, with its name.
-  mutating func make(_ kind: ProviderKind, for app: GatewayConfiguration.App) throws -> LaneProvider {
+  mutating func make(
+    _ kind: ProviderKind, _ service: WebPushService? = nil, for app: GatewayConfiguration.App
+  ) throws -> LaneProvider {
     var logger = logger
     logger[metadataKey: "app"] = "\(app.name)"
     logger[metadataKey: "provider"] = "\(kind.rawValue)"
@@ -70,7 +72,7 @@ struct ProviderFactory {
     case .apns: return try apns(app, logger)
     case .fcm: return try fcm(app, logger)
     case .expo: return try expo(app, logger)
-    case .webpush: return try webPush(app, logger)
+    case .webpush: return try webPush(service, app, logger)
     }
   }
 
@@ -256,18 +258,20 @@ struct ProviderFactory {
 
   // MARK: - Web push
 
-  private mutating func webPush(_ app: GatewayConfiguration.App, _ logger: Logger) throws -> LaneProvider {
+  private mutating func webPush(
+    _ service: WebPushService?, _ app: GatewayConfiguration.App, _ logger: Logger
+  ) throws -> LaneProvider {
     guard let settings = app.webPush else { preconditionFailure("\(app.name) has no webpush section") }
     let credentials = try vapid(of: app)
     let (tls, proxy) = (try sharedTLS(), try proxy(of: app))
     var pool = WebPushConfiguration.defaultPool
     pool.connectionsMax = settings.connections
     var configuration = WebPushConfiguration(tls: tls, proxy: proxy, allowedOrigins: settings.origins, pool: pool)
-    configuration.originsMax = settings.originsMax
+    configuration.originsMax = settings.originsMax(of: service)
     let provider = WebPushProvider(
       configuration, credentials: credentials, loop: loop, logger: logger, permits: permits)
     return LaneProvider(
-      provider: provider, window: 2 * configuration.requestsMax + configuration.waitingMax, proxy: proxy,
+      provider: provider, window: 2 * configuration.requestsMax, proxy: proxy,
       identity: credentials.identity)
   }
 

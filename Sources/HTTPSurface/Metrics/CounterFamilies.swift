@@ -40,7 +40,7 @@ extension ExpositionWriter {
       for reason in LaneCounters.OpeningReason.allCases {
         sample(
           lane.circuitOpenings[reason] ?? 0,
-          ["app": lane.app, "provider": lane.provider.rawValue, "reason": reason.rawValue])
+          ["app": lane.name.app, "provider": lane.name.channel, "reason": reason.rawValue])
       }
     }
   }
@@ -148,7 +148,7 @@ extension ExpositionWriter {
           sample(
             count,
             [
-              "app": lane.app, "provider": lane.provider.rawValue, "kind": kind.word, "outcome": word(outcome),
+              "app": lane.name.app, "provider": lane.name.channel, "kind": kind.word, "outcome": word(outcome),
               "reason": reason,
             ])
         }
@@ -162,7 +162,7 @@ extension ExpositionWriter {
     family(name, .histogram, help)
     for lane in lanes {
       for (kind, histogram) in zip(PushKind.allCases, histograms(lane)) {
-        sample(histogram, ["app": lane.app, "provider": lane.provider.rawValue, "kind": kind.word])
+        sample(histogram, ["app": lane.name.app, "provider": lane.name.channel, "kind": kind.word])
       }
     }
   }
@@ -171,14 +171,14 @@ extension ExpositionWriter {
     _ name: String, _ help: String, _ lanes: [LaneCounters], _ count: (LaneCounters) -> Int
   ) {
     family(name, .counter, help)
-    for lane in lanes { sample(count(lane), ["app": lane.app, "provider": lane.provider.rawValue]) }
+    for lane in lanes { sample(count(lane), ["app": lane.name.app, "provider": lane.name.channel]) }
   }
 }
 
 extension LaneCounters {
   /// Whether to leave out this lane, because it belongs to the unknown app and nothing was counted for it.
   fileprivate var isSilent: Bool {
-    app == DispatcherCounters.unknownApp && invalidatedTokens == 0 && quarantinedTokens == 0
+    name.app == DispatcherCounters.unknownApp && invalidatedTokens == 0 && quarantinedTokens == 0
       && DeliveryOutcome.allCases.allSatisfy { deliveries.total(of: $0) == 0 }
   }
 }

@@ -1,8 +1,8 @@
 // The metrics: copies of the counters from the gateway's event loop and a query of each database, written as text.
 
-import Dispatching
+package import Dispatching
 import Logging
-package import Providers
+import Providers
 import Queue
 package import Runtime
 import Settings
@@ -28,7 +28,7 @@ package final class Metrics: Sendable {
 
   private struct State {
     var databases: [Database]
-    var lanes: [(app: String, provider: ProviderKind)]
+    var lanes: [LaneName]
     var scrapes = 0
     var listeners: [ListenerCredentials] = []
     var afterScrapes: [CheckedContinuation<Void, Never>] = []
@@ -55,7 +55,7 @@ package final class Metrics: Sendable {
   ///   - lanes: the configured lanes, in the dispatchers' order. Their series exist from the start.
   ///   - databases: the names of the databases; one without a name is the only one.
   package init(
-    lanes: [(app: String, provider: ProviderKind)], databases: [String?] = [nil],
+    lanes: [LaneName], databases: [String?] = [nil],
     clock: any GatewayClock = SystemClock()
   ) {
     self.clock = clock
@@ -68,7 +68,7 @@ package final class Metrics: Sendable {
   package func watch(_ listeners: [ListenerCredentials]) { state.withLock { $0.listeners = listeners } }
 
   /// The lanes have changed, with the configuration.
-  package func setLanes(_ lanes: [(app: String, provider: ProviderKind)]) { state.withLock { $0.lanes = lanes } }
+  package func setLanes(_ lanes: [LaneName]) { state.withLock { $0.lanes = lanes } }
 
   /// A dispatcher serves a database: from now on its counters and the database are shown.
   ///

@@ -25,7 +25,7 @@ struct MetricsSnapshot: Sendable {
   var lostReceipts: [String: Int] = [:]
 
   /// The snapshot before anything has happened: every series is zero.
-  init(lanes: [(app: String, provider: ProviderKind)]) {
+  init(lanes: [LaneName]) {
     counters = DispatcherCounters(lanes: lanes)
     self.lanes = lanes.map { _ in
       Lane(

@@ -12,7 +12,7 @@ extension ExpositionWriter {
     of snapshot: MetricsSnapshot, _ write: (_ app: String, _ provider: String, MetricsSnapshot.Lane) -> Void
   ) {
     for (counters, lane) in zip(snapshot.counters.lanes, snapshot.lanes) {
-      write(counters.app, counters.provider.rawValue, lane)
+      write(counters.name.app, counters.name.channel, lane)
     }
   }
 
@@ -84,8 +84,8 @@ extension ExpositionWriter {
   }
 
   /// Writes what the database shows of the configured lanes.
-  mutating func write(_ sight: OutboxGauges, _ lanes: [(app: String, provider: ProviderKind)]) {
-    let lanes = lanes.map { (app: $0.app, provider: $0.provider.rawValue) }
+  mutating func write(_ sight: OutboxGauges, _ lanes: [LaneName]) {
+    let lanes = lanes.map { (app: $0.app, provider: $0.channel) }
     var seen: Set<String> = []
     let apps = lanes.map(\.app).filter { seen.insert($0).inserted }
     family("push_gateway_pending", .gauge, "Pending deliveries of all replicas; an estimate above a few thousand")

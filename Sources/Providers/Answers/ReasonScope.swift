@@ -9,9 +9,7 @@ enum ReasonScope: Int, Comparable, Sendable {
   case platform
   /// One project or topic of the account.
   case project
-  /// One of the services behind the lane: web pushes go to the push service of each browser.
-  case origin
-  /// Every push of the app to this provider.
+  /// Every push of the app to this provider, or to this push service of browsers.
   case lane
 
   static func < (left: ReasonScope, right: ReasonScope) -> Bool { left.rawValue < right.rawValue }

@@ -128,7 +128,7 @@ struct HTTP2ConnectionPoolMachine {
 
   /// Whether a connection loses requests, or answers later than the hedge did.
   func losesRequests(_ id: ConnectionID) -> Bool {
-    roster.index(of: id).map { roster[$0].losesRequests || roster[$0].isOvertaken } ?? false
+    roster.index(of: id).map { roster[$0].trouble >= .overtaken } ?? false
   }
 
   /// The deadline of a request that is in the pool.
@@ -142,7 +142,7 @@ struct HTTP2ConnectionPoolMachine {
     case .hedged(let hedge, let request, let deadline): self.hedge(request, by: hedge, deadline, now, &actions)
     case .overtaken(let request):
       lastDoubtAt = now
-      if let id = requests[request].connection { roster.update(id) { $0.isOvertaken = true } }
+      if let id = requests[request].connection { roster.update(id) { $0.didOvertake() } }
     case .withdrawn(let requests): withdraw(requests, &actions)
     case .limited(let id, let streamsMax):
       roster.update(id) {
@@ -273,7 +273,7 @@ struct HTTP2ConnectionPoolMachine {
     }
     // A connection that was never ready has failed, however long it took.
     if connection.state == .connecting || connection.openedAt + settings.stableAfter > now {
-      limiter.didFail(wasReady: connection.state != .connecting, atRequest: connection.hasFailed, now)
+      limiter.didFail(wasReady: connection.state != .connecting, atRequest: connection.trouble > .none, now)
     }
   }
 
@@ -295,7 +295,7 @@ struct HTTP2ConnectionPoolMachine {
     guard let index = roster.index(of: id), roster[index].isProven, !roster[index].isEndCounted else { return }
     roster[index].isEndCounted = limiter.didEnd(
       openedAt: roster[index].openedAt, answers: roster[index].answers + pending,
-      atRequest: atRequest || roster[index].hasFailed, owesNothing: roster[index].inFlight == 0, now)
+      atRequest: atRequest || roster[index].trouble > .none, owesNothing: roster[index].inFlight == 0, now)
   }
 
   private mutating func shutDown(_ actions: inout [Action]) {

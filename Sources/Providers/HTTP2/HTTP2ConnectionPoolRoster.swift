@@ -10,6 +10,21 @@ struct HTTP2ConnectionPoolRoster {
     case draining
   }
 
+  /// What its requests have shown since its last answer. Later cases include what the earlier ones mean.
+  enum Trouble: Int, Comparable {
+    case none
+    /// A request failed.
+    case failed
+    /// The hedge of one of its requests was answered first.
+    case overtaken
+    /// It lost the last two requests, or lost the last request while no other was in flight whose answer could show that it works. If it
+    /// has answered no request yet, the first loss does not count. Otherwise a provider that loses the first request of each
+    /// connection would never get a second request.
+    case losing
+
+    static func < (left: Self, right: Self) -> Bool { left.rawValue < right.rawValue }
+  }
+
   struct Connection {
     let id: HTTP2ConnectionPoolMachine.ConnectionID
     let openedAt: Instant
@@ -38,17 +53,10 @@ struct HTTP2ConnectionPoolRoster {
     private(set) var dispatchedAt = Instant(nanoseconds: .min)
     /// Number of requests since the last answer that got no answer while the connection stayed open.
     private var lossesInARow = 0
-    /// Whether it lost the last two requests, or lost the last request while no other was in flight whose answer could show that
-    /// it works. If it has answered no request yet, the first loss does not count. Otherwise a provider that loses the first
-    /// request of each connection would never get a second request.
-    private(set) var losesRequests = false
-    /// Whether a request failed since the last answer.
-    private(set) var hasFailed = false
-    /// Whether the hedge of one of its requests was answered first. Its next answer clears this.
-    var isOvertaken = false
+    private(set) var trouble = Trouble.none
     var pausedUntil: Instant?
 
-    var isSound: Bool { health == .sound && !losesRequests && !isOvertaken }
+    var isSound: Bool { health == .sound && trouble < .overtaken }
     var isUsable: Bool { state == .ready && isSound && streamsMax > 0 }
 
     mutating func setHealth(_ health: HTTP2ConnectionHealth) {
@@ -74,18 +82,20 @@ struct HTTP2ConnectionPoolRoster {
       answers += 1
       heardAt = now
       busyUntil = now
-      (lossesInARow, losesRequests, hasFailed, isOvertaken) = (0, false, false, false)
+      (lossesInARow, trouble) = (0, .none)
     }
 
     /// - Parameter isLost: whether the request ended without an answer while the connection stays open.
     mutating func didFail(isLost: Bool, _ now: Instant) {
       inFlight -= 1
       busyUntil = now
-      hasFailed = true
+      trouble = max(trouble, .failed)
       guard isLost else { return }
       lossesInARow += 1
-      losesRequests = lossesInARow > 1 || isProven && inFlight == 0
+      if lossesInARow > 1 || isProven && inFlight == 0 { trouble = .losing }
     }
+
+    mutating func didOvertake() { trouble = max(trouble, .overtaken) }
 
     /// Number of further requests that the connection takes now.
     func room(probes: Bool) -> Int {

@@ -164,6 +164,13 @@ final class HTTP2Sender: HTTP2ConnectionPoolDelegate {
     report?(.renewed)
   }
 
+  /// Asks the source for another token, if the current one is at least that old, or was issued in the future: a clock was set.
+  func renewToken(ofAge age: Nanoseconds) {
+    guard let token = current.token.current else { return }
+    let milliseconds = clock.wallMilliseconds() - token.issuedAtMilliseconds
+    if !(0..<age.milliseconds).contains(milliseconds) { _ = current.token.replace(token) }
+  }
+
   func makeToken(_ source: any ProviderTokenSource) -> RenewingToken {
     RenewingToken(source, scheme: format.authorizationScheme, clock: clock, loop: loop, logger: logger)
   }

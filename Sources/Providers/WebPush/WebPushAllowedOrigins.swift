@@ -8,10 +8,11 @@ public struct WebPushAllowedOrigins: Sendable, Equatable {
     public let description: String
   }
 
-  private struct Pattern: Sendable, Equatable {
-    var origin: WebPushOrigin
+  /// One pattern.
+  public struct Pattern: Sendable, Equatable {
+    public let origin: WebPushOrigin
     /// Whether the pattern stands for all hosts below this one, and not for the host itself.
-    var isWildcard: Bool
+    public let isWildcard: Bool
 
     func matches(_ other: WebPushOrigin) -> Bool {
       guard other.port == origin.port else { return false }
@@ -41,7 +42,8 @@ public struct WebPushAllowedOrigins: Sendable, Equatable {
 
   /// The patterns as they were given.
   public let patterns: [String]
-  private let parsed: [Pattern]
+  /// The same, read.
+  public let origins: [Pattern]
 
   /// - Parameter patterns: each is a host name, or `*.` and a domain for all hosts below it. A port may follow after a colon;
   ///   without one it is 443. `https://` may precede.
@@ -54,12 +56,12 @@ public struct WebPushAllowedOrigins: Sendable, Equatable {
     self.patterns = patterns
     var parsed: [Pattern] = []
     for pattern in patterns { parsed.append(try Self.parse(pattern)) }
-    self.parsed = parsed
+    self.origins = parsed
   }
 
-  public func allows(_ origin: WebPushOrigin) -> Bool { parsed.contains { $0.matches(origin) } }
+  public func allows(_ origin: WebPushOrigin) -> Bool { origins.contains { $0.matches(origin) } }
 
-  public static func == (left: Self, right: Self) -> Bool { left.parsed == right.parsed }
+  public static func == (left: Self, right: Self) -> Bool { left.origins == right.origins }
 
   private static func parse(_ pattern: String) throws(Fault) -> Pattern {
     let scheme = "https://"

@@ -12,15 +12,10 @@ public struct WebPushConfiguration: Sendable {
   public var proxy: HTTPProxy?
   /// The settings of the connections to each origin.
   public var pool: HTTP2ConnectionPoolSettings
-  /// Maximum number of requests in flight, to all origins together: the capacity of the provider.
-  public var requestsMax = 400
-  /// Maximum number of requests in flight to one origin. It is lower than `requestsMax`, so that an origin that does not answer
-  /// leaves room for the others. A lane has a lower limit of its own (`ServicePlaces` of the dispatcher).
-  public var requestsPerOriginMax = 300
-  /// Maximum number of pushes that wait for their origin in memory: for a place, or for the end of a rest. More wait in the outbox.
-  public var waitingMax = 1_200
   /// Maximum number of origins with connections. WNS has several dozen.
   public var originsMax = 64
+  /// Number of requests that the connections to one origin can carry: the capacity of the provider.
+  public var requestsMax: Int { pool.connectionsMax * pool.connection.streamsMax }
   /// The connections to an origin are closed when no push was sent to it for this time.
   public var idleTimeMax = Nanoseconds.seconds(15 * 60)
 

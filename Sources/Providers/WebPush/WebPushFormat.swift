@@ -6,7 +6,7 @@ internal import Runtime
 struct WebPushFormat: HTTP2PushFormat {
   /// RFC 8292 §3. The token contains the JWT and the parameter `k`.
   var authorizationScheme: StaticString { "vapid t=" }
-  /// Never used: a refused token is replaced by `WebPushProvider`.
+  /// Never used: `WebPushProvider` renews a refused token.
   var tokenRefusedReason: String { "HTTP401" }
   var resendsMax: Int { 1 }
   var madeUpToken: String? { nil }
@@ -58,7 +58,9 @@ struct WebPushFormat: HTTP2PushFormat {
   ) -> (AnswerDisposition, HTTP2ConnectionPool.ExchangeEffect.Connection) {
     let outcome = WebPushReasonTable.read(response, wallMilliseconds: clock.wallMilliseconds())
     switch outcome {
-    case .unauthorized, .unavailable: return (.settle(outcome), .unproven)
+    // FCM and Mozilla answer in the same way to a token that is wrong and to a subscription that was made with another key.
+    case .unauthorized: return (.settle(outcome, .token), .unproven)
+    case .unavailable: return (.settle(outcome), .unproven)
     default: return (.settle(outcome), .proven)
     }
   }

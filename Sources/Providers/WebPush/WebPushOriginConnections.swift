@@ -1,4 +1,4 @@
-// The connections, the VAPID token and the health of one origin.
+// The connections and the VAPID token of one origin.
 
 internal import Runtime
 
@@ -9,25 +9,19 @@ final class WebPushOriginConnections {
 
   let origin: WebPushOrigin
   let sender: HTTP2Sender
-  var health: WebPushOriginHealth
   /// Number of requests without a result.
   var inFlight = 0
-  /// Hashes of the endpoints of these requests, by tag.
-  var subscriptions: [UInt64: Int] = [:]
   var lastUsedAt: Instant
   /// Requests of this turn that are to be sent.
   var outgoing: [PushRequest] = []
-  /// Whether a new token was asked for because the origin refused the current one.
-  var isReplacingToken = false
   /// Which of all the origins opened so far it is: 1, 2, …
   let generation: Int
 
   /// - Parameter generation: distinguishes the connection numbers from those of other origins.
-  init(_ origin: WebPushOrigin, _ sender: HTTP2Sender, generation: Int, seed: UInt64, _ now: Instant) {
+  init(_ origin: WebPushOrigin, _ sender: HTTP2Sender, generation: Int, _ now: Instant) {
     self.origin = origin
     self.sender = sender
     self.generation = generation
-    health = WebPushOriginHealth(seed: seed)
     lastUsedAt = now
   }
 

@@ -1,11 +1,7 @@
-// The provider for web push: the push services of all browsers behind one lane.
+// The provider for web push: the push services of one lane (`WebPushService`).
 //
 // Each origin has an `HTTP2Sender` of its own: connections, VAPID token, requests in flight. It is opened at the first push to the
-// origin and closed when the origin is idle. So an origin that fails affects no other. What the answers say about an origin is
-// decided by `WebPushOriginHealth` and never reported as a fault of the lane (`PushResult.concernsLane`).
-//
-// A push to an origin that rests, or that has as many requests in flight as it may, is answered at once, without a request, as
-// `deferred` with the time to wait. So it takes no stream meanwhile and no room of its lane, and it costs no attempt.
+// origin and closed when the origin is idle. What the answers mean for the lane is decided as for every other provider.
 //
 // Web pushes get no hedges: a browser would show both pushes of a call.
 
@@ -85,10 +81,7 @@ public actor WebPushProvider: PushProvider {
   }
 
   public func retryConnections() {
-    for connections in origins.values {
-      connections.sender.retryConnections()
-      connections.health.tryNow(loop.now)
-    }
+    for connections in origins.values { connections.sender.retryConnections() }
     report?(.renewed)
   }
 
@@ -97,11 +90,7 @@ public actor WebPushProvider: PushProvider {
   public func rotate(to credentials: WebPushCredentials) {
     guard credentials.identity != self.credentials.identity else { return }
     self.credentials = credentials
-    for connections in origins.values {
-      connections.isReplacingToken = false
-      connections.health.didChangeKey()
-      connections.sender.rotate(to: tokens(for: connections.origin))
-    }
+    for connections in origins.values { connections.sender.rotate(to: tokens(for: connections.origin)) }
     report?(.renewed)
   }
 
@@ -131,8 +120,6 @@ public actor WebPushProvider: PushProvider {
   /// The outcome of a push that is not sent.
   private struct Refusal: Error {
     let outcome: PushOutcome
-    /// `PushResult.serviceRestsUntil`.
-    var restsUntil: Instant?
 
     init(_ outcome: PushOutcome) { self.outcome = outcome }
     init(_ refusal: WebPushRefusal) { outcome = .rejected(reason: refusal.rawValue) }
@@ -142,30 +129,10 @@ public actor WebPushProvider: PushProvider {
   private func route(_ request: PushRequest, _ now: Instant) -> Result<WebPushOriginConnections, Refusal> {
     guard !isShuttingDown else { return .failure(Refusal(.refused(reason: "ShuttingDown"))) }
     guard request.deadline > now else { return .failure(Refusal(.expired)) }
-    let hash = WebPushSubscription.hash(ofToken: request.token)
-    // Many pushes may wait for one origin, so it is asked before the key is read, which takes long. A new origin takes all.
-    let open = WebPushSubscription.origin(ofToken: request.token).flatMap { origins[$0] }
-    if let open, let refusal = refusal(of: open, to: hash, now) { return .failure(refusal) }
-    switch seal(request, now) {
-    case .success(let (connections, sealed)):
+    return seal(request, now).map { connections, sealed in
       connections.outgoing.append(sealed)
-      connections.subscriptions[request.tag] = hash
-      return .success(connections)
-    case .failure(let refusal):
-      open?.health.didNotSend()
-      return .failure(refusal)
+      return connections
     }
-  }
-
-  /// Why an origin takes no push to this subscription now; nil if it does.
-  private func refusal(of connections: WebPushOriginConnections, to hash: Int, _ now: Instant) -> Refusal? {
-    guard connections.inFlight + connections.outgoing.count < configuration.requestsPerOriginMax else {
-      return Refusal(Self.originBusy)
-    }
-    guard case .wait(let until, let reason) = connections.health.admit(now, to: hash) else { return nil }
-    var refusal = Refusal(.deferred(reason: reason, after: until - now))
-    refusal.restsUntil = connections.health.restsUntil(now)
-    return refusal
   }
 
   /// Encrypts a push, and finds the connections to its origin.
@@ -207,8 +174,7 @@ public actor WebPushProvider: PushProvider {
       WebPushFormat(endpoint, origin), settings: configuration.pool, tokens: tokens(for: origin), permits: permits,
       clock: clock, loop: loop, logger: logger)
     generations += 1
-    let connections = WebPushOriginConnections(
-      origin, sender, generation: generations, seed: .random(in: .min ... .max), now)
+    let connections = WebPushOriginConnections(origin, sender, generation: generations, now)
     origins[origin] = connections
     all[connections.generation] = connections
     // The sender keeps this provider alive until it has been shut down.
@@ -293,83 +259,38 @@ public actor WebPushProvider: PushProvider {
       let now = loop.now
       connections.inFlight -= batch.count
       for result in batch { finish(result, of: connections, now) }
-    case .capacity(let capacity): connections.health.didChangeCapacity(to: capacity, loop.now)
-    case .clockSkew: report?(event)
-    case .renewed:
-      // Another key ends a rest. A new token of the same key waits for the probe.
-      if !connections.isReplacingToken { connections.health.tryNow(loop.now) }
-      connections.isReplacingToken = false
-    case .hedged, .divided: break
+    case .clockSkew, .renewed: report?(event)
+    case .capacity, .hedged, .divided: break
     }
   }
 
   private func finish(_ result: PushResult, of connections: WebPushOriginConnections, _ now: Instant) {
     var result = result
-    let subscription = connections.subscriptions.removeValue(forKey: result.tag)
-    let wasResting = connections.health.isResting
     switch result.outcome {
-    case .accepted, .tokenInvalid, .rejected: connections.health.didAnswer(to: subscription)
-    case .throttled(let reason, let after, isLaneWide: false):
-      connections.health.didThrottle(reason, to: subscription, after: after, now)
-    case .throttled(let reason, let after, isLaneWide: true):
-      connections.health.didPause(reason, for: after ?? .seconds(1), now)
-      result.outcome = .unavailable(reason: reason, after: after ?? .seconds(1))
-    case .unavailable(let reason, let after): connections.health.didFail(reason, to: subscription, after: after, now)
-    case .unknown(let reason):
-      let lost = reason == PushOutcome.connectionLostReason ? result.connection : nil
-      connections.health.didFail(reason, to: subscription, lost: lost, now)
-    case .unauthorized(let reason):
-      if connections.health.didRefuseToken(reason, to: subscription, now) {
-        result.outcome = .rejected(reason: reason)
-      } else {
-        replaceToken(of: connections)
-      }
-    case .refused(let reason) where reason == Self.noConnectionReason:
-      // It was not sent, so it waits like the pushes that come later.
-      result.outcome = .deferred(reason: reason, after: connections.health.hasNoConnection(reason, now) - now)
-      result.serviceRestsUntil = connections.health.restsUntil(now)
+    case .unauthorized:
+      // The clock may have been wrong when the token was signed.
+      connections.sender.renewToken(ofAge: Self.tokenAgeMin)
     case .refused where !isShuttingDown && origins[connections.origin] !== connections:
       // The origin has made room for another. If its pushes were sent again at once, it would displace the next origin, and so on.
       result.outcome = Self.tooManyOrigins
-    case .refused, .deferred, .expired: connections.health.didNotSend()
-    }
-    if !wasResting, connections.health.isResting {
-      logger.warning(
-        "web push: a push service rests after failures; other push services are not affected",
-        metadata: [
-          "host": "\(connections.origin.host)", "outcome": "\(result.outcome.word)",
-          "reason": "\(result.outcome.failureReason ?? "")",
-        ])
+    default: break
     }
     result.connection = result.connection.map(connections.publicNumber)
-    result.concernsLane = false
     results.append(result)
     scheduleReport()
   }
 
-  /// The reason of a request that found no connection in time.
-  private static let noConnectionReason = "NoConnection"
+  /// The age from which a refused token is replaced.
+  private static let tokenAgeMin = Nanoseconds.seconds(60)
 
   /// The outcome of a push to an origin for which there is no room.
   private static let tooManyOrigins = PushOutcome.deferred(
     reason: WebPushRefusal.tooManyOrigins.rawValue, after: .seconds(1))
 
-  /// The outcome of a push to an origin that has as many requests in flight as it may.
-  private static let originBusy = PushOutcome.deferred(
-    reason: WebPushRefusal.originBusy.rawValue, after: .milliseconds(50))
-
-  /// Signs a new token for the probe that follows the rest. The clock may have been wrong when the old one was signed.
-  private func replaceToken(of connections: WebPushOriginConnections) {
-    guard !connections.isReplacingToken, !isShuttingDown else { return }
-    connections.isReplacingToken = true
-    connections.sender.rotate(to: tokens(for: connections.origin))
-  }
-
   // MARK: - Results, reported once a turn
 
   private func finish(_ tag: UInt64, _ refusal: Refusal, _ now: Instant) {
     var result = PushResult(tag: tag, outcome: refusal.outcome, sentAt: nil, answeredAt: now)
-    result.serviceRestsUntil = refusal.restsUntil
     result.concernsLane = false
     results.append(result)
     scheduleReport()

@@ -17,15 +17,14 @@ enum WebPushReasonTable {
     case dead
     /// Refused permanently; the subscription stays.
     case rejected
-    /// The VAPID token is refused, for all subscriptions or because this subscription belongs to another key. `WebPushProvider`
-    /// decides which, from the other answers of the origin.
+    /// The VAPID token is refused, for all subscriptions or because this subscription belongs to another key.
     case credentials
     /// The subscription was made with another VAPID key.
     case otherKey
     /// Too many pushes to this subscription.
     case throttled
-    /// Too many pushes to this origin.
-    case throttledOrigin
+    /// Too many pushes to this push service.
+    case throttledLane
     case unavailable
   }
 
@@ -53,61 +52,60 @@ enum WebPushReasonTable {
     row(400, "errno_112", .rejected, .token, "[moz] TTL"),
     row(400, "errno_113", .rejected, .token, "[moz] Topic"),
     row(400, "errno_114", .rejected, .token, "[moz] negative TTL"),
-    row(401, "errno_109", .credentials, .origin, "[moz] Authorization; also another VAPID key"),
+    row(401, "errno_109", .credentials, .lane, "[moz] Authorization; also another VAPID key"),
     row(404, "errno_102", .dead, .token, "[moz] invalid endpoint"),
     row(410, "errno_103", .dead, .token, "[moz] expired endpoint"),
     row(410, "errno_105", .dead, .token, "[moz] endpoint became unavailable during the request"),
     row(410, "errno_106", .dead, .token, "[moz] invalid subscription"),
     row(413, "errno_104", .rejected, .token, "[moz] more than 4096 bytes, or less for phones"),
-    row(429, "errno_201", .throttledOrigin, .origin, "[moz] a bridge limits the rate"),
-    row(500, "errno_999", .unavailable, .origin, "[moz] unknown error"),
-    row(502, "errno_900", .unavailable, .origin, "[moz] bridge misconfigured"),
-    row(502, "errno_901", .unavailable, .origin, "[moz] bridge authentication"),
-    row(502, "errno_902", .unavailable, .origin, "[moz] bridge connection"),
-    row(502, "errno_903", .unavailable, .origin, "[moz] bridge timeout"),
-    row(503, "errno_201", .unavailable, .origin, "[moz] retry later"),
-    row(503, "errno_202", .unavailable, .origin, "[moz] retry at once"),
+    row(429, "errno_201", .throttledLane, .lane, "[moz] a bridge limits the rate"),
+    row(500, "errno_999", .unavailable, .lane, "[moz] unknown error"),
+    row(502, "errno_900", .unavailable, .lane, "[moz] bridge misconfigured"),
+    row(502, "errno_901", .unavailable, .lane, "[moz] bridge authentication"),
+    row(502, "errno_902", .unavailable, .lane, "[moz] bridge connection"),
+    row(502, "errno_903", .unavailable, .lane, "[moz] bridge timeout"),
+    row(503, "errno_201", .unavailable, .lane, "[moz] retry later"),
+    row(503, "errno_202", .unavailable, .lane, "[moz] retry at once"),
     row(400, "BadTtl", .rejected, .token, "[apple]"),
     row(400, "BadUrgency", .rejected, .token, "[apple]"),
     row(400, "BadWebPushRequest", .rejected, .token, "[apple] encryption"),
     row(400, "BadWebPushTopic", .rejected, .token, "[apple]"),
     row(400, "VapidPkHashMismatch", .otherKey, .token, "[apple] the subscription was made with another key"),
-    row(400, "IdleTimeout", .unavailable, .origin, "[apple]"),
+    row(400, "IdleTimeout", .unavailable, .lane, "[apple]"),
     row(403, "VapidPkHashMismatch", .otherKey, .token, "[apple] the same, as it was also seen"),
-    row(403, "BadAuthorizationHeader", .credentials, .origin, "[apple]"),
-    row(403, "BadJwtToken", .credentials, .origin, "[apple] signature, sub, aud or exp"),
-    row(403, "BadVapidPublicKey", .credentials, .origin, "[apple] parameter k"),
-    row(403, "Forbidden", .credentials, .origin, "[apple]"),
+    row(403, "BadAuthorizationHeader", .credentials, .lane, "[apple]"),
+    row(403, "BadJwtToken", .credentials, .lane, "[apple] signature, sub, aud or exp"),
+    row(403, "BadVapidPublicKey", .credentials, .lane, "[apple] parameter k"),
+    row(403, "Forbidden", .credentials, .lane, "[apple]"),
     row(404, "BadPath", .dead, .token, "[apple] no such subscription"),
     row(405, "MethodNotAllowed", .rejected, .token, "[apple]"),
     row(410, "ExpiredToken", .dead, .token, "[apple]"),
     row(410, "Unregistered", .dead, .token, "[apple]"),
     row(413, "PayloadTooLarge", .rejected, .token, "[apple] more than 4 KB"),
     row(429, "TooManyRequests", .throttled, .token, "[apple] to one device"),
-    row(500, "InternalServerError", .unavailable, .origin, "[apple]"),
-    row(503, "ServiceUnavailable", .unavailable, .origin, "[apple]"),
-    row(503, "Shutdown", .unavailable, .origin, "[apple]"),
+    row(500, "InternalServerError", .unavailable, .lane, "[apple]"),
+    row(503, "ServiceUnavailable", .unavailable, .lane, "[apple]"),
+    row(503, "Shutdown", .unavailable, .lane, "[apple]"),
     row(406, "channelthrottled", .throttled, .token, "[wns] this subscription"),
-    row(406, "appthrottled", .throttledOrigin, .origin, "[wns] all subscriptions"),
+    row(406, "appthrottled", .throttledLane, .lane, "[wns] all subscriptions"),
   ]
 
   /// The meaning of a status whose answer names no reason of the table.
   static let statuses = [
     row(400, "HTTP400", .rejected, .token, "[8030] our request"),
-    row(401, "HTTP401", .credentials, .origin, "[8292] VAPID token"),
-    row(403, "HTTP403", .credentials, .origin, "[8292] VAPID token; FCM: another VAPID key"),
+    row(401, "HTTP401", .credentials, .lane, "[8292] VAPID token"),
+    row(403, "HTTP403", .credentials, .lane, "[8292] VAPID token; FCM: another VAPID key"),
     row(404, "HTTP404", .dead, .token, "[8030] expired subscription"),
     row(405, "HTTP405", .rejected, .token, "[8030] our request"),
     row(406, "HTTP406", .throttled, .token, "[wns] too many pushes"),
-    row(408, "HTTP408", .unavailable, .origin, "RFC 9110: may be repeated"),
+    row(408, "HTTP408", .unavailable, .lane, "RFC 9110: may be repeated"),
     row(410, "HTTP410", .dead, .token, "[8030] subscription gone"),
     row(413, "HTTP413", .rejected, .token, "[8030] too large"),
-    row(425, "HTTP425", .unavailable, .origin, "RFC 8470: may be repeated"),
+    row(425, "HTTP425", .unavailable, .lane, "RFC 8470: may be repeated"),
     row(429, "HTTP429", .throttled, .token, "[8030] too many pushes to a subscription"),
   ]
 
-  /// The outcome of an answer. If it concerns the whole origin, it is `unauthorized`, `unavailable`, or `throttled` with
-  /// `isLaneWide`. `WebPushProvider` limits its effect to the origin.
+  /// The outcome of an answer. If it concerns the whole push service, it is `unavailable`, or `throttled` with `isLaneWide`.
   static func read(_ response: borrowing HTTP2Message, wallMilliseconds: Int64) -> PushOutcome {
     let status = response.status
     if status == 201 || status == 200 || status == 202 { return .accepted(messageID: messageID(response)) }
@@ -130,7 +128,7 @@ enum WebPushReasonTable {
     case .rejected, .otherKey: .rejected(reason: row.reason)
     case .credentials: .unauthorized(reason: row.reason)
     case .throttled: .throttled(reason: row.reason, after: after, isLaneWide: false)
-    case .throttledOrigin: .throttled(reason: row.reason, after: after, isLaneWide: true)
+    case .throttledLane: .throttled(reason: row.reason, after: after, isLaneWide: true)
     case .unavailable: .unavailable(reason: row.reason, after: after)
     }
   }

@@ -10,9 +10,6 @@ public enum WebPushRefusal: String, CaseIterable, Sendable {
   case payloadTooLarge = "PayloadTooLarge"
   /// OpenSSL could not encrypt.
   case encryptionFailed = "EncryptionFailed"
-  /// As many requests to the origin are in flight as it may have: `WebPushConfiguration.requestsPerOriginMax`, or the lane's part
-  /// (`ServicePlaces` of the dispatcher).
-  case originBusy = "OriginBusy"
   /// `WebPushConfiguration.originsMax` origins have connections and requests in flight, or the origin has made room for another.
   case tooManyOrigins = "TooManyOrigins"
 }

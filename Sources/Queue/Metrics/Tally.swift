@@ -26,14 +26,14 @@ public struct Tally: Sendable, Equatable {
 
   public var event: Event
   public var app: String
-  /// The lane's provider; nil where the app as a whole is meant.
-  public var provider: String?
+  /// The lane's provider, with its service if it has several; nil where the app as a whole is meant.
+  public var channel: String?
   public var count: Int
 
-  public init(_ event: Event, app: String, provider: String? = nil, count: Int = 1) {
+  public init(_ event: Event, app: String, channel: String? = nil, count: Int = 1) {
     self.event = event
     self.app = app
-    self.provider = provider
+    self.channel = channel
     self.count = count
   }
 }
@@ -41,7 +41,7 @@ public struct Tally: Sendable, Equatable {
 extension Tally {
   /// The columns of `OutboxStatements.takeTally`, in order.
   private enum Column: Int {
-    case what, app, provider, kind, outcome, reason, untried, count, seconds
+    case what, app, channel, kind, outcome, reason, untried, count, seconds
   }
 
   /// A row of `push.take_tally`; nil for what this version does not know.
@@ -65,7 +65,7 @@ extension Tally {
     default: return nil
     }
     self.init(
-      event, app: text(.app), provider: result.isNull(row, Column.provider.rawValue) ? nil : text(.provider),
+      event, app: text(.app), channel: result.isNull(row, Column.channel.rawValue) ? nil : text(.channel),
       count: Int(result.int64(row, Column.count.rawValue)))
   }
 }

@@ -96,7 +96,7 @@ enum OutboxStatements {
     name: "register_lane",
     sql: """
       with durable as materialized (select set_config('synchronous_commit', 'on', true))
-      select push.register_lane($1, $2) from durable
+      select push.register_lane($1, $2, $3) from durable
       """)
 
   // MARK: - Claims

@@ -80,10 +80,13 @@ extension PostgresOutbox {
   private static func array(_ names: [String]) -> String { "{\(names.joined(separator: ","))}" }
 
   /// The id of the lane of an app's provider.
-  public func register(lane provider: String, app: String) async throws(OutboxError) -> Int16 {
+  ///
+  /// - Parameter service: which of several services behind the provider; empty if there is one.
+  public func register(lane provider: String, service: String = "", app: String) async throws(OutboxError) -> Int16 {
     var parameters = PostgresParameters()
     parameters.append(app)
     parameters.append(provider)
+    parameters.append(service)
     return try await perform(OutboxStatements.registerLane, parameters).int16(0, 0)
   }
 

@@ -1,0 +1,164 @@
+// Which tokens of a lane are suspects, when these may be sent, and which environment a token of APNs belongs to. Pure.
+//
+// A provider may close the connection whenever it gets a certain push. Then every try of that push costs its lane a connection, and
+// costs every other request on that connection a try. Blame climbs one step at a time:
+//
+//   a connection is lost with a push on it     counted for its token
+//   twice                                      a suspect: sent in turns; a ring goes to other gateways first
+//   twice, others answered between the losses  and it says nothing about its lane any more
+//   five times so                              the push is dead
+//   an answer                                  it is forgotten
+//
+// If other requests are not answered between the losses, or if more of them are lost than answered, the network or the provider is at
+// fault, and every delivery is tried until its deadline. What is known belongs to the token, because a ring that was lost goes back to
+// the outbox, and because the next ring to the same phone may be lost, too.
+
+internal import PushModel
+internal import Runtime
+
+/// What a lane knows of its tokens.
+struct TokenSuspects {
+  /// Maximum number of tokens. Above it the one is forgotten that failed longest ago.
+  static let countMax = 1_024
+  /// For how long a loss is remembered.
+  static let life = Nanoseconds.seconds(600)
+  /// No suspect is sent for this long after a loss of one.
+  static let pause = Nanoseconds.seconds(1)
+  /// The same while other requests are in flight and none was answered since the loss. They would be lost with the suspect.
+  static let longestPause = Nanoseconds.seconds(3)
+  /// A suspect that waits asks again after this long.
+  static let interval = Nanoseconds.milliseconds(100)
+  /// Maximum number of suspects in flight.
+  private static let most = 1_024
+
+  /// The connections that were lost while a push to one token was in flight on them.
+  struct Losses {
+    private(set) var count = 0
+    /// Losses that speak against the token: the first one, and each one before which the lane's other requests were answered.
+    private var countAgainst = 0
+    /// The lane's requests that were answered and lost until the last loss.
+    private var before = (answered: 0, lost: 0)
+
+    fileprivate mutating func note(answered: Int, lost: Int) {
+      let others = (answered: answered - before.answered, lost: lost - before.lost)
+      if count == 0 || others.answered > 0 && others.answered >= others.lost { countAgainst += 1 }
+      count += 1
+      before = (answered, lost + 1)
+    }
+
+    /// Whether the provider closes the connection because of this push.
+    var isAtFault: Bool { countAgainst >= 5 }
+    /// Whether others were answered between two losses. Then it says nothing about its lane.
+    var isMarked: Bool { countAgainst >= 2 }
+    /// Whether the provider may close the connection because of this push.
+    var isSuspect: Bool { count >= 2 }
+
+    /// Minimum wait before a suspect is tried again. It grows with the losses, so that of several suspects that were lost together
+    /// the ones not at fault are tried first.
+    var shortestWait: Nanoseconds {
+      isSuspect ? min(.seconds(2), .seconds(1) + .milliseconds(250) * Int64(count - 2)) : .zero
+    }
+  }
+
+  private struct Entry {
+    var losses = Losses()
+    /// The environment to ask first. A backend that gives the token with each call may name a wrong one each time.
+    var environment: PushEnvironment?
+    var at: Instant
+  }
+
+  private var entries: [ArraySlice<UInt8>: Entry] = [:]
+  /// Number of the lane's requests in flight, answered, and lost with their connections.
+  private var (inFlight, answered, lost) = (0, 0, 0)
+
+  // When suspects may be sent. At first at most one is in flight. Each answer allows one more at a time. After a loss the limit is one
+  // again. Above half of the limit at that loss, only a full round of answers raises it by one, as in TCP's slow start and congestion
+  // avoidance (RFC 5681). Only a few of many suspects may be at fault, and each of those loses all suspects that were sent with it.
+  private var atATime = 1
+  /// Below this limit each answer allows one more at a time.
+  private var threshold = Self.most
+  /// Number of answers since `atATime` last grew.
+  private var answers = 0
+  private var suspectsInFlight = 0
+  private var lostAt = Instant(nanoseconds: .min)
+  private var hasAnswered = true
+
+  // MARK: - Tokens
+
+  func losses(of token: ArraySlice<UInt8>, _ now: Instant) -> Losses {
+    guard !entries.isEmpty, let entry = entries[token], entry.at + Self.life > now else { return Losses() }
+    return entry.losses
+  }
+
+  /// The environment to ask first; nil for the one that the delivery names.
+  func environment(of token: ArraySlice<UInt8>) -> PushEnvironment? {
+    entries.isEmpty ? nil : entries[token]?.environment
+  }
+
+  /// The environment has accepted a push to a token that names the other one, or the other one has said that the token is not its own.
+  mutating func note(_ environment: PushEnvironment, of token: ArraySlice<UInt8>, _ now: Instant) {
+    change(token, now) { $0.environment = environment }
+  }
+
+  private mutating func change(_ token: ArraySlice<UInt8>, _ now: Instant, _ change: (inout Entry) -> Void) {
+    var entry = Entry(losses: losses(of: token, now), environment: environment(of: token), at: now)
+    change(&entry)
+    // A copy, because the token is a part of a larger buffer.
+    entries[Array(token)[...]] = entry
+    guard entries.count > Self.countMax else { return }
+    if let oldest = entries.min(by: { $0.value.at < $1.value.at }) { entries[oldest.key] = nil }
+  }
+
+  // MARK: - Requests
+
+  mutating func didSend() { inFlight += 1 }
+
+  /// A request has ended.
+  ///
+  /// - Parameters:
+  ///   - isLost: whether its connection was lost.
+  ///   - hadTurn: whether it was a suspect's.
+  mutating func didEnd(
+    _ token: ArraySlice<UInt8>, isLost: Bool, isAnswered: Bool, hadTurn: Bool, _ now: Instant
+  ) {
+    inFlight -= 1
+    // The first losses of a token do not hold back suspects. Otherwise a lane with many losses would never send them.
+    if isLost, hadTurn { didLoseSuspect(now) }
+    if hadTurn { returnTurn(isAnswered: isAnswered) }
+    if isLost {
+      change(token, now) { [answered, lost] in $0.losses.note(answered: answered, lost: lost) }
+      lost += 1
+    } else if isAnswered {
+      if !entries.isEmpty, let entry = entries[token] {
+        entries[token] = entry.environment.map { Entry(environment: $0, at: entry.at) }
+      }
+      answered += 1
+      hasAnswered = true
+    }
+  }
+
+  // MARK: - Turns
+
+  /// Whether a suspect may be sent now. If so, it counts as sent.
+  mutating func grant(_ now: Instant) -> Bool {
+    let isAwaited = !hasAnswered && inFlight > suspectsInFlight
+    guard suspectsInFlight < atATime, lostAt + (isAwaited ? Self.longestPause : Self.pause) <= now else { return false }
+    suspectsInFlight += 1
+    return true
+  }
+
+  /// The turn of a suspect is over.
+  mutating func returnTurn(isAnswered: Bool) {
+    suspectsInFlight -= 1
+    guard isAnswered else { return }
+    answers += 1
+    guard atATime < threshold || answers >= atATime else { return }
+    (atATime, answers) = (min(atATime + 1, Self.most), 0)
+  }
+
+  private mutating func didLoseSuspect(_ now: Instant) {
+    // Suspects that were sent together are lost together. Only the first loss changes the limit.
+    if atATime > 1 { threshold = max(2, atATime / 2) }
+    (atATime, answers, lostAt, hasAnswered) = (1, 0, now, false)
+  }
+}

@@ -1,0 +1,82 @@
+// Tests which tokens are suspects, and how many suspects are sent at a time.
+
+import PushModel
+import Runtime
+import Testing
+
+@testable import Dispatching
+
+@Suite struct TokenSuspectsTests {
+  /// The numbers that are sent together; all of them are answered or all are lost.
+  private func round(_ suspects: inout TokenSuspects, _ now: Instant, isAnswered: Bool = true) -> Int {
+    var count = 0
+    while suspects.grant(now) {
+      suspects.didSend()
+      count += 1
+    }
+    for number in 0..<count {
+      suspects.didEnd([UInt8(number)], isLost: !isAnswered, isAnswered: isAnswered, hadTurn: true, now)
+    }
+    return count
+  }
+
+  /// A request for a token that is no suspect.
+  private func send(_ suspects: inout TokenSuspects, _ token: UInt8, isAnswered: Bool, _ now: Instant) {
+    suspects.didSend()
+    suspects.didEnd([token], isLost: !isAnswered, isAnswered: isAnswered, hadTurn: false, now)
+  }
+
+  @Test func `the number doubles after each round; after a loss it starts at half of those lost, one by one`() {
+    var suspects = TokenSuspects()
+    var now = Instant(nanoseconds: 1_000_000_000)
+    #expect((0..<3).map { _ in round(&suspects, now) } == [1, 2, 4])
+    #expect(round(&suspects, now, isAnswered: false) == 8)
+    #expect(round(&suspects, now + .milliseconds(999)) == 0)
+    now = now + TokenSuspects.pause
+    #expect((0..<5).map { _ in round(&suspects, now) } == [1, 2, 4, 5, 6])
+    #expect(round(&suspects, now, isAnswered: false) == 7)
+    now = now + TokenSuspects.pause
+    #expect((0..<4).map { _ in round(&suspects, now) } == [1, 2, 3, 4])
+  }
+
+  @Test
+  func `two losses make a suspect; others that are answered between them speak against it`() {
+    let now = Instant(nanoseconds: 0)
+    for othersAreAnswered in [true, false] {
+      var suspects = TokenSuspects()
+      var seen: [String] = []
+      for _ in 1...5 {
+        send(&suspects, 1, isAnswered: false, now)
+        let losses = suspects.losses(of: [1], now)
+        seen.append(losses.isAtFault ? "at fault" : losses.isMarked ? "marked" : losses.isSuspect ? "suspect" : "")
+        send(&suspects, 2, isAnswered: othersAreAnswered, now)
+      }
+      #expect(
+        seen
+          == (othersAreAnswered
+            ? ["", "marked", "marked", "marked", "at fault"] : [""] + Array(repeating: "suspect", count: 4)))
+    }
+  }
+
+  @Test func `an answer forgets the losses of its token, and so do ten minutes; the environment stays`() {
+    var suspects = TokenSuspects()
+    let now = Instant(nanoseconds: 0)
+    for token in [UInt8](1...2) {
+      for _ in 1...2 { send(&suspects, token, isAnswered: false, now) }
+      suspects.note(.sandbox, of: [token], now)
+    }
+    send(&suspects, 1, isAnswered: true, now)
+    #expect(!suspects.losses(of: [1], now).isSuspect && suspects.losses(of: [2], now).isSuspect)
+    #expect(!suspects.losses(of: [2], now + TokenSuspects.life).isSuspect)
+    #expect((1...2).allSatisfy { suspects.environment(of: [$0]) == .sandbox } && suspects.environment(of: [3]) == nil)
+  }
+
+  @Test func `at most 1,024 tokens are remembered: the one that failed longest ago is forgotten`() {
+    var suspects = TokenSuspects()
+    for number in 0...TokenSuspects.countMax {
+      let token = [UInt8(number & 255), UInt8(number >> 8)]
+      suspects.note(.sandbox, of: token[...], Instant(nanoseconds: Int64(number)))
+    }
+    #expect(suspects.environment(of: [0, 0]) == nil && suspects.environment(of: [1, 0]) == .sandbox)
+  }
+}
